@@ -1,0 +1,66 @@
+# Two commands matter: `make run` (the demo) and `make test` (everything CI checks).
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PORT   ?= 8080
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CODE   := app routers middleware examples bench tests
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint types imports pytest format openapi lock clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.run ## start the demo on 127.0.0.1:8080 (PORT=... for another)
+	@exec $(BIN)/python -m examples.demo --port $(PORT)
+
+test: lint types imports pytest ## lint, types, import contracts, tests
+
+lint: $(VENV)/.dev ## ruff
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/ruff format --check --quiet $(CODE) || { echo 'run: make format'; exit 1; }
+
+types: $(VENV)/.dev ## mypy --strict
+	@$(BIN)/mypy $(CODE)
+
+imports: $(VENV)/.dev ## the layers of the house
+	@$(BIN)/lint-imports --no-logo
+
+pytest: $(VENV)/.dev ## the tests alone
+	@$(BIN)/python -m pytest
+
+format: $(VENV)/.dev ## rewrite the code in the house style
+	@$(BIN)/ruff check --fix --quiet $(CODE); $(BIN)/ruff format --quiet $(CODE)
+
+openapi: $(VENV)/.dev ## write openapi/ from the code
+	@$(BIN)/python -m app openapi --write openapi
+
+lock: ## resolve the dependencies anew (needs uv)
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	  --no-emit-index-url --no-emit-find-links --upgrade \
+	  --extra demo --extra build --extra dev -o requirements/dev.lock pyproject.toml
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	  --no-emit-index-url --no-emit-find-links \
+	  --extra demo --extra build -c requirements/dev.lock -o requirements/run.lock pyproject.toml
+
+clean: ## remove what the other targets made
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'Wicketgate needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ...'; exit 1; }
+	@echo 'Creating $(VENV) ...'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: requirements/run.lock pyproject.toml | $(BIN)/python
+	@echo 'Installing the locked dependencies (about a minute, once) ...'
+	@$(PIP) install --require-hashes -r requirements/run.lock
+	@$(PIP) install --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.lock pyproject.toml | $(BIN)/python
+	@echo 'Installing the locked dependencies and the test tools (about a minute, once) ...'
+	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@$(PIP) install --no-deps --no-build-isolation --no-index -e .
+	@touch $@ $(VENV)/.run

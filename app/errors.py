@@ -1,0 +1,116 @@
+"""Every outcome that a caller can tell apart, each owning its wire code (S0 §3.4, S1 "Error shape", S3).
+
+Two families cross a door. A ``GatewayError`` is an answer of a meta-tool and goes back to the model, which can
+often mend its call. An ``EngineError`` ends a chat stream; its text is fixed, so nothing of the cause can leak.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+
+class WicketgateError(Exception):
+    """Root of everything this program raises on purpose."""
+
+
+class CatalogError(WicketgateError, ValueError):
+    """A tool id, card or set of tools breaks S0 §1 or §2."""
+
+
+class ConfigError(WicketgateError):
+    """The configuration cannot be used; the text names the field and says what to do."""
+
+
+class GatewayError(WicketgateError):
+    """A refused or failed meta-tool call, in the shape of S0 §3.4 plus ``retryable``.
+
+    *message* is shown to the client: it is made of our words and the caller's own input, never of another
+    exception's text. *path* is the offending path, tool id or handle.
+    """
+
+    code: ClassVar[str]
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, path: str = "", details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.details = dict(details) if details else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """``{error, message, path, retryable, details?}``."""
+        body: dict[str, Any] = {
+            "error": self.code,
+            "message": self.message,
+            "path": self.path,
+            "retryable": self.retryable,
+        }
+        if self.details is not None:
+            body["details"] = self.details
+        return body
+
+
+class PathInvalid(GatewayError):
+    code = "PATH_INVALID"
+
+
+class PathNotFound(GatewayError):
+    code = "PATH_NOT_FOUND"
+
+
+class ArgsInvalid(GatewayError):
+    code = "ARGS_INVALID"
+
+
+class SchemaInvalid(GatewayError):
+    """The upstream declared a schema that nothing can be validated against."""
+
+    code = "SCHEMA_INVALID"
+
+
+class HydrateFailed(GatewayError):
+    """No such tool, or none that this caller may see: the two are one answer on purpose."""
+
+    code = "HYDRATE_FAILED"
+
+
+class ViewFailed(GatewayError):
+    code = "VIEW_FAILED"
+
+
+class UpstreamError(GatewayError):
+    code = "UPSTREAM_ERROR"
+
+
+class UpstreamTimeout(GatewayError):
+    code = "UPSTREAM_TIMEOUT"
+    retryable = True
+
+
+class UpstreamUnavailable(GatewayError):
+    code = "UPSTREAM_UNAVAILABLE"
+    retryable = True
+
+
+class EngineError(WicketgateError):
+    """An unrecoverable failure in a chat stream (S3 "Mid-Stream Errors").
+
+    The argument is for the log only; clients get ``code`` and ``safe_message``, whatever happened.
+    """
+
+    code: ClassVar[str]
+    safe_message: ClassVar[str]
+
+
+class ProviderError(EngineError):
+    code = "provider_error"
+    safe_message = "The model provider could not complete the request."
+
+
+class ToolError(EngineError):
+    code = "tool_error"
+    safe_message = "A tool could not be run."
+
+
+class ContextOverflow(EngineError):
+    code = "context_overflow"
+    safe_message = "The conversation is longer than the model's context window."

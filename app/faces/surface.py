@@ -1,0 +1,38 @@
+"""The one Protocol that every face implements and every door uses: a list of tools and a way to call one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.gateway.ports import CallContext
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceTool:
+    """A tool as a model or an MCP client sees it. *input_schema* is JSON Schema of type object."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceResult:
+    """Content blocks in MCP wire JSON, and the structured form, which is always an object (DESIGN §3)."""
+
+    content: Sequence[Mapping[str, Any]]
+    structured: Mapping[str, Any] | None
+    is_error: bool
+
+
+class UnknownTool(LookupError):
+    """The surface has no tool of that name; each door says so in its own protocol's words."""
+
+
+class ToolSurface(Protocol):
+    def tools(self, context: CallContext) -> Sequence[SurfaceTool]: ...
+
+    async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
+        """Run a tool. *arguments* is whatever came in; failures are results. Raises UnknownTool only."""
+        ...

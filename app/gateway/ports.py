@@ -1,0 +1,71 @@
+"""What the runtime needs from outside, and nothing more: upstreams and a place for artifacts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from app.auth.identity import Identity
+
+UpstreamPhase = Literal["connecting", "ready", "down"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """Who asks, under which trace, in which browsing session (DESIGN §3 "Browsing")."""
+
+    identity: Identity
+    correlation_id: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamStatus:
+    """Health of one upstream, as ``/readyz`` shows it. *error* is a fixed phrase, never an exception's text."""
+
+    phase: UpstreamPhase
+    error: str = ""
+
+
+class Upstream(Protocol):
+    """One tool server. Implementations keep themselves connected; a call never waits for a reconnection."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def status(self) -> UpstreamStatus: ...
+
+    async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+        """All tool definitions as MCP wire JSON (camelCase keys), pages followed.
+
+        Raises UpstreamUnavailable, UpstreamTimeout or UpstreamError.
+        """
+        ...
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        """One call under the upstream's own tool name; the result as MCP wire JSON.
+
+        Cancelling the caller cancels the call upstream. Raises UpstreamUnavailable (the call never left),
+        UpstreamTimeout, or UpstreamError (the server refused it, or the connection was lost meanwhile).
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """Bytes kept out of the model's context. *handle* is content-addressed (DESIGN §3 "Results")."""
+
+    handle: str
+    media_type: str
+    label: str
+    data: bytes
+
+
+class ArtifactStore(Protocol):
+    """Artifacts by owner and handle: another actor's handle does not exist."""
+
+    async def put(self, owner: str, artifact: Artifact) -> None: ...
+
+    async def get(self, owner: str, handle: str) -> Artifact | None: ...
