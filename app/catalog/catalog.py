@@ -1,0 +1,195 @@
+"""One immutable picture of every tool: what there is, how it is shown, where it stands (S0 §1.5, §4.3; DESIGN §1).
+
+A new picture is built whole beside the one in force, and what did not change is taken over from it.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from app.catalog.card import ChoiceCard, build_card, build_inner_card
+from app.catalog.graph import ChoiceGraph, Leaf, Visible
+from app.catalog.router import Router
+from app.catalog.selectable import SelectableItem, mcp_tool_to_selectable
+from app.catalog.tokens import TokenCounter
+from app.catalog.tool_id import ToolId
+from app.errors import CatalogError, HydrateFailed
+
+
+@dataclass(frozen=True, slots=True)
+class HydrationResult:
+    """What is known of a tool beyond its card (S0 §4.3). *constraints* are the server's word, not verified."""
+
+    tool_id: ToolId
+    args_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    examples: tuple[Any, ...]
+    constraints: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedDefinition:
+    """A definition that cannot be read: which one of ``tools/list``, and why."""
+
+    server: str
+    index: int
+    reason: str
+
+
+class Catalog:
+    """A snapshot, made by ``build_catalog`` and never changed.
+
+    *items* are the tools that can be browsed and run; *quarantine* says by id why a tool's card cannot fit; *skipped*
+    lists unreadable definitions. *version* is 16 hex digits over the content, the same for any order of tools.
+    """
+
+    def __init__(
+        self,
+        entries: "Mapping[_Key, _Entry]",
+        skipped: Sequence[SkippedDefinition],
+        tokens: TokenCounter,
+        previous: "Catalog | None",
+    ) -> None:
+        by_id = {entry.item.id: entry for entry in entries.values()}
+        self._entries = entries
+        self._cards = {tool_id: entry.card for tool_id, entry in sorted(by_id.items()) if entry.card is not None}
+        self._tokens = tokens
+        self.items: Mapping[str, SelectableItem] = MappingProxyType(
+            {tool_id: by_id[tool_id].item for tool_id in self._cards}
+        )
+        self.quarantine: Mapping[str, str] = MappingProxyType(
+            {tool_id: entry.reason for tool_id, entry in sorted(by_id.items()) if entry.card is None}
+        )
+        self.skipped = tuple(skipped)
+        self.version = _version(by_id)
+        self.graph: ChoiceGraph = ChoiceGraph(self.items.values(), previous.graph if previous else None)
+        self.router: Router = _router(self.items, previous)
+
+    def get(self, tool_id: str) -> SelectableItem | None:
+        return self.items.get(tool_id)
+
+    def hydrate(self, tool_id: str) -> HydrationResult:
+        """Schemas, examples and hints of a tool. Raises HydrateFailed when there is none of this id."""
+        item = self.items.get(tool_id)
+        if item is None:
+            raise HydrateFailed("No tool has this id. Find one with tool_browse.", path=tool_id)
+        examples = item.args_schema.get("examples")
+        return HydrationResult(
+            tool_id=item.id,
+            args_schema=item.args_schema,
+            output_schema=item.output_schema,
+            examples=tuple(examples) if isinstance(examples, list) else (),
+            constraints={"side_effects": item.side_effects, "cost_hint": item.cost_hint, **item.metadata},
+        )
+
+    def card(self, tool_id: str, score: float | None = None) -> ChoiceCard:
+        """The tool's card as built at refresh. Raises HydrateFailed when there is none of this id."""
+        card = self._cards.get(ToolId(tool_id))
+        if card is None:
+            raise HydrateFailed("No tool has this id. Find one with tool_browse.", path=tool_id)
+        return card if score is None else replace(card, score=score)
+
+    def cards_at(self, path: Sequence[str], visible: Visible | None = None) -> tuple[ChoiceCard, ...]:
+        """The cards of what stands at *path*, in the graph of the visible tools. Raises PathNotFound (S0 §3.3)."""
+        return tuple(
+            self._cards[node.tool_id]
+            if isinstance(node, Leaf)
+            else build_inner_card(node.path, node.label, node.namespace, node.tool_count, node.members, self._tokens)
+            for node in self.graph.children(path, visible)
+        )
+
+    def namespaces(self) -> tuple[str, ...]:
+        """Ascending."""
+        return tuple(sorted({item.namespace for item in self.items.values()}))
+
+
+def build_catalog(
+    definitions: Mapping[str, Sequence[object]],
+    tokens: TokenCounter,
+    *,
+    previous: Catalog | None = None,
+    infer: Collection[str] = (),
+) -> Catalog:
+    """A snapshot of the tools of all upstreams, in wire JSON by the upstream's configured name.
+
+    The tools of the upstreams in *infer* take their namespace from their own names. What *previous* already knows is
+    taken over by content. Pure and free of shared state, so it can run in a thread. Raises CatalogError when two
+    tools have one id (S0 §1.5); *previous* is untouched then.
+    """
+    entries: dict[_Key, _Entry] = {}
+    skipped: list[SkippedDefinition] = []
+    origin: dict[ToolId, _Entry] = {}
+    known = previous._entries if previous else {}
+    for server, index, definition in _listed(definitions):
+        try:
+            if not isinstance(definition, Mapping):
+                raise CatalogError("definition: not an object")
+            key = (server, server in infer, _digest(definition))
+            entry = known.get(key) or _read(definition, key, tokens)
+        except CatalogError as failure:
+            skipped.append(SkippedDefinition(server, index, str(failure)))
+            continue
+        twin = origin.setdefault(entry.item.id, entry)
+        if key in entries or twin is not entry:
+            raise CatalogError(f"two tools have the id {entry.item.id}: {_told(twin.item)} and {_told(entry.item)}")
+        entries[key] = entry
+    return Catalog(entries, skipped, tokens, previous)
+
+
+_Key = tuple[str, bool, str]
+"""Upstream, whether its namespaces are inferred, digest of the definition: all that an entry depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """*card* is None when it cannot fit; *reason* says why."""
+
+    item: SelectableItem
+    digest: str
+    card: ChoiceCard | None
+    reason: str
+
+
+def _listed(definitions: Mapping[str, Sequence[object]]) -> Iterator[tuple[str, int, object]]:
+    for server, listed in definitions.items():
+        for index, definition in enumerate(listed):
+            yield server, index, definition
+
+
+def _digest(definition: Mapping[str, Any]) -> str:
+    try:
+        text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
+    except RecursionError:
+        raise CatalogError("definition: nested too deeply") from None
+    except (TypeError, ValueError):
+        raise CatalogError("definition: not JSON") from None
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read(definition: Mapping[str, Any], key: _Key, tokens: TokenCounter) -> _Entry:
+    server, infer, digest = key
+    item = mcp_tool_to_selectable(definition, server, infer=infer)
+    try:
+        return _Entry(item, digest, build_card(item, tokens), "")
+    except CatalogError as failure:
+        return _Entry(item, digest, None, str(failure))
+
+
+def _told(item: SelectableItem) -> str:
+    return f"{item.upstream_name!r} of {item.server}"
+
+
+def _version(by_id: Mapping[ToolId, _Entry]) -> str:
+    lines = "\n".join(f"{tool_id} {by_id[tool_id].item.server} {by_id[tool_id].digest}" for tool_id in sorted(by_id))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def _router(items: Mapping[str, SelectableItem], previous: Catalog | None) -> Router:
+    if previous is None:
+        return Router.build(items.values())
+    removed = [tool_id for tool_id, item in previous.items.items() if items.get(tool_id) is not item]
+    added = [item for tool_id, item in items.items() if previous.items.get(tool_id) is not item]
+    return previous.router.updated(removed, added) if removed or added else previous.router

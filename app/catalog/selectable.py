@@ -1,0 +1,106 @@
+"""What the catalog knows of one tool, and how an MCP definition becomes that (S1 "mcp_tool_to_selectable")."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from app.catalog.tool_id import ToolId, derive_tool_id, parse_tool_id
+from app.errors import CatalogError
+
+
+@dataclass(frozen=True, slots=True)
+class SelectableItem:
+    """One tool that can be browsed and run. The mappings are the upstream's own and are never changed.
+
+    *name* is the id's name part; *server* and *upstream_name* say where a call goes and what the tool is called
+    there. *side_effects*, *cost_hint* and the tags are the server's word, never a reason to allow anything.
+    """
+
+    id: ToolId
+    kind: Literal["tool"]
+    name: str
+    description: str
+    namespace: str
+    tags: tuple[str, ...]
+    args_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    side_effects: bool
+    cost_hint: float
+    server: str
+    upstream_name: str
+    metadata: Mapping[str, Any]
+
+
+def mcp_tool_to_selectable(
+    tool: Mapping[str, Any], server: str | None = None, *, infer: bool = False
+) -> SelectableItem:
+    """Read one definition of ``tools/list``, in wire JSON.
+
+    *server* is the configured name of the upstream and its namespace; without it, or with *infer*, the tool's own
+    name tells the namespace. Raises CatalogError with a reason that names the field when the definition is not well
+    formed. A description may be absent (MCP), and a hint that makes no sense is ignored.
+    """
+    upstream_name = tool.get("name")
+    if not isinstance(upstream_name, str) or not upstream_name.strip():
+        raise CatalogError("name: a tool needs a name that is not blank")
+    description = tool.get("description")
+    if description is not None and not isinstance(description, str):
+        raise CatalogError("description: not a string")
+    args_schema = _object(tool, "inputSchema") or {}
+    _object(args_schema, "properties", "inputSchema.properties")
+    meta = _object(tool, "_meta") or {}
+    annotations = _object(tool, "annotations") or {}
+    tool_id = derive_tool_id(upstream_name, args_schema, _version(meta), None if infer else server)
+    parts = parse_tool_id(tool_id)
+    read_only = annotations.get("readOnlyHint") is True
+    tags = {"mcp"}
+    if read_only:
+        tags.add("read-only")
+    if annotations.get("destructiveHint") is True:
+        tags.add("destructive")
+    return SelectableItem(
+        id=tool_id,
+        kind="tool",
+        name=parts.name,
+        description=description or "",
+        namespace=parts.namespace,
+        tags=tuple(sorted(tags)),
+        args_schema=args_schema,
+        output_schema=_object(tool, "outputSchema"),
+        side_effects=not read_only,
+        cost_hint=_cost(annotations.get("costHint")),
+        server=parts.namespace if server is None else server,
+        upstream_name=upstream_name,
+        metadata={key: value for key, value in annotations.items() if key not in _MAPPED_ANNOTATIONS},
+    )
+
+
+_MAPPED_ANNOTATIONS = frozenset({"readOnlyHint", "destructiveHint", "costHint"})
+
+# Longer numbers are not versions, and Python refuses to print the longest of them.
+_MAX_VERSION_NUMBER = 10**32
+
+
+def _object(holder: Mapping[str, Any], key: str, label: str = "") -> Mapping[str, Any] | None:
+    value = holder.get(key)
+    if value is not None and not isinstance(value, Mapping):
+        raise CatalogError(f"{label or key}: not an object")
+    return value
+
+
+def _version(meta: Mapping[str, Any]) -> str | None:
+    """``_meta.version`` as text; numbers are taken as servers write them, anything else counts as not declared."""
+    version = meta.get("version")
+    if isinstance(version, bool) or not isinstance(version, str | int | float):
+        return None
+    if isinstance(version, int) and abs(version) >= _MAX_VERSION_NUMBER:
+        return None
+    return str(version).strip() or None
+
+
+def _cost(hint: object) -> float:
+    """A finite cost above zero; any other hint costs nothing."""
+    if isinstance(hint, bool) or not isinstance(hint, int | float) or not 0 < hint <= sys.float_info.max:
+        return 0.0
+    return float(hint)

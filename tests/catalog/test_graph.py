@@ -1,0 +1,250 @@
+import functools
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.catalog.card import build_inner_card, render_card
+from app.catalog.graph import MAX_CHILDREN, MAX_INNER_PATH_CHARS, ChoiceGraph, Inner, Leaf, Node
+from app.catalog.path import parse_path
+from app.catalog.selectable import SelectableItem, mcp_tool_to_selectable
+from app.errors import PathNotFound
+from tests.catalog.fixtures import item, tokens
+from tests.support.requirement import requirement
+
+GITHUB = [
+    "add_issue_comment",
+    "create_issue",
+    "get_issue",
+    "list_issues",
+    "search_issues",
+    "update_issue",
+    "create_pull_request",
+    "get_pull_request",
+    "get_pull_request_diff",
+    "list_pull_requests",
+    "merge_pull_request",
+    "update_pull_request_branch",
+    "list_workflows",
+    "run_workflow",
+    "get_workflow_run",
+    "create_repository",
+    "fork_repository",
+    "search_repositories",
+    "get_me",
+    "list_tags",
+    "push_files",
+    "search_code",
+]
+
+REAL = Path(__file__).parents[3] / "shared" / "data" / "routing"
+
+
+def graph(names: Iterable[str], server: str | None = "github") -> ChoiceGraph:
+    return ChoiceGraph(item(name, server) for name in names)
+
+
+def paths(nodes: Iterable[Node]) -> list[str]:
+    return [node.path for node in nodes]
+
+
+def at(found: ChoiceGraph, path: str, visible: Callable[[str], bool] | None = None) -> list[str]:
+    return paths(found.children(parse_path(path), visible))
+
+
+def walked(found: ChoiceGraph) -> list[Node]:
+    """Every node, found the way an agent finds it: by browsing from '/' on."""
+    nodes: list[Node] = []
+    todo = ["/"]
+    while todo:
+        for node in found.children(parse_path(todo.pop())):
+            nodes.append(node)
+            if isinstance(node, Inner):
+                todo.append(node.path)
+    return nodes
+
+
+def tool_paths(found: ChoiceGraph) -> dict[str, str]:
+    return {node.tool_id: node.path for node in found.walk() if isinstance(node, Leaf)}
+
+
+@requirement("S0 §3.3", "gateway 49", "gateway 50")
+def test_a_small_catalog_is_namespaces_and_their_tools() -> None:
+    found = graph(["github.close_issue", "github.create_issue", "slack.post", "weather.get"], None)
+    assert at(found, "/") == at(found, "/*") == ["/github", "/slack", "/weather"]
+    assert at(found, "/github") == at(found, "/github/*") == ["/github/close_issue", "/github/create_issue"]
+    assert at(found, "/github/create_issue") == ["/github/create_issue"]
+    assert found.children(())[0] == Inner("/github", "github", "github", 2, ("close_issue", "create_issue"))
+
+
+@requirement("S0 §3.4", "gateway 46", "gateway 49", "gateway 56")
+@pytest.mark.parametrize("path", ["/missing", "/missing/*", "/github/no_such_tool", "/github/create_issue/more"])
+def test_a_path_that_leads_nowhere_is_not_found(path: str) -> None:
+    with pytest.raises(PathNotFound) as refused:
+        at(graph(["github.create_issue"], None), path)
+    assert refused.value.path == path
+
+
+@requirement("gateway 56")
+def test_all_below_a_tool_is_the_tool() -> None:
+    assert at(graph(["create_issue"]), "/github/create_issue/*") == ["/github/create_issue"]
+
+
+@requirement("gateway 57")
+def test_an_empty_catalog_has_an_empty_root() -> None:
+    assert ChoiceGraph([]).children(()) == ()
+
+
+@requirement("S0 §3.3", "DESIGN §3 Browsing", "gateway 51")
+def test_a_large_namespace_has_clusters_named_by_what_tools_share() -> None:
+    found = graph(GITHUB)
+    assert at(found, "/github")[:4] == [
+        "/github/issues",
+        "/github/pull_requests",
+        "/github/repositories",
+        "/github/workflows",
+    ]
+    assert at(found, "/github/issues/create_issue") == at(found, "/github/issues/create_issue/*")
+    assert at(found, "/github/workflows") == [
+        f"/github/workflows/{name}" for name in ("get_workflow_run", "list_workflows", "run_workflow")
+    ]
+
+
+@requirement("S0 §3.2", "gateway 55")
+def test_every_name_has_a_legal_segment_and_only_those_that_meet_carry_a_hash() -> None:
+    found = graph(["_priv", "v1.users.list", "CreateIssue", "createissue", "__", "x" * 100])
+    segments = {node.path.removeprefix("/github/") for node in walked(found)[1:]}
+    plain = {segment for segment in segments if segment in ("priv", "v1-users-list", "createissue", "tool")}
+    hashed = {segment.rpartition("-")[0] for segment in segments - plain}
+    assert plain == {"priv", "v1-users-list", "createissue", "tool"}
+    assert hashed == {"createissue", "x" * 55}
+
+
+@requirement("gateway 51", "gateway 52", "gateway 53", "gateway 54")
+@pytest.mark.parametrize(("namespaces", "each"), [(1, 60), (3, 25), (25, 4), (25, 40), (1, 3000)])
+def test_generated_catalogs_are_reached_whole_by_walking(namespaces: int, each: int) -> None:
+    names = [f"ns{n:02}.do_thing_{t}" for n in range(namespaces) for t in range(each)]
+    found = graph(names, None)
+    nodes = walked(found)
+    assert len(found.children(())) == namespaces
+    assert sum(isinstance(node, Leaf) for node in nodes) == len(names)
+    assert max(len(found.children(parse_path(node.path))) for node in nodes) <= MAX_CHILDREN
+
+
+words = st.sampled_from(
+    ["get", "list", "create", "issue", "issues", "repo", "pull", "request", "tool", "user", "X", "1", "22", "a", "b"]
+)
+names = st.lists(words, min_size=1, max_size=4).map("_".join) | st.text(min_size=1, max_size=80).filter(str.strip)
+catalogs = st.lists(st.tuples(names, st.sampled_from(["github", "n" * 64, None])), max_size=120, unique=True)
+
+
+@functools.cache
+def _item(name: str, server: str | None) -> SelectableItem:
+    return item(name, server)
+
+
+@requirement("S0 §3.2", "S0 §2.3", "DESIGN §3 Browsing", "gateway 52", "gateway 54")
+@settings(deadline=None, max_examples=60)
+@given(catalogs)
+def test_in_any_catalog_every_tool_has_one_path_and_every_inner_card_fits(drawn: list[tuple[str, str | None]]) -> None:
+    items = {made.id: made for made in (_item(*one) for one in drawn)}
+    found = ChoiceGraph(items.values())
+    nodes = walked(found)
+    leaves = [node for node in nodes if isinstance(node, Leaf)]
+    assert sorted(leaf.tool_id for leaf in leaves) == sorted(items)
+    assert len(set(paths(nodes))) == len(nodes)
+    assert sorted(paths(nodes)) == sorted(paths(found.walk()))
+    for leaf in leaves:
+        assert found.children(parse_path(leaf.path)) == (leaf,)
+        assert found.path_of(leaf.tool_id) == leaf.path
+    for node in nodes:
+        if isinstance(node, Inner):
+            below = [leaf for leaf in leaves if leaf.path.startswith(node.path + "/")]
+            made = build_inner_card(node.path, node.label, node.namespace, node.tool_count, node.members, tokens())
+            assert node.tool_count == len(below) > 0
+            assert len(node.path) <= MAX_INNER_PATH_CHARS
+            assert tokens().count(render_card(made)) < 80
+
+
+@requirement("DESIGN §3 Browsing", "gateway 51")
+@pytest.mark.skipif(not REAL.exists(), reason="the real catalogs are not beside this checkout")
+@pytest.mark.parametrize("source", ["azure", "bfcl", "mcpzero", "metatool", "sealtools"])
+def test_real_catalogs_are_reached_whole_in_levels_of_at_most_50(source: str) -> None:
+    lines = (REAL / source / "tools.jsonl").read_text("utf-8").splitlines()
+    items = {made.id: made for made in (mcp_tool_to_selectable(json.loads(line), source) for line in lines)}
+    found = ChoiceGraph(items.values())
+    nodes = walked(found)
+    assert sorted(node.tool_id for node in nodes if isinstance(node, Leaf)) == sorted(items)
+    assert max(len(found.children(parse_path(node.path))) for node in nodes) <= MAX_CHILDREN
+
+
+@requirement("DESIGN §3 Browsing")
+@settings(deadline=None, max_examples=40)
+@given(catalogs)
+def test_places_do_not_depend_on_order_or_on_what_was_there_before(drawn: list[tuple[str, str | None]]) -> None:
+    items = list({made.id: made for made in (_item(*one) for one in drawn)}.values())
+    expected = tool_paths(ChoiceGraph(items))
+    assert tool_paths(ChoiceGraph(reversed(items))) == expected
+    assert tool_paths(ChoiceGraph(items, ChoiceGraph(items[::2]))) == expected
+
+
+@requirement("DESIGN §3 Browsing")
+def test_a_tool_more_moves_only_tools_that_share_its_topic() -> None:
+    before = tool_paths(graph(GITHUB))
+    for added in ["get_tag", "transfer_issue", "get_pull_hook", "list_gists", "zip", "pull"]:
+        topic = added.split("_")[-1].rstrip("s") if added != "get_pull_hook" else "pull"
+        after = tool_paths(graph([*GITHUB, added]))
+        moved = {tool_id for tool_id, path in before.items() if after[tool_id] != path}
+        assert all(topic in tool_id for tool_id in moved), added
+    assert tool_paths(graph([*GITHUB, "transfer_issue"])).items() >= before.items()
+
+
+@requirement("DESIGN §3 Browsing")
+def test_a_level_parted_by_letters_keeps_its_tools_when_more_come() -> None:
+    initials = [f"{a}{b}" for a in "abcdefghij" for b in "klmnop"]
+    before = tool_paths(graph(initials))
+    assert at(graph(initials), "/github") == [f"/github/{letter}" for letter in "abcdefghij"]
+    assert tool_paths(graph([*initials, "az", "zz"])).items() >= before.items()
+
+
+@requirement("DESIGN §3 Browsing")
+def test_the_places_of_an_unchanged_namespace_are_kept_as_they_are() -> None:
+    first = graph(["a.x", "b.y"], None)
+    second = ChoiceGraph([item("a.x", None), item("b.y", None), item("b.z", None)], first)
+    assert at(second, "/b") == ["/b/y", "/b/z"]
+    assert at(second, "/a") == ["/a/x"]
+
+
+@requirement("S4 access", "DESIGN §3 Schemas")
+def test_what_is_not_visible_does_not_exist() -> None:
+    found = graph([*GITHUB, "delete_issue"])
+    secret = graph(GITHUB)
+
+    def visible(tool_id: str) -> bool:
+        return "delete" not in tool_id
+
+    issues, shown = found.children(("github", "issues"), visible), found.children(("github",), visible)
+    assert paths(issues) == at(secret, "/github/issues")
+    assert shown == secret.children(("github",))
+    assert list(found.walk(visible)) == list(secret.walk())
+    for path in ("/github/issues/delete_issue", "/github/issues/never_there"):
+        with pytest.raises(PathNotFound) as refused:
+            at(found, path, visible)
+        assert refused.value.as_dict() == {
+            "error": "PATH_NOT_FOUND",
+            "message": "Nothing is at this path. Browse '/' for what there is.",
+            "path": path,
+            "retryable": False,
+        }
+    assert found.children((), lambda _: False) == ()
+    with pytest.raises(PathNotFound):
+        at(found, "/github", lambda _: False)
+
+
+@requirement("S0 §3.4")
+def test_the_path_of_an_unknown_tool_is_not_found() -> None:
+    with pytest.raises(PathNotFound):
+        graph(GITHUB).path_of("github:none#00000000")
