@@ -1,6 +1,6 @@
 """What the runtime needs from outside, and nothing more: upstreams and a place for artifacts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -34,6 +34,11 @@ class Upstream(Protocol):
 
     @property
     def status(self) -> UpstreamStatus: ...
+
+    async def supervise(self, changed: Callable[[str], None]) -> None:
+        """Stay connected until cancelled. *changed* is called with our name after each connection, and whenever the
+        server says that its tools are others now."""
+        ...
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
         """All tool definitions as MCP wire JSON (camelCase keys), pages followed.

@@ -1,0 +1,182 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.errors import ViewFailed
+from app.results.selector import FORMS, MAX_VIEW_CHARS, View, select
+from tests.support.requirement import requirement
+
+LINES = "line0\nline1\nline2\nline3\nline4"
+PERSON = '{"name": "Alice", "age": 30, "role": "admin"}'
+
+
+def view(content: str, selector: object, media_type: str = "text/plain") -> View:
+    return select(content.encode(), media_type, selector)
+
+
+def follow(data: bytes, selector: dict[str, Any], media_type: str = "text/plain") -> list[View]:
+    """Every page from *selector* on."""
+    pages = []
+    following: dict[str, Any] | None = selector
+    while following is not None:
+        pages.append(select(data, media_type, following))
+        following = pages[-1].next
+        assert len(pages) < 5_000
+    return pages
+
+
+@requirement("gateway 94", "S0 §4.2")
+@pytest.mark.parametrize(
+    ("content", "selector", "expected"),
+    [
+        ("hello world from drilldown", {"type": "head", "chars": 5}, "hello"),
+        ("x" * 600, {"type": "head"}, "x" * 500),
+        ("hello", {"type": "head", "chars": 0}, ""),
+        (LINES, {"type": "lines", "start": 1, "end": 3}, "line1\nline2"),
+        (LINES, {"type": "lines"}, LINES),
+        (LINES, {"type": "lines", "start": 9}, ""),
+        ("header\nrow1\nrow2\nrow3", {"type": "rows", "start": 0, "end": 2}, "header\nrow1"),
+        (PERSON, {"type": "json_keys", "keys": ["name", "role"]}, '{\n  "name": "Alice",\n  "role": "admin"\n}'),
+        (PERSON, {"type": "json_keys", "keys": ["nope"]}, "{}"),
+        ("not json", {"type": "json_keys", "keys": ["a"]}, ""),
+        ("[1,2]", {"type": "json_keys", "keys": ["a"]}, ""),
+    ],
+)
+def test_a_selector_gives_its_part(content: str, selector: object, expected: str) -> None:
+    assert view(content, selector).content == expected
+
+
+@requirement("gateway 94", "gateway 97")
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {},
+        None,
+        "head",
+        [],
+        {"type": "unknown"},
+        {"type": "HEAD"},
+        {"type": ["head"]},
+        {"type": "head", "chars": "3"},
+        {"type": "head", "chars": True},
+        {"type": "head", "chars": -1},
+        {"type": "head", "chars": 2.5},
+        {"type": "head", "limit": 3},
+        {"type": "lines", "start": "a"},
+        {"type": "lines", "start": -1},
+        {"type": "rows", "end": None},
+        {"type": "json_keys"},
+        {"type": "json_keys", "keys": None},
+        {"type": "json_keys", "keys": [{}]},
+        {"type": "json_keys", "keys": ["a"] * 101},
+    ],
+)
+def test_a_bad_selector_is_refused_with_the_valid_forms(selector: object) -> None:
+    with pytest.raises(ViewFailed) as failure:
+        view(PERSON, selector)
+    assert all(form in failure.value.message for form in FORMS)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_forms_that_are_offered_are_accepted(form: str) -> None:
+    assert view('{"a": 1, "b": 2}', json.loads(form)).total > 0
+
+
+def test_an_answer_says_how_much_there_is_and_how_to_go_on() -> None:
+    assert view("abcdef", {"type": "head", "chars": 2}) == View(
+        "ab", 6, "chars", {"type": "head", "start": 2, "chars": 2}
+    )
+    assert view(LINES, {"type": "lines", "start": 1, "end": 3}) == View(
+        "line1\nline2", 5, "lines", {"type": "lines", "start": 3, "end": 5}
+    )
+    assert view(LINES, {"type": "lines", "start": 3}).next is None
+
+
+@requirement("gateway 99")
+@pytest.mark.parametrize("selector", [{"type": "head", "chars": 10**9}, {"type": "lines"}, {"type": "rows"}])
+@pytest.mark.parametrize("line", ["x" * 99 + "\n", "é" * 50_000, "{}\n"])
+def test_every_answer_is_bounded(selector: dict[str, Any], line: str) -> None:
+    assert len(view(line * 1_000, selector).content) <= MAX_VIEW_CHARS
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text("aé€😀\n\r ", max_size=40), max_size=30), st.integers(1, 7))
+def test_the_pages_of_a_text_give_the_whole_text(pieces: list[str], size: int) -> None:
+    text = "\n".join(pieces)
+    data = text.encode()
+    heads = follow(data, {"type": "head", "chars": size * 20})
+    assert "".join(page.content for page in heads) == text
+    assert {page.total for page in heads} == {len(text)}
+    lines = follow(data, {"type": "lines", "start": 0, "end": size})
+    assert "\n".join(page.content for page in lines) == text.removesuffix("\n")
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "😀"])
+def test_a_line_longer_than_an_answer_is_read_on_by_characters(letter: str) -> None:
+    text = "first\n" + letter * (2 * MAX_VIEW_CHARS + 5)
+    pages = follow(text.encode(), {"type": "lines", "start": 1})
+    assert "".join(page.content for page in pages) == letter * (2 * MAX_VIEW_CHARS + 5)
+
+
+def test_few_lines_of_a_large_text_are_found_where_they_are() -> None:
+    data = b"".join(b"%d\n" % number for number in range(200_000))
+    page = select(data, "text/plain", {"type": "lines", "start": 199_990, "end": 199_993})
+    assert (page.content, page.total) == ("199990\n199991\n199992", 200_000)
+
+
+def test_later_rows_of_a_table_come_with_its_header() -> None:
+    page = view("name,age\na,1\nb,2\nc,3\n", {"type": "rows", "start": 2, "end": 3}, "text/csv")
+    assert page == View("name,age\nb,2", 4, "rows", {"type": "rows", "start": 3, "end": 4})
+
+
+@pytest.mark.parametrize("content", ['[{"a":1},{"a":2},{"a":3}]', '{"n": 3, "result": [{"a":1},{"a":2},{"a":3}]}'])
+def test_rows_of_a_json_array_are_its_elements(content: str) -> None:
+    page = view(content, {"type": "rows", "start": 1, "end": 2}, "application/json")
+    assert page == View('{"a":2}', 3, "rows", {"type": "rows", "start": 2, "end": 3})
+
+
+def test_all_rows_of_a_large_json_array_can_be_paged_through() -> None:
+    rows = [{"id": number, "text": "é" * 300} for number in range(500)]
+    pages = follow(json.dumps(rows).encode(), {"type": "rows"}, "application/json")
+    assert [json.loads(row) for page in pages for row in page.content.split("\n")] == rows
+
+
+def test_long_members_of_an_object_are_read_in_pages() -> None:
+    value = ["word"] * 10_000
+    pages = follow(json.dumps({"a": value, "b": 1}).encode(), {"type": "json_keys", "keys": ["a"]}, "application/json")
+    assert json.loads("".join(page.content for page in pages)) == {"a": value}
+    assert (len(pages) > 1, pages[0].total, pages[0].unit) == (True, 2, "keys")
+
+
+def test_members_are_written_as_json_writes_them() -> None:
+    value = {"a": {"b": [1, {"c": "x\ny"}], "d": {}}, "é": None}
+    page = view(json.dumps(value), {"type": "json_keys", "keys": ["a", "é", "a"]})
+    assert page.content == json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def test_json_that_holds_nan_is_read_too() -> None:
+    assert view('{"a": NaN, "b": 1}', {"type": "json_keys", "keys": ["b"]}).content == '{\n  "b": 1\n}'
+
+
+def test_a_lone_surrogate_in_json_can_be_sent_on() -> None:
+    assert view('{"a": "\\ud800"}', {"type": "json_keys", "keys": ["a"]}).content.encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type"), [(b"\x89PNG", "image/png"), (b"RIFF", "audio/wav"), (b"\0\1", "application/octet-stream")]
+)
+def test_what_has_no_text_says_so(data: bytes, media_type: str) -> None:
+    with pytest.raises(ViewFailed, match="no text"):
+        select(data, media_type, {"type": "head"})
+
+
+@pytest.mark.parametrize("media_type", ["image/svg+xml", "application/octet-stream", "application/vnd.x+json", "odd"])
+def test_text_is_viewed_whatever_it_is_called(media_type: str) -> None:
+    assert select("<é/>".encode(), media_type, {"type": "head"}).content == "<é/>"
+
+
+def test_bytes_that_are_not_utf8_are_shown_as_far_as_they_can_be() -> None:
+    assert select(b"a\xffb", "text/plain", {"type": "head"}).content == "a\ufffdb"
