@@ -1,0 +1,109 @@
+"""What one chunk of a chat-completions stream may look like, over all compatible servers.
+
+Typed where the reader depends on it, ``Any`` where servers differ and the field is only looked at; unknown fields are
+skipped. Mutable structs, because they live for one chunk only.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+
+
+class ChunkUsage(msgspec.Struct):
+    prompt_tokens: int | float | None = None
+    completion_tokens: int | float | None = None
+
+
+class CallFunction(msgspec.Struct):
+    name: str | None = None
+    arguments: Any = None
+
+
+class CallFragment(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: CallFunction | None = None
+
+
+class Delta(msgspec.Struct):
+    content: str | list[Any] | None = None
+    refusal: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    tool_calls: list[CallFragment] | None = None
+
+    def thoughts(self) -> list[str]:
+        """DeepSeek and Ollama name the field differently, vLLM fills both; Mistral sends parts of the content."""
+        thought = self.reasoning_content or self.reasoning
+        found = [thought] if thought and isinstance(thought, str) else []
+        if isinstance(self.content, list):
+            for part in self.content:
+                found += _texts(part.get("thinking")) if isinstance(part, dict) else ()
+        return found
+
+    def texts(self) -> list[str]:
+        if not self.content:
+            return []
+        return [self.content] if isinstance(self.content, str) else _texts(self.content)
+
+
+class Choice(msgspec.Struct):
+    index: int | None = None
+    delta: Delta | None = None
+    message: Delta | None = None
+    finish_reason: str | None = None
+    error: Any = None
+    usage: ChunkUsage | None = None
+
+
+class GroqExtra(msgspec.Struct):
+    usage: ChunkUsage | None = None
+    error: Any = None
+
+
+class Chunk(msgspec.Struct):
+    choices: list[Choice] | None = None
+    usage: ChunkUsage | None = None
+    error: Any = None
+    error_type: Any = None
+    error_message: Any = None
+    object: Any = None
+    x_groq: GroqExtra | None = None
+
+    def is_error(self) -> bool:
+        return bool(self.error or self.error_type or self.error_message or self.object == "error")
+
+
+_decoder = msgspec.json.Decoder(Chunk)
+
+
+def decode_chunk(data: bytes) -> Chunk | None:
+    """None if *data* is not a chunk. Bytes that are not UTF-8 and lone surrogates are read as far as they go."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # The fast decoder refuses both; the slow one reads them, and real damage fails here too.
+        try:
+            return msgspec.convert(json.loads(data.decode(errors="replace")), Chunk)
+        except (ValueError, RecursionError):
+            return None
+
+
+def encodable(text: str) -> str:
+    """*text* with surrogate pairs joined and lone halves replaced, so that it can be sent on."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _texts(parts: Any) -> list[str]:
+    """A text, or the texts of a list of ``{type: text, text}``."""
+    if isinstance(parts, str):
+        return [parts]
+    if not isinstance(parts, list):
+        return []
+    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    return [text for text in texts if text and isinstance(text, str)]

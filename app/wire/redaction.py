@@ -1,0 +1,36 @@
+"""What must never stand in a log line: credentials, known or recognised by their shape (S3 "Logging")."""
+
+import json
+import re
+from collections.abc import Iterable
+
+MASK = "[redacted]"
+
+# Shapes, not words: each has a fixed prefix that plain text does not have.
+_SHAPES = re.compile(
+    r"(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"
+    r"|\bwg_[a-z0-9-]{1,32}_[A-Za-z0-9_-]{20,}"
+    r"|\bsk-[A-Za-z0-9_-]{8,}"
+    r"|\bgh[opsur]_[A-Za-z0-9]{20,}"
+    r"|\bxox[abprs]-[A-Za-z0-9-]{10,}"
+    r"|\bAKIA[A-Z0-9]{16}\b"
+)
+
+_SHORTEST_SECRET = 6
+
+
+class Redactor:
+    """Masks the *secrets* of the configuration and whatever looks like one. Linear in the text."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        # Very short values would mask words. A log line is JSON, so a secret may stand there escaped.
+        plain = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        escaped = {json.dumps(secret)[1:-1] for secret in plain}
+        # Longest first, so that a secret that contains another is masked whole.
+        known = sorted(plain | escaped, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def __call__(self, text: str) -> str:
+        if self._known is not None:
+            text = self._known.sub(MASK, text)
+        return _SHAPES.sub(MASK, text)
