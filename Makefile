@@ -43,6 +43,9 @@ lock: ## resolve the dependencies anew (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links \
 	  --extra demo --extra build -c requirements/dev.lock -o requirements/run.lock pyproject.toml
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	  --no-emit-index-url --no-emit-find-links \
+	  --extra build -c requirements/dev.lock -o requirements/service.lock pyproject.toml
 
 clean: ## remove what the other targets made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

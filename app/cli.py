@@ -1,0 +1,240 @@
+"""The command line: serve, check, key new, openapi (DESIGN §2)."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from pydantic import ValidationError
+
+from app.edges.keys import HashedKey, new_key
+from app.errors import ConfigError
+from app.settings import KeySettings, Settings, load_settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_STOP_S = 2
+"""On top of the drain: for responses that do not end by themselves, before they are cut."""
+
+
+def _with_config(command: F) -> F:
+    return click.option(
+        "--config",
+        "config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="The configuration file (wicketgate.yaml). Without it: defaults and WICKETGATE_* variables.",
+    )(command)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="wicketgate")
+def cli() -> None:
+    """Wicketgate: a gate in front of MCP tool servers. A model sees three tools and finds the rest on demand."""
+
+
+@cli.command()
+@_with_config
+@click.option("--host", help="Address to listen on; overrides server.host.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on, 0 for any; overrides server.port.")
+def serve(config: Path | None, host: str | None, port: int | None) -> None:
+    """Start the service: POST /engine/chat and /mcp.
+
+    Without auth.keys it listens on a loopback address only and prints one random key.
+    """
+    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    _serve(load_settings(config, server=given))
+
+
+@cli.command()
+@_with_config
+def check(config: Path | None) -> None:
+    """Validate the configuration, connect to every upstream, and show what there is.
+
+    Exits with 1 when an upstream cannot be reached or a tool had to be left out.
+    """
+    settings = load_settings(config)
+    click.echo(f"Configuration is valid: {len(settings.upstreams)} upstreams. Connecting ...", err=True)
+    sys.exit(asyncio.run(_check(settings)))
+
+
+@cli.group()
+def key() -> None:
+    """Make API keys."""
+
+
+@key.command("new")
+@click.option("--id", "key_id", default="key", show_default=True, help="Name of the key, for logs and rotation.")
+@click.option("--actor", required=True, help="Who calls with it; becomes X-Actor-ID.")
+@click.option(
+    "--permission", "permissions", multiple=True, default=("tools:*",), show_default=True, help="May be repeated."
+)
+def key_new(key_id: str, actor: str, permissions: tuple[str, ...]) -> None:
+    """Print a new key, once, and the lines for auth.keys that let it in. Only its hash is stored."""
+    secret, digest = new_key(key_id)
+    entry = {"id": key_id, "sha256": digest, "actor": actor, "permissions": list(permissions)}
+    try:
+        KeySettings.model_validate(entry)
+    except ValidationError as error:
+        faults = "; ".join(f"{fault['loc'][0]}: {fault['msg']}" for fault in error.errors())
+        raise click.UsageError(f"not a usable key: {faults}") from None
+    click.echo(f"Key (shown only now): {secret}", err=True)
+    click.echo("Put this under auth.keys:", err=True)
+    click.echo(f"- {json.dumps(entry)}")
+
+
+@cli.command()
+@click.option("--write", "folder", type=click.Path(file_okay=False, path_type=Path), help="Write both dialects here.")
+def openapi(folder: Path | None) -> None:
+    """Print the OpenAPI 3.1 document, or write the 3.1 and 3.2 documents into a folder."""
+    from app.main import create_app
+    from routers.openapi import openapi_31, openapi_32
+
+    app = create_app(Settings())
+    documents = {"openapi.json": openapi_31(app), "openapi-3.2.json": openapi_32(app)}
+    if folder is None:
+        click.echo(_pretty(documents["openapi.json"]), nl=False)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, document in documents.items():
+        (folder / name).write_text(_pretty(document), encoding="utf-8")
+
+
+def main(args: list[str] | None = None) -> None:
+    """The entry point. Expected trouble is one plain line on stderr and exit code 1, never a traceback."""
+    try:
+        cli.main(args=args, prog_name="wicketgate", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except ConfigError as error:
+        click.echo(f"wicketgate: {error}", err=True)
+        sys.exit(1)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+
+
+def _serve(settings: Settings) -> None:
+    import uvicorn
+
+    from app.auth.identity import Identity
+    from app.edges.logs import json_logs
+    from app.main import create_app
+    from app.wire.redaction import Redactor
+
+    listener = _bind(settings.server.host, settings.server.port)
+    extra_keys, shown_key = [], ""
+    if not settings.auth.keys:
+        shown_key, digest = new_key("local")
+        extra_keys = [HashedKey("local", digest, Identity("local", ("*",)))]
+    with json_logs(settings.server.log_level, Redactor([*settings.secrets(), shown_key])):
+        app = create_app(settings, extra_keys=extra_keys)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                # An open /mcp stream would otherwise hold the process for ever.
+                timeout_graceful_shutdown=int(settings.server.drain_s) + _STOP_S,
+            )
+        )
+        address = _address(listener)
+
+        async def run() -> None:
+            # When all is closed, the server raises the signal that stopped it once more: a normal end, so exit code 0.
+            for stop_signal in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(stop_signal, lambda number, frame: None)
+            greeting = asyncio.create_task(_greet(app.state.lifecycle.wait_ready, address, shown_key))
+            try:
+                await server.serve(sockets=[listener])
+            finally:
+                greeting.cancel()
+
+        with listener:
+            _runner()(run())
+    if not server.started:
+        sys.exit(1)
+
+
+def _runner() -> Callable[[Any], None]:
+    """The loop of the performance guide where there is one (not on Windows)."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Listen before anything is started: a taken port is the most common trouble, and deserves a plain word."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"Cannot listen on {host} port {port}: {error.strerror}. Choose another with --port or server.port."
+        ) from None
+    return listener
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def _greet(wait_ready: Callable[[], Any], address: str, shown_key: str) -> None:
+    """Once requests are taken: where, and what to paste. On stderr, since stdout carries nothing but log lines."""
+    await wait_ready()
+    lines = ["", f"Wicketgate is ready on {address}", f"  MCP clients: {address}/mcp"]
+    if shown_key:
+        body = {
+            "messages": [{"role": "user", "content": "What time is it in Tokyo?"}],
+            "metadata": {"correlation_id": "hello-1"},
+        }
+        lines += [
+            f"  Key, for this run only: {shown_key}",
+            "",
+            "Try it:",
+            f"  curl -N {address}/engine/chat -H 'Authorization: Bearer {shown_key}' \\",
+            f"    -H 'Content-Type: application/json' -d '{json.dumps(body)}'",
+        ]
+    click.echo("\n".join([*lines, ""]), err=True)
+
+
+async def _check(settings: Settings) -> int:
+    """Connect, wait until every upstream has settled, print the table; the exit code."""
+    from app.gateway.runtime import tools_left_out
+    from app.main import create_runtime
+
+    runtime, fleet, lifecycle = create_runtime(settings)
+    async with lifecycle.running():
+        await lifecycle.wait_ready()
+        catalog, statuses = runtime.catalog(), fleet.statuses()
+        by_server: dict[str, list[str]] = {name: [] for name in statuses}
+        for item in catalog.items.values():
+            by_server[item.server].append(item.id)
+        for name, status in statuses.items():
+            click.echo(f"{name}: {status.phase}{f' ({status.error})' if status.error else ''}")
+            for tool_id in sorted(by_server[name]):
+                click.echo(f"  {tool_id}")
+        left_out = tools_left_out(catalog)
+        for tool, reason in left_out.items():
+            click.echo(f"left out: {tool}: {reason}")
+        down = [name for name, status in statuses.items() if status.phase != "ready"]
+        click.echo(
+            f"{len(statuses) - len(down)} of {len(statuses)} upstreams connected, {len(catalog.items)} tools, "
+            f"{len(left_out)} left out"
+        )
+    return 1 if down or left_out else 0
+
+
+def _pretty(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,88 @@
+"""The five events of the stream and their bytes on the wire (S3 "Response: SSE Stream")."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii
+from typing import Any, ClassVar, Literal
+
+from app.engine.model import TextDelta, Usage
+
+DoneReason = Literal["stop", "length", "content_filter", "max_iterations", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallEvent:
+    """The model wants a tool run. *arguments* is always an object, ``{}`` when the model's text was not one."""
+
+    name: ClassVar = "tool-call"
+    id: str
+    tool: str
+    arguments: Mapping[str, Any]
+
+    def data(self) -> dict[str, Any]:
+        return {"id": self.id, "name": self.tool, "arguments": self.arguments}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    name: ClassVar = "tool-result"
+    id: str
+    output: str
+
+    def data(self) -> dict[str, Any]:
+        return {"id": self.id, "output": self.output}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFailure:
+    """A failure that goes back to the model, which decides what to do (S3 "recoverable tool failures")."""
+
+    name: ClassVar = "tool-result"
+    id: str
+    error: str
+
+    def data(self) -> dict[str, Any]:
+        return {"id": self.id, "error": self.error}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end. *usage* sums every model call of the stream; 0/0 when the provider never told."""
+
+    name: ClassVar = "done"
+    finish_reason: DoneReason
+    usage: Usage
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "finish_reason": self.finish_reason,
+            "usage": {
+                "prompt_tokens": self.usage.prompt_tokens,
+                "completion_tokens": self.usage.completion_tokens,
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEvent:
+    """The other end. Code and message come from an EngineError class, nothing else."""
+
+    name: ClassVar = "error"
+    code: str
+    message: str
+
+    def data(self) -> dict[str, Any]:
+        return {"code": self.code, "message": self.message}
+
+
+ToolResult = ToolOutput | ToolFailure
+Event = TextDelta | ToolCallEvent | ToolResult | Done | ErrorEvent
+
+
+def encode(event: Event) -> bytes:
+    """One server-sent event. Pure ASCII: a lone surrogate or U+2028 in model output must not break the stream."""
+    if isinstance(event, TextDelta):  # the hot one
+        return b'event: text-delta\ndata: {"content":%b}\n\n' % encode_basestring_ascii(event.content).encode()
+    data = json.dumps(event.data(), separators=(",", ":"))
+    return f"event: {event.name}\ndata: {data}\n\n".encode()

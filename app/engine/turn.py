@@ -1,0 +1,62 @@
+"""One model turn being read: what it said, which tools it wants, and the message that goes into the history."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from app.engine.events import Event, ToolCallEvent
+from app.engine.model import Finish, Message, ModelEvent, TextDelta, ToolCall
+
+
+@dataclass(slots=True)
+class Turn:
+    """Collects model events and gives the stream's events back, batch by batch.
+
+    *taken* holds the call ids of the whole stream: a model that repeats an id, or leaves it out, still gets
+    unique ones, in the stream and in the history alike (E51, E52).
+    """
+
+    taken: set[str]
+    text: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    finish: Finish | None = None
+
+    def take(self, batch: Sequence[ModelEvent]) -> list[Event]:
+        events: list[Event] = []
+        for event in batch:
+            match event:
+                case TextDelta():
+                    self.text.append(event.content)
+                    events.append(event)
+                case ToolCall():
+                    call = ToolCall(self._unique(event.id), event.name, event.arguments, event.raw)
+                    self.calls.append(call)
+                    events.append(ToolCallEvent(call.id, call.name, call.arguments or {}))
+                case Finish():
+                    self.finish = event
+        return events
+
+    def message(self) -> Message:
+        """The assistant message of this turn; text said before the calls is kept (E43).
+
+        Arguments that were not an object go back as ``{}``: several providers refuse a history that holds them.
+        """
+        return {
+            "role": "assistant",
+            "content": "".join(self.text),
+            "tool_calls": [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
+                for call in self.calls
+            ],
+        }
+
+    def _unique(self, wanted: str) -> str:
+        candidate, attempt = wanted, len(self.taken)
+        while not candidate or candidate in self.taken:
+            attempt += 1
+            candidate = f"{wanted or 'call'}_{attempt}"
+        self.taken.add(candidate)
+        return candidate
+
+
+def _arguments(call: ToolCall) -> str:
+    return call.raw if call.arguments and call.raw else "{}"

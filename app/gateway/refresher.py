@@ -1,0 +1,59 @@
+"""When the catalog is refreshed: an upstream connected, or says that its tools changed (DESIGN §1 "State").
+
+One refresh at a time for each upstream, and one more if it changed meanwhile; upstreams never wait for one another.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+
+from app.errors import CatalogError
+from app.gateway.runtime import ProxyRuntime
+
+log = logging.getLogger("wicketgate.refresher")
+
+
+class CatalogRefresher:
+    """*refreshed* holds the upstreams that have had their turn at least once, whatever came of it."""
+
+    def __init__(self, runtime: ProxyRuntime) -> None:
+        self._runtime = runtime
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+        self.refreshed: set[str] = set()
+
+    def request(self, upstream: str) -> None:
+        """Called on the event loop; returns at once."""
+        if upstream in self._running:
+            self._again.add(upstream)
+        else:
+            self._running[upstream] = asyncio.create_task(self._until_quiet(upstream))
+
+    async def aclose(self) -> None:
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _until_quiet(self, upstream: str) -> Coroutine[None, None, None]:
+        async def refresh() -> None:
+            try:
+                again = True
+                while again:
+                    self._again.discard(upstream)
+                    await self._refresh(upstream)
+                    self.refreshed.add(upstream)
+                    again = upstream in self._again
+            finally:
+                del self._running[upstream]
+
+        return refresh()
+
+    async def _refresh(self, upstream: str) -> None:
+        try:
+            await self._runtime.refresh_catalog([upstream])
+        except CatalogError as error:
+            # The catalog in force stays in force, whole (S0 §1.5).
+            log.error("catalog not refreshed after %s changed: %s", upstream, error)
+        except Exception:
+            log.exception("catalog not refreshed after %s changed", upstream)

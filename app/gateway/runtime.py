@@ -1,0 +1,229 @@
+"""The one runtime behind every face: browse, hydrate, execute, view (S0 §3, §4; S1 "Runtime modes").
+
+Its only mutable state is one reference, the snapshot in force: replaced whole, by one assignment, after a refresh
+has fully succeeded. A call works on the snapshot it began with.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.auth.access import may_use, may_use_every_tool
+from app.auth.identity import Identity
+from app.catalog.card import ChoiceCard
+from app.catalog.catalog import Catalog, HydrationResult, build_catalog
+from app.catalog.path import parse_path
+from app.catalog.selectable import SelectableItem
+from app.catalog.tokens import TokenCounter
+from app.errors import GatewayError, HydrateFailed, UpstreamTimeout, ViewFailed
+from app.gateway.fleet import Listing, MultiplexUpstream
+from app.gateway.ports import Artifact, ArtifactStore, CallContext, Upstream
+from app.gateway.sessions import SessionStore
+from app.gateway.validation import Validator, compile_schema
+from app.results.envelope import ResultEnvelope
+from app.results.firewall import is_bulky, seal_result
+from app.results.selector import View, select
+
+log = logging.getLogger("wicketgate.runtime")
+
+DEFAULT_TOP_K = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Browse:
+    """What one browse found, in the order in which it is shown; *hint* helps when nothing did."""
+
+    cards: tuple[ChoiceCard, ...]
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """The arguments are valid, and nothing was called."""
+
+    tool_id: str
+    upstream_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshReport:
+    """What a refresh did: tools in force, upstreams whose last good tools stay in use, tools left out and why."""
+
+    tools: int
+    stale: Mapping[str, str]
+    left_out: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    catalog: Catalog
+    listings: Mapping[str, Listing]
+    validators: dict[str, Validator] = field(default_factory=dict)
+
+
+class ProxyRuntime:
+    def __init__(
+        self,
+        upstream: Upstream | MultiplexUpstream,
+        tokens: TokenCounter,
+        artifacts: ArtifactStore,
+        sessions: SessionStore | None = None,
+        *,
+        inferred: Collection[str] = (),
+        timeout_s: float = 30.0,
+        timeouts_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """*sessions* turns cache-stable browsing on (S0 §5). *inferred* names the upstreams whose namespaces the
+        S1 table decides. *timeouts_s* overrides the deadline of a call by upstream name."""
+        self._fleet = upstream if isinstance(upstream, MultiplexUpstream) else MultiplexUpstream([upstream])
+        self._tokens = tokens
+        self._artifacts = artifacts
+        self._sessions = sessions
+        self._inferred = frozenset(inferred)
+        self._timeout_s = timeout_s
+        self._timeouts_s = dict(timeouts_s or {})
+        self._snapshot = _Snapshot(build_catalog({}, tokens), {})
+        self._building = asyncio.Lock()
+
+    def catalog(self) -> Catalog:
+        """The snapshot in force; it never changes once you have it."""
+        return self._snapshot.catalog
+
+    async def refresh_catalog(self, upstreams: Collection[str] | None = None) -> RefreshReport:
+        """Ask *upstreams* (all of them, if None) for their tools and put the new catalog in force.
+
+        An upstream that does not answer keeps the tools it last gave. Raises CatalogError when two tools collide;
+        then the catalog in force stays, whole (S0 §1.5).
+        """
+        answers = await self._fleet.list_tools(upstreams)
+        stale = {name: str(answer) for name, answer in answers.items() if isinstance(answer, GatewayError)}
+        fresh = {name: answer for name, answer in answers.items() if not isinstance(answer, GatewayError)}
+        async with self._building:
+            listings = {**self._snapshot.listings, **fresh}
+            # Off the loop: a large catalog takes seconds, and calls go on meanwhile.
+            catalog = await asyncio.to_thread(
+                build_catalog, listings, self._tokens, previous=self._snapshot.catalog, infer=self._inferred
+            )
+            self._snapshot = _Snapshot(catalog, listings)
+        for name, reason in stale.items():
+            log.warning("upstream %s: tools not refreshed: %s", name, reason)
+        left_out = tools_left_out(catalog)
+        for tool, reason in left_out.items():
+            log.warning("tool left out: %s: %s", tool, reason)
+        log.info("catalog %s: %d tools of %d upstreams", catalog.version, len(catalog.items), len(listings))
+        return RefreshReport(len(catalog.items), stale, left_out)
+
+    def browse_query(self, query: str, top_k: int, context: CallContext) -> Browse:
+        """The *top_k* tools that fit the words best, of those that the caller may use (S0 §3.1)."""
+        catalog = self._snapshot.catalog
+        ranked = catalog.router.route(query, top_k, _visible(context.identity, catalog))
+        cards = self._in_session_order([catalog.card(tool_id, score) for tool_id, score in ranked], context)
+        if cards:
+            return Browse(cards)
+        return Browse((), "Nothing matches these words. Try other words, or browse the path '/' to see what there is.")
+
+    def browse_path(self, path: str, context: CallContext) -> Browse:
+        """The children of *path* (S0 §3.2). Raises PathInvalid or PathNotFound."""
+        catalog = self._snapshot.catalog
+        cards = catalog.cards_at(parse_path(path), _visible(context.identity, catalog))
+        return Browse(self._in_session_order(cards, context))
+
+    def hydrate(self, tool_id: str, context: CallContext) -> HydrationResult:
+        """The full schemas of one tool (S0 §4.3). Raises HydrateFailed."""
+        snapshot = self._snapshot
+        result = snapshot.catalog.hydrate(self._item(snapshot, tool_id, context).id)
+        self._mark_seen(tool_id, context)
+        return result
+
+    async def execute(
+        self, tool_id: str, args: object, context: CallContext, *, dry_run: bool = False
+    ) -> ResultEnvelope | DryRun:
+        """Validate, call, and keep what is large out of the answer (S0 §4.2, §4.4).
+
+        Raises HydrateFailed, ArgsInvalid, SchemaInvalid before the upstream hears of it, and UpstreamUnavailable,
+        UpstreamTimeout or UpstreamError after.
+        """
+        snapshot = self._snapshot
+        item = self._item(snapshot, tool_id, context)
+        arguments = self._validator(snapshot, item).check(args, path=item.id)
+        if dry_run:
+            return DryRun(item.id, item.upstream_name)
+        result = await self._call(item, arguments, context)
+        if is_bulky(result):  # off the loop: hashing alone takes half a millisecond a megabyte
+            envelope, sealed = await asyncio.to_thread(seal_result, result, item.id, item.upstream_name)
+        else:
+            envelope, sealed = seal_result(result, item.id, item.upstream_name)
+        for artifact in sealed:
+            ref = artifact.ref
+            await self._artifacts.put(
+                context.identity.actor, Artifact(ref.handle, ref.media_type, ref.label, artifact.data)
+            )
+        self._mark_seen(item.id, context)
+        return envelope
+
+    async def view(self, handle: str, selector: object, context: CallContext) -> View:
+        """A bounded part of an artifact that this actor owns (DESIGN §3 "Results"). Raises ViewFailed."""
+        artifact = await self._artifacts.get(context.identity.actor, handle)
+        if artifact is None:
+            raise ViewFailed("No such artifact, or it has expired. Run the tool again to get a new one.", path=handle)
+        try:
+            # Off the loop: an artifact can be large, and a selector reads as much of it as it must.
+            return await asyncio.to_thread(select, artifact.data, artifact.media_type, selector)
+        except ViewFailed as error:
+            error.path = handle
+            raise
+
+    async def _call(self, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext) -> object:
+        timeout_s = self._timeouts_s.get(item.server, self._timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s) as deadline:
+                return await self._fleet.call_tool(item.server, item.upstream_name, arguments, context, timeout_s)
+        except GatewayError as error:
+            log.warning("%s: %s", item.id, error.code)
+            error.path = item.id
+            raise
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            log.warning("%s: no answer within %g s", item.id, timeout_s)
+            raise UpstreamTimeout(f"{item.server} did not answer within {timeout_s:g} s.", path=item.id) from None
+
+    def _item(self, snapshot: _Snapshot, tool_id: str, context: CallContext) -> SelectableItem:
+        item = snapshot.catalog.get(tool_id)
+        if item is None or not may_use(context.identity, item.namespace, item.name):
+            raise HydrateFailed("No such tool. Use tool_browse to find the ids of tools.", path=tool_id)
+        return item
+
+    @staticmethod
+    def _validator(snapshot: _Snapshot, item: SelectableItem) -> Validator:
+        """Compiled at a tool's first use, kept as long as the snapshot. Raises SchemaInvalid."""
+        validator = snapshot.validators.get(item.id)
+        if validator is None:
+            validator = snapshot.validators[item.id] = compile_schema(item.args_schema, path=item.id)
+        return validator
+
+    def _in_session_order(self, cards: Sequence[ChoiceCard], context: CallContext) -> tuple[ChoiceCard, ...]:
+        return tuple(cards) if self._sessions is None else self._sessions.order(context.session, cards)
+
+    def _mark_seen(self, tool_id: str, context: CallContext) -> None:
+        if self._sessions is not None:
+            self._sessions.hydrated(context.session, tool_id)
+
+
+def tools_left_out(catalog: Catalog) -> dict[str, str]:
+    """Tools that cannot be shown, and why: by id, or by place in the upstream's list if it has not even an id."""
+    return {**catalog.quarantine, **{f"{s.server}[{s.index}]": s.reason for s in catalog.skipped}}
+
+
+def _visible(identity: Identity, catalog: Catalog) -> Callable[[str], bool] | None:
+    """A filter of tool ids, or None when this caller may use every tool."""
+    if may_use_every_tool(identity):
+        return None
+
+    def visible(tool_id: str) -> bool:
+        item = catalog.get(tool_id)
+        return item is not None and may_use(identity, item.namespace, item.name)
+
+    return visible

@@ -1,0 +1,18 @@
+"""Where a browsing session's seen cards live between calls (S0 §5; what a session is: DESIGN §3 "Browsing")."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from app.catalog.card import ChoiceCard
+
+
+class SessionStore(Protocol):
+    """Seen cards by session key. A session lapses when it was not used for its time to live."""
+
+    def order(self, session: str, cards: Sequence[ChoiceCard]) -> tuple[ChoiceCard, ...]:
+        """*cards*, best first, in cache-stable order; they count as seen from now on."""
+        ...
+
+    def hydrated(self, session: str, tool_id: str) -> None:
+        """A tool was hydrated or executed with success, so it counts as seen (S0 §5.1, §5.5)."""
+        ...

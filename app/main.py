@@ -1,0 +1,172 @@
+"""Puts the house together: the one module that knows every other (DESIGN §1)."""
+
+import random
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from time import monotonic
+
+from fastapi import FastAPI
+
+from app.auth.identity import Identity
+from app.edges.keys import HashedKey, KeyRing
+from app.engine.limits import StreamLimit
+from app.engine.loop import Engine, EngineLimits
+from app.engine.model import Provider
+from app.faces.gateway import GatewayFace
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.lifecycle import Lifecycle
+from app.gateway.ports import Upstream
+from app.gateway.runtime import ProxyRuntime
+from app.settings import LOOPBACK_HOSTS, KeySettings, ModelSettings, Settings, UpstreamSettings
+from middleware.auth import AuthMiddleware, Refused
+from middleware.body_limit import BodyLimitMiddleware
+from middleware.correlation import CorrelationMiddleware
+from middleware.last_resort import LastResortMiddleware
+from routers.engine import engine_router
+from routers.health import health_router
+from routers.mcp import mcp_routes
+from routers.openapi import publish_openapi
+from routers.refusals import refuse_in_one_shape
+
+VERSION = version("wicketgate")
+
+_INSTRUCTIONS = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
+
+
+def create_app(
+    settings: Settings,
+    *,
+    extra_keys: Sequence[HashedKey] = (),
+    upstreams: Sequence[Upstream] | None = None,
+    provider: Provider | None = None,
+) -> FastAPI:
+    """The whole application. *upstreams* and *provider* stand in for the configured ones, at the edge only.
+
+    ``app.state.lifecycle`` tells when it is ready. Raises ConfigError.
+    """
+    # Imported here, not above: it takes over a second, which `wicketgate key new` need not pay.
+    from app.edges.mcp_server import McpEndpoint, mcp_server
+
+    runtime, fleet, lifecycle = create_runtime(settings, upstreams)
+    face = GatewayFace(runtime)
+    limits = EngineLimits(
+        settings.engine.max_iterations, settings.engine.tool_timeout_s, settings.engine.max_parallel_tools
+    )
+    if provider is None:
+        provider = make_provider(settings.model)
+    endpoint = McpEndpoint(
+        mcp_server(face, version=VERSION, instructions=_INSTRUCTIONS),
+        hosts=_hosts(settings),
+        origins=settings.mcp.allowed_origins,
+        max_bytes=settings.server.max_body_bytes,
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            if hasattr(provider, "aclose"):
+                stack.push_async_callback(provider.aclose)
+            await stack.enter_async_context(lifecycle.running())
+            await stack.enter_async_context(endpoint.manager.run())
+            yield
+
+    # The framework's own documentation pages load scripts from elsewhere; the documents are ours to publish.
+    app = FastAPI(title="Wicketgate", version=VERSION, lifespan=lifespan, openapi_url=None)
+    app.state.lifecycle = lifecycle
+    refuse_in_one_shape(app)
+    app.include_router(
+        engine_router(
+            Engine(provider, face, limits),
+            StreamLimit(settings.engine.max_streams),
+            ready=lifecycle.ready,
+            heartbeat_s=settings.engine.heartbeat_s,
+            drain_s=settings.server.drain_s,
+        )
+    )
+    app.include_router(health_router(runtime, fleet, lifecycle.ready))
+    app.router.routes.extend(mcp_routes(endpoint, settings.mcp.face))
+    publish_openapi(app)
+
+    # Each wraps the ones above it: the last is the outermost.
+    keys = KeyRing([*map(_hashed, settings.auth.keys), *extra_keys])
+    app.add_middleware(BodyLimitMiddleware, max_bytes=settings.server.max_body_bytes)
+    app.add_middleware(AuthMiddleware, authenticate=partial(_authenticate, keys))
+    app.add_middleware(LastResortMiddleware)
+    app.add_middleware(CorrelationMiddleware, new_id=lambda: f"req_{secrets.token_hex(12)}")
+    return app
+
+
+def create_runtime(
+    settings: Settings, upstreams: Sequence[Upstream] | None = None
+) -> tuple[ProxyRuntime, MultiplexUpstream, Lifecycle]:
+    """The part without doors: what `wicketgate check` needs, and what every door stands on."""
+    from app.edges.memory_store import MemoryArtifactStore
+    from app.edges.session_store import MemorySessionStore
+    from app.edges.token_table import load_token_counter
+
+    if upstreams is None:
+        upstreams = [make_upstream(upstream) for upstream in settings.upstreams]
+    fleet = MultiplexUpstream(upstreams)
+    runtime = ProxyRuntime(
+        fleet,
+        load_token_counter(),
+        MemoryArtifactStore(now=monotonic),
+        MemorySessionStore(now=monotonic) if settings.mcp.cache_stable else None,
+        inferred=[upstream.name for upstream in settings.upstreams if upstream.namespace == "infer"],
+        timeout_s=settings.engine.tool_timeout_s,
+        timeouts_s={upstream.name: upstream.timeout_s for upstream in settings.upstreams if upstream.timeout_s},
+    )
+    return runtime, fleet, Lifecycle(upstreams, runtime, start_deadline_s=settings.server.start_deadline_s)
+
+
+def make_upstream(settings: UpstreamSettings) -> Upstream:
+    """The connector that the configuration asks for."""
+    from app.edges.mcp_transport import http_transport, stdio_transport
+    from app.edges.mcp_upstream import Connect, McpClientUpstream
+
+    connect: Connect
+    if settings.url:
+        headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
+        connect = partial(http_transport, settings.url, headers)
+    else:
+        env = {name: value.get_secret_value() for name, value in settings.env.items()}
+        connect = partial(stdio_transport, settings.name, settings.command, env, settings.cwd)
+    return McpClientUpstream(settings.name, connect, connect_timeout_s=settings.connect_timeout_s, jitter=random.random)
+
+
+def make_provider(settings: ModelSettings) -> Provider:
+    """The model that the configuration asks for; nothing else in the house knows which one it is (S3)."""
+    if settings.provider == "scripted":
+        from app.edges.scripted_model import ScriptedModel
+
+        return ScriptedModel()
+    from app.edges.openai_chat import OpenAIChatProvider
+
+    return OpenAIChatProvider(
+        settings.base_url,
+        settings.model,
+        settings.api_key.get_secret_value() if settings.api_key else None,
+        context_tokens=settings.context_tokens,
+        first_event_timeout_s=settings.first_event_timeout_s,
+        idle_timeout_s=settings.idle_timeout_s,
+    )
+
+
+async def _authenticate(keys: KeyRing, credential: str) -> Identity | Refused:
+    key = keys.find(credential)
+    if key is None:
+        return Refused("Invalid credentials")
+    return Refused("Identity is suspended") if key.suspended else key.identity
+
+
+def _hosts(settings: Settings) -> list[str]:
+    """Host headers that /mcp answers to: a foreign one is a page in a browser that had its name rebound to us."""
+    loopback = [f"[{host}]" if ":" in host else host for host in LOOPBACK_HOSTS]
+    return [*loopback, *(f"{host}:*" for host in loopback), *settings.mcp.allowed_hosts]
+
+
+def _hashed(key: KeySettings) -> HashedKey:
+    return HashedKey(key.id, key.sha256, Identity(key.actor, key.permissions), key.suspended)

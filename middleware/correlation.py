@@ -1,0 +1,56 @@
+"""Outermost: gives every request its correlation id, and every request one log line (S3 "Security Requirements").
+
+The id is taken from ``X-Correlation-ID`` when it is well formed, else made. The engine's route replaces it with
+``metadata.correlation_id`` once the body is read; the response header and the log line follow.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.wire.correlation import HEADER, correlation_id, is_correlation_id
+
+log = logging.getLogger("wicketgate.http")
+
+_HEADER = HEADER.lower().encode()
+
+
+class CorrelationMiddleware:
+    """``scope["state"]["correlation_id"]`` holds the id that is in force."""
+
+    def __init__(self, app: ASGIApp, new_id: Callable[[], str]) -> None:
+        self._app = app
+        self._new_id = new_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        sent = next((value.decode("latin-1") for key, value in scope["headers"] if key == _HEADER), "")
+        state = scope.setdefault("state", {})
+        state["correlation_id"] = sent if is_correlation_id(sent) else self._new_id()
+        token = correlation_id.set(state["correlation_id"])
+        status = 0
+        started = time.monotonic()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (_HEADER, state["correlation_id"].encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            correlation_id.set(state["correlation_id"])
+            took_ms = round((time.monotonic() - started) * 1000, 1)
+            log.info(
+                "%s %s %s",
+                scope["method"],
+                scope["path"],
+                status or "no response",
+                extra={"fields": {"status": status, "duration_ms": took_ms}},
+            )
+            correlation_id.reset(token)

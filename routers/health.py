@@ -1,0 +1,62 @@
+"""``/healthz``: the process lives. ``/readyz``: it can serve, and how each upstream is (DESIGN §2 "Paths")."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.ports import UpstreamPhase
+from app.gateway.runtime import ProxyRuntime, tools_left_out
+
+
+class Alive(BaseModel):
+    status: str = "ok"
+
+
+class UpstreamHealth(BaseModel):
+    """*error* is empty while the upstream is connected; *tools* counts those in force, stale ones included."""
+
+    state: UpstreamPhase
+    error: str
+    tools: int
+
+
+class CatalogHealth(BaseModel):
+    version: str
+    tools: int
+    left_out: dict[str, str]
+    """Tools that cannot be shown, and why."""
+
+
+class Readiness(BaseModel):
+    ready: bool
+    catalog: CatalogHealth
+    upstreams: dict[str, UpstreamHealth]
+
+
+def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callable[[], bool]) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/healthz")
+    async def healthz() -> Alive:
+        return Alive()
+
+    @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
+    async def readyz() -> JSONResponse:
+        """200 when requests are taken, else 503; the same body with both."""
+        catalog = runtime.catalog()
+        tools = Counter(item.server for item in catalog.items.values())
+        body = Readiness(
+            ready=ready(),
+            catalog=CatalogHealth(version=catalog.version, tools=len(catalog.items), left_out=tools_left_out(catalog)),
+            upstreams={
+                name: UpstreamHealth(state=status.phase, error=status.error, tools=tools[name])
+                for name, status in fleet.statuses().items()
+            },
+        )
+        return JSONResponse(body.model_dump(), 200 if body.ready else 503)
+
+    return router

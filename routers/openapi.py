@@ -1,0 +1,174 @@
+"""The published contract, in two dialects, since generators and validators read streams differently (guide "OpenAPI").
+
+- 3.1 (``/openapi.json``): the stream's schema is ``ChatEvent`` with ``data`` as an object; SDK generators type it.
+- 3.2 (``/openapi-3.2.json``): ``itemSchema`` with ``data`` as the JSON text that is really on the wire; validators
+  check it.
+"""
+
+import copy
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from app.engine.contract import ChatRequest
+from app.wire.correlation import CORRELATION_ID, HEADER
+
+_REF = "#/components/schemas/{model}"
+
+
+def openapi_31(app: FastAPI) -> dict[str, Any]:
+    """The document for SDK generators."""
+    document = get_openapi(
+        title="Wicketgate",
+        version=app.version,
+        openapi_version="3.1.0",
+        summary="A gate in front of MCP tool servers.",
+        description="The model's only tools are tool_browse, tool_execute and tool_view. `/mcp` is not described "
+        "here: it speaks the Model Context Protocol.",
+        routes=app.routes,
+    )
+    request = ChatRequest.model_json_schema(ref_template=_REF)
+    schemas = document["components"]["schemas"]
+    schemas.update(request.pop("$defs"))
+    schemas["ChatRequest"] = request
+    schemas["Refusal"] = _object(code=_text(), message=_text())
+    schemas.update(_EVENT_DATA)
+    schemas["ChatEventData"] = {"oneOf": [_ref(name) for name in _EVENTS.values()]}
+    schemas["ChatEvent"] = {
+        "oneOf": [_ref(_event_name(event)) for event in _EVENTS],
+        "discriminator": {
+            "propertyName": "event",
+            "mapping": {event: _REF.format(model=_event_name(event)) for event in _EVENTS},
+        },
+    }
+    for event, data in _EVENTS.items():
+        schemas[_event_name(event)] = _object(event={"type": "string", "const": event}, data=_ref(data))
+    document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"bearer": []}]
+    for path in ("/healthz", "/readyz"):
+        document["paths"][path]["get"]["security"] = []
+    document["paths"]["/engine/chat"] = {"post": _CHAT}
+    return document
+
+
+def openapi_32(app: FastAPI) -> dict[str, Any]:
+    """The document for validators of the wire."""
+    document = copy.deepcopy(openapi_31(app))
+    document["openapi"] = "3.2.0"
+    schemas = document["components"]["schemas"]
+    for event, data in _EVENTS.items():
+        schemas[_event_name(event)] = _object(
+            event={"type": "string", "const": event},
+            data={"type": "string", "contentMediaType": "application/json", "contentSchema": _ref(data)},
+        )
+    stream = document["paths"]["/engine/chat"]["post"]["responses"]["200"]["content"]
+    stream["text/event-stream"] = {"itemSchema": _ref("ChatEvent")}
+    return document
+
+
+def publish_openapi(app: FastAPI) -> None:
+    """Serve both documents; each is built once, at its first request."""
+    documents: dict[str, dict[str, Any]] = {}
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/openapi.json")
+    async def for_generators() -> dict[str, Any]:
+        if "3.1" not in documents:
+            documents["3.1"] = openapi_31(app)
+        return documents["3.1"]
+
+    @router.get("/openapi-3.2.json")
+    async def for_validators() -> dict[str, Any]:
+        if "3.2" not in documents:
+            documents["3.2"] = openapi_32(app)
+        return documents["3.2"]
+
+    app.include_router(router)
+
+
+def _ref(model: str) -> dict[str, Any]:
+    return {"$ref": _REF.format(model=model)}
+
+
+def _text(description: str = "") -> dict[str, Any]:
+    return {"type": "string", "description": description} if description else {"type": "string"}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    """An object with just these properties, all required."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _event_name(event: str) -> str:
+    return "".join(word.capitalize() for word in event.split("-")) + "Event"
+
+
+def _refusal(description: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": _ref("Refusal")}}}
+
+
+_EVENTS = {
+    "text-delta": "TextDeltaData",
+    "tool-call": "ToolCallData",
+    "tool-result": "ToolResultData",
+    "done": "DoneData",
+    "error": "ErrorData",
+}
+
+_TOKENS = {"type": "integer", "minimum": 0}
+
+_EVENT_DATA: dict[str, Any] = {
+    "TextDeltaData": _object(content=_text()),
+    "ToolCallData": _object(id=_text(), name=_text(), arguments={"type": "object"}),
+    "ToolResultData": {
+        "description": "Paired with its tool-call by id; exactly one of output and error.",
+        "oneOf": [
+            _object(id=_text(), output=_text("JSON text of the tool's result.")),
+            _object(id=_text(), error=_text("Went back to the model, which decides what to do.")),
+        ],
+    },
+    "DoneData": _object(
+        finish_reason=_text("Open set: stop, length, content_filter, max_iterations, cancelled."),
+        usage=_object(prompt_tokens=_TOKENS, completion_tokens=_TOKENS),
+    ),
+    "ErrorData": _object(
+        code={"type": "string", "enum": ["provider_error", "tool_error", "context_overflow"]},
+        message=_text("A fixed text for each code."),
+    ),
+}
+
+_CHAT: dict[str, Any] = {
+    "operationId": "engineChat",
+    "summary": "Run the agent loop over a conversation and stream what happens.",
+    "description": "Always a stream. It ends with exactly one `done` or `error`. Comment lines (`: keepalive`) keep "
+    "idle connections open. Tools, model and credentials are the deployment's: unknown fields of the body have no "
+    "effect.",
+    "x-fern-streaming": {"format": "sse"},
+    "parameters": [
+        {
+            "name": HEADER,
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string", "pattern": f"^{CORRELATION_ID.pattern}$"},
+            "description": "If given, it must equal metadata.correlation_id.",
+        }
+    ],
+    "requestBody": {"required": True, "content": {"application/json": {"schema": _ref("ChatRequest")}}},
+    "responses": {
+        "200": {
+            "description": "The stream.",
+            "headers": {HEADER: {"schema": {"type": "string"}, "description": "metadata.correlation_id"}},
+            "content": {"text/event-stream": {"schema": _ref("ChatEvent")}},
+        },
+        "400": _refusal("The body breaks the contract; nothing was started."),
+        "401": _refusal("No credential, or one that is not valid."),
+        "413": _refusal("The body is larger than the deployment allows."),
+        "503": _refusal("Starting, draining, or at the limit of concurrent streams; try again."),
+    },
+}

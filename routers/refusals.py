@@ -1,0 +1,28 @@
+"""How a route says no before a stream has begun: ``{code, message}`` and nothing else (S3 "Pre-Stream Errors")."""
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+_CODES = {
+    404: ("not_found", "There is nothing at this path"),
+    405: ("method_not_allowed", "This path does not take that method"),
+    413: ("payload_too_large", ""),
+}
+
+
+def refuse(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"code": code, "message": message}, status, headers)
+
+
+def refuse_in_one_shape(app: FastAPI) -> None:
+    """What the framework refuses by itself (unknown paths, wrong methods) takes the contract's shape too."""
+
+    async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        detail = str(error.detail) if isinstance(error, HTTPException) else ""
+        code, message = _CODES.get(status, ("invalid_request" if status < 500 else "internal_error", ""))
+        headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+        return refuse(status, code, message or detail, headers)
+
+    app.add_exception_handler(HTTPException, on_http_exception)

@@ -1,0 +1,62 @@
+"""When the client leaves before the end (S3; cases E86 to E88). When the server stops: tests/e2e."""
+
+import asyncio
+import logging
+
+import pytest
+
+from app.engine.model import TextDelta
+from tests.contract.test_tool_calls import execute
+from tests.support.requirement import requirement
+from tests.support.script import ScriptModel, calls, says
+from tests.support.service import BOUND_S, FileServer, chat_body, frames, running_service
+
+
+async def until(event: asyncio.Event) -> None:
+    async with asyncio.timeout(BOUND_S):
+        await event.wait()
+
+
+@requirement("E86")
+async def test_a_client_that_hangs_up_ends_the_model_call(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="wicketgate")
+    model = ScriptModel([[TextDelta("one")], asyncio.Event()])
+    async with running_service(model) as service:
+        async with service.http.stream("POST", "/engine/chat", json=chat_body()) as response:
+            async for chunk in response.aiter_raw():
+                assert b"one" in chunk
+                break
+        await until(model.aborted)
+        async with asyncio.timeout(BOUND_S):
+            while "cancelled" not in caplog.messages:
+                await asyncio.sleep(0.01)
+
+
+@requirement("E86", "E87")
+async def test_a_client_that_hangs_up_ends_the_tools_that_run() -> None:
+    files = FileServer()
+    async with running_service(ScriptModel(calls(execute("c1", "slow"))), [files]) as service:
+        async with service.http.stream("POST", "/engine/chat", json=chat_body()) as response:
+            async for chunk in response.aiter_raw():
+                if b"tool-call" in chunk:
+                    break
+        await until(files.slow_cancelled)
+
+
+@requirement("E88")
+async def test_two_streams_at_once_never_mix() -> None:
+    gate = asyncio.Event()
+    model = ScriptModel([[TextDelta("first")], gate, *says()], [[TextDelta("second")], gate, *says()])
+    async with running_service(model) as service:
+        one = asyncio.create_task(service.http.post("/engine/chat", json=chat_body(correlation_id="one")))
+        async with asyncio.timeout(BOUND_S):
+            while len(model.requests) < 1:
+                await asyncio.sleep(0.01)
+        two = asyncio.create_task(service.http.post("/engine/chat", json=chat_body(correlation_id="two")))
+        async with asyncio.timeout(BOUND_S):
+            while len(model.requests) < 2:
+                await asyncio.sleep(0.01)
+        gate.set()
+        answers = await asyncio.gather(one, two)
+    assert [frames(answer.text)[0][1]["content"] for answer in answers] == ["first", "second"]
+    assert [answer.headers["x-correlation-id"] for answer in answers] == ["one", "two"]

@@ -1,0 +1,186 @@
+"""``/mcp`` with the official client in both protocol eras, behind the same middleware (S0 §4.2, S1; DESIGN §3)."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CallToolResult
+
+from app.wire.correlation import HEADER
+from tests.contract.test_tool_calls import IDS
+from tests.support.requirement import requirement
+from tests.support.service import KEY, READER_KEY, SUSPENDED_KEY, FileServer, RunningService, running_service
+
+ERAS = pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+
+
+NOT_THE_ARGUMENTS: list[Any] = [[], 0, "", False, None, {}]
+
+
+@asynccontextmanager
+async def mcp_client(
+    service: RunningService, mode: str, key: str = KEY, path: str = "/mcp", **headers: str
+) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}", **headers}, timeout=10) as http,
+        Client(streamable_http_client(service.url + path, http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+def body(result: CallToolResult) -> dict[str, Any]:
+    assert isinstance(result.structured_content, dict)
+    return result.structured_content
+
+
+@ERAS
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/gateway"])
+@requirement("S0 §4.2")
+async def test_a_client_of_either_era_sees_three_tools_and_works_with_them(mode: str, path: str) -> None:
+    files = FileServer()
+    async with running_service(upstreams=[files]) as service, mcp_client(service, mode, path=path) as client:
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == ["tool_browse", "tool_execute", "tool_view"]
+
+        browse = await client.call_tool("tool_browse", {"query": "read a file"})
+        cards = body(browse)["cards"]
+        # The order is the one that keeps a prompt cache warm; the rank is in the score (S0 §5.2).
+        best = max(cards, key=lambda card: card["score"])
+        assert best["id"] == IDS["read_file"]
+        assert "inputSchema" not in json.dumps(cards)
+        lines = browse.content[0].text.splitlines()  # type: ignore[union-attr]
+        assert [line.split()[0] for line in lines] == [card["id"] for card in cards]
+
+        run = await client.call_tool("tool_execute", {"tool_id": best["id"], "args": {"path": "a.md"}})
+        envelope = body(run)
+        assert (run.is_error, envelope["status"], envelope["summary"]) == (False, "ok", "contents of a.md")
+
+        view = await client.call_tool(
+            "tool_view", {"handle": envelope["artifacts"][0]["handle"], "selector": {"type": "head", "chars": 8}}
+        )
+        assert (body(view)["content"], body(view)["total"]) == ("contents", len("contents of a.md"))
+    assert [(name, arguments) for name, arguments, _ in files.calls] == [("read_file", {"path": "a.md"})]
+
+
+@ERAS
+@requirement("S0 §3.4", "gateway 44", "gateway 60", "gateway 66", "gateway 69", "gateway 73", "gateway 93")
+async def test_failures_are_results_in_one_shape_never_protocol_errors(mode: str) -> None:
+    bad: list[tuple[str, dict[str, Any], str]] = [
+        ("tool_browse", {}, "ARGS_INVALID"),
+        ("tool_browse", {"query": "x", "path": "/"}, "ARGS_INVALID"),
+        ("tool_browse", {"query": 5}, "ARGS_INVALID"),
+        ("tool_browse", {"path": 5}, "ARGS_INVALID"),
+        ("tool_browse", {"query": "x", "nope": 1}, "ARGS_INVALID"),
+        *(("tool_browse", {"query": "x", "top_k": k}, "ARGS_INVALID") for k in (0, -1, 51, "3", True)),
+        ("tool_browse", {"path": "bad"}, "PATH_INVALID"),
+        ("tool_browse", {"path": "/no_such"}, "PATH_NOT_FOUND"),
+        ("tool_execute", {}, "ARGS_INVALID"),
+        ("tool_execute", {"tool_id": 42}, "ARGS_INVALID"),
+        ("tool_execute", {"tool_id": "missing:tool#00000000", "args": {}}, "HYDRATE_FAILED"),
+        ("tool_execute", {"tool_id": IDS["read_file"], "dry_run": "false"}, "ARGS_INVALID"),
+        *(("tool_execute", {"tool_id": IDS["read_file"], "args": args}, "ARGS_INVALID") for args in NOT_THE_ARGUMENTS),
+        ("tool_view", {"handle": "text:x:0", "selector": {"type": "head"}}, "VIEW_FAILED"),
+        ("tool_view", {"handle": 5}, "ARGS_INVALID"),
+    ]
+    files = FileServer()
+    async with running_service(upstreams=[files]) as service, mcp_client(service, mode) as client:
+        for tool, arguments, code in bad:
+            result = await client.call_tool(tool, arguments)
+            answer = body(result)
+            assert (result.is_error, answer["error"]) == (True, code), (tool, arguments, answer)
+            assert set(answer) - {"details"} == {"error", "message", "path", "retryable"}
+            assert answer["message"]
+    assert files.calls == []
+
+
+@ERAS
+@requirement("gateway 80", "E46")
+async def test_an_error_of_the_tool_itself_is_an_envelope_marked_as_error(mode: str) -> None:
+    async with running_service(upstreams=[FileServer()]) as service, mcp_client(service, mode) as client:
+        result = await client.call_tool("tool_execute", {"tool_id": IDS["fail"]})
+    assert (result.is_error, body(result)["status"]) == (True, "error")
+    assert "no such luck" in body(result)["summary"]
+
+
+@ERAS
+@requirement("S3 Error message safety")
+async def test_a_fault_of_ours_tells_the_client_nothing_of_its_cause(mode: str) -> None:
+    async with running_service(upstreams=[FileServer()]) as service, mcp_client(service, mode) as client:
+        result = await client.call_tool("tool_execute", {"tool_id": IDS["boom"]})
+    assert (result.is_error, body(result)["error"]) == (True, "UPSTREAM_ERROR")
+    assert "secret" not in result.model_dump_json()
+    assert "srv" not in result.model_dump_json()
+
+
+@ERAS
+@requirement("gateway 98", "DESIGN §3 Results")
+async def test_another_actors_artifacts_and_tools_do_not_exist(mode: str) -> None:
+    async with running_service(upstreams=[FileServer()]) as service:
+        async with mcp_client(service, mode) as owner:
+            run = await owner.call_tool("tool_execute", {"tool_id": IDS["read_file"], "args": {"path": "a"}})
+        handle = body(run)["artifacts"][0]["handle"]
+        async with mcp_client(service, mode, READER_KEY) as reader:
+            view = await reader.call_tool("tool_view", {"handle": handle, "selector": {"type": "head", "chars": 3}})
+            names = [card["name"] for card in body(await reader.call_tool("tool_browse", {"path": "/files"}))["cards"]]
+    assert body(view)["error"] == "VIEW_FAILED"
+    assert names == ["read_file"]
+
+
+@requirement("E18", "S3 no bypass path")
+@pytest.mark.parametrize("credential", ["", "Bearer wrong", f"Bearer {SUSPENDED_KEY}"])
+async def test_the_door_is_shut_without_a_credential(credential: str) -> None:
+    async with running_service() as service:
+        headers = {"Authorization": credential} if credential else {"Authorization": ""}
+        response = await service.http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=headers)
+    assert (response.status_code, response.json()["code"]) == (401, "unauthorized")
+
+
+@requirement("gateway 137")
+async def test_a_foreign_host_or_origin_is_turned_away() -> None:
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accept = {"Accept": "application/json, text/event-stream"}
+    async with running_service() as service:
+        foreign_host = await service.http.post("/mcp", json=hello, headers={**accept, "Host": "evil.example"})
+        foreign_origin = await service.http.post(
+            "/mcp", json=hello, headers={**accept, "Origin": "http://evil.example"}
+        )
+    assert foreign_host.status_code == 421
+    assert foreign_origin.status_code == 403
+
+
+@requirement("gateway 137")
+async def test_a_session_serves_only_the_credential_that_opened_it() -> None:
+    initialize = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}},
+    }
+    accept = {"Accept": "application/json, text/event-stream"}
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    async with running_service() as service:
+        opened = await service.http.post("/mcp", json=initialize, headers=accept)
+        session = {**accept, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        stolen = await service.http.post(
+            "/mcp", json=listing, headers={**session, "Authorization": f"Bearer {READER_KEY}"}
+        )
+    assert opened.status_code == 200
+    assert stolen.status_code == 404
+
+
+@ERAS
+@requirement("E91")
+async def test_the_correlation_id_of_the_request_reaches_the_upstream(mode: str) -> None:
+    files = FileServer()
+    async with (
+        running_service(upstreams=[files]) as service,
+        mcp_client(service, mode, **{HEADER: "trace-7"}) as client,
+    ):
+        await client.call_tool("tool_execute", {"tool_id": IDS["read_file"], "args": {"path": "a"}})
+    ((_, _, context),) = files.calls
+    assert (context.correlation_id, context.identity.actor) == ("trace-7", "owner_1")

@@ -1,0 +1,194 @@
+"""What happens when the model asks for tools (S3 "Tool calls"; cases E41 to E46 and their neighbours)."""
+
+import asyncio
+import json
+from typing import Any
+
+from app.catalog.tool_id import derive_tool_id
+from app.engine.model import ToolCall, Usage
+from tests.support.requirement import requirement
+from tests.support.script import ScriptModel, calls, says
+from tests.support.service import READER_KEY, TOOLS, FileServer, Frame, chat_body, running_service
+
+
+def execute(call_id: str, tool: str, args: dict[str, Any] | None = None) -> ToolCall:
+    arguments = {"tool_id": IDS[tool], "args": args or {}}
+    return ToolCall(call_id, "tool_execute", arguments, json.dumps(arguments))
+
+
+def tool_ids() -> dict[str, str]:
+    return {tool["name"]: derive_tool_id(tool["name"], tool["inputSchema"], None, "files") for tool in TOOLS}
+
+
+IDS = tool_ids()
+
+
+def names(stream: list[Frame]) -> list[str]:
+    return [event for event, _ in stream]
+
+
+@requirement("E41", "E42", "E43")
+async def test_a_call_is_shown_run_and_answered_and_the_model_goes_on_with_the_result() -> None:
+    call = execute("c1", "read_file", {"path": "a.md"})
+    model = ScriptModel(calls(call, text="Let me check. "), says("ok"))
+    async with running_service(model, [FileServer()]) as service:
+        stream = await service.chat()
+    assert names(stream) == ["text-delta", "tool-call", "tool-result", "text-delta", "done"]
+    assert stream[1][1] == {"id": "c1", "name": "tool_execute", "arguments": call.arguments}
+    result = stream[2][1]
+    assert set(result) == {"id", "output"}
+    assert result["id"] == "c1"
+    envelope = json.loads(result["output"])
+    assert (envelope["status"], envelope["summary"]) == ("ok", "contents of a.md")
+
+    user, assistant, tool = model.requests[1].messages
+    assert user == {"role": "user", "content": "hi"}
+    assert (assistant["role"], assistant["content"]) == ("assistant", "Let me check. ")
+    assert assistant["tool_calls"] == [
+        {"id": "c1", "type": "function", "function": {"name": "tool_execute", "arguments": call.raw}}
+    ]
+    assert tool == {"role": "tool", "tool_call_id": "c1", "content": result["output"]}
+
+
+@requirement("E44")
+async def test_the_calls_of_one_turn_run_at_once_and_each_is_answered_by_id() -> None:
+    files = FileServer()
+    model = ScriptModel(calls(execute("c1", "slow"), execute("c2", "slow")), says("ok"))
+    async with running_service(model, [files]) as service:
+        chat = asyncio.create_task(service.chat())
+        async with asyncio.timeout(5):
+            while files.slow_running < 2:
+                await asyncio.sleep(0.01)
+        files.release.set()
+        stream = await chat
+    assert names(stream) == ["tool-call", "tool-call", "tool-result", "tool-result", "text-delta", "done"]
+    assert {data["id"] for event, data in stream if event == "tool-result"} == {"c1", "c2"}
+    assert files.slow_at_once == 2
+
+
+@requirement("E44")
+async def test_a_quick_result_does_not_wait_for_a_slow_one() -> None:
+    files = FileServer()
+    slow, quick = execute("c1", "slow"), execute("c2", "read_file", {"path": "x"})
+    model = ScriptModel(calls(slow, quick), says("ok"))
+    order: list[str] = []
+    async with (
+        running_service(model, [files]) as service,
+        service.http.stream("POST", "/engine/chat", json=chat_body()) as response,
+    ):
+        async for line in response.aiter_lines():
+            if line.startswith('data: {"id":"c') and '"output"' in line:
+                order.append(json.loads(line[6:])["id"])
+                files.release.set()
+    assert order == ["c2", "c1"]
+    # The history keeps the order in which the model asked.
+    assert [m["tool_call_id"] for m in model.requests[1].messages if m["role"] == "tool"] == ["c1", "c2"]
+
+
+@requirement("E45", "E46")
+async def test_a_tool_that_fails_is_told_to_the_model_which_goes_on() -> None:
+    model = ScriptModel(calls(execute("c1", "fail"), execute("c2", "read_file", {"path": "x"})), says("I see"))
+    async with running_service(model, [FileServer()]) as service:
+        stream = await service.chat()
+    results = {data["id"]: data for event, data in stream if event == "tool-result"}
+    assert set(results["c1"]) == {"id", "error"}
+    assert set(results["c2"]) == {"id", "output"}
+    assert json.loads(results["c1"]["error"])["status"] == "error"
+    assert names(stream)[-2:] == ["text-delta", "done"]
+
+
+@requirement("E47", "E48", "E51", "E52")
+async def test_calls_that_cannot_be_run_are_answered_with_an_error_and_every_id_is_its_own() -> None:
+    model = ScriptModel(
+        calls(
+            ToolCall("c1", "nope", {}, "{}"),
+            ToolCall("c1", "tool_browse", None, '{"path":'),
+            ToolCall("", "tool_browse", {"path": "/"}, '{"path":"/"}'),
+        ),
+        says("sorry"),
+    )
+    async with running_service(model, [FileServer()]) as service:
+        stream = await service.chat()
+    asked = [data for event, data in stream if event == "tool-call"]
+    results = {data["id"]: data for event, data in stream if event == "tool-result"}
+    assert len({data["id"] for data in asked}) == 3
+    assert all(data["id"] for data in asked)
+    assert asked[1]["arguments"] == {}
+    assert results[asked[0]["id"]]["error"] == "Unknown tool: nope"
+    assert results[asked[1]["id"]]["error"].startswith("invalid arguments")
+    assert "output" in results[asked[2]["id"]]
+    history = model.requests[1].messages[1]["tool_calls"]
+    assert [call["id"] for call in history] == [data["id"] for data in asked]
+    assert [json.loads(call["function"]["arguments"]) for call in history] == [{}, {}, {"path": "/"}]
+
+
+@requirement("E50", "S0 §4.4")
+async def test_arguments_that_do_not_fit_never_reach_the_upstream_and_the_error_teaches() -> None:
+    files = FileServer()
+    model = ScriptModel(calls(execute("c1", "read_file", {"pth": "x"})), says("ok"))
+    async with running_service(model, [files]) as service:
+        stream = await service.chat()
+    error = json.loads(stream[1][1]["error"])
+    assert (error["error"], error["path"], error["retryable"]) == ("ARGS_INVALID", IDS["read_file"], False)
+    assert "path" in error["details"]["expected"]
+    assert files.calls == []
+
+
+@requirement("E55")
+async def test_a_tool_that_takes_too_long_is_cancelled_and_the_model_goes_on() -> None:
+    files = FileServer()
+    model = ScriptModel(calls(execute("c1", "slow")), says("ok"))
+    async with running_service(model, [files], settings={"engine": {"tool_timeout_s": 0.1}}) as service:
+        stream = await service.chat()
+    result = stream[1][1]
+    assert "0.1" in result["error"]
+    assert names(stream)[-1] == "done"
+    assert files.slow_cancelled.is_set()
+
+
+@requirement("E56")
+async def test_a_fault_of_ours_while_a_tool_runs_is_a_tool_error_without_its_text() -> None:
+    async with running_service(ScriptModel(calls(execute("c1", "boom"))), [FileServer()]) as service:
+        stream = await service.chat()
+    assert names(stream) == ["tool-call", "error"]
+    assert stream[-1][1] == {"code": "tool_error", "message": "A tool could not be run."}
+
+
+@requirement("E60", "E61")
+async def test_the_loop_has_no_cap_unless_one_is_configured() -> None:
+    browse = calls(ToolCall("", "tool_browse", {"path": "/"}, '{"path":"/"}'))
+    async with running_service(ScriptModel(*[browse] * 60, says("at last")), [FileServer()]) as service:
+        free = await service.chat()
+    async with running_service(
+        ScriptModel(*[browse] * 60), [FileServer()], settings={"engine": {"max_iterations": 3}}
+    ) as service:
+        capped = await service.chat()
+    assert (names(free).count("tool-result"), free[-1][1]["finish_reason"]) == (60, "stop")
+    assert (names(capped).count("tool-result"), capped[-1][1]["finish_reason"]) == (3, "max_iterations")
+
+
+@requirement("E65")
+async def test_usage_is_summed_over_the_model_calls() -> None:
+    browse = ToolCall("", "tool_browse", {"path": "/"}, '{"path":"/"}')
+    model = ScriptModel(
+        calls(browse, usage=Usage(10, 5)), calls(browse, usage=Usage(20, 6)), says("x", usage=Usage(30, 7))
+    )
+    async with running_service(model, [FileServer()]) as service:
+        stream = await service.chat()
+    assert stream[-1][1]["usage"] == {"prompt_tokens": 60, "completion_tokens": 18}
+
+
+@requirement("E63", "DESIGN §3 existence")
+async def test_a_tool_that_the_actor_may_not_use_does_not_exist_for_it() -> None:
+    hidden = execute("c1", "fail")
+    missing = ToolCall("c2", "tool_execute", {"tool_id": "files:nothing#00000000"}, "{}")
+    browse = ToolCall("c3", "tool_browse", {"query": "fail read file slow"}, "{}")
+    files = FileServer()
+    async with running_service(ScriptModel(calls(hidden, missing, browse), says("ok")), [files]) as service:
+        stream = await service.chat(headers={"Authorization": f"Bearer {READER_KEY}"})
+    results = {data["id"]: data for event, data in stream if event == "tool-result"}
+    forbidden, absent = json.loads(results["c1"]["error"]), json.loads(results["c2"]["error"])
+    assert forbidden["error"] == "HYDRATE_FAILED"
+    assert {**forbidden, "path": ""} == {**absent, "path": ""}
+    assert [card["name"] for card in json.loads(results["c3"]["output"])["cards"]] == ["read_file"]
+    assert files.calls == []

@@ -1,0 +1,212 @@
+"""The real process with real MCP servers and a real model server on the wire (E86, E91, E92, E97, E99)."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from app.edges.keys import hash_key
+from tests.support.model_server import HOLD, ModelServer, Reply, chunk, text_turn, tool_turn
+from tests.support.process import Program, alive, children, program
+from tests.support.requirement import requirement
+from tests.support.service import KEY, chat_body, frames
+
+ECHO = {"name": "echo", "command": [sys.executable, "-m", "tests.support.echo_server"]}
+HEADERS = {"Authorization": f"Bearer {KEY}"}
+
+
+def write_config(folder: Path, **sections: Any) -> Path:
+    keys = [{"id": "test", "sha256": hash_key(KEY), "actor": "owner_1", "permissions": ["tools:*"]}]
+    path = folder / "wicketgate.yaml"
+    path.write_text(yaml.safe_dump({"auth": {"keys": keys}, "upstreams": [ECHO], **sections}))
+    return path
+
+
+async def address(running: Program) -> str:
+    return (await running.wait_for(r"ready on (http://127\.0\.0\.1:\d+)")).group(1)
+
+
+def echo_id() -> str:
+    from app.catalog.tool_id import derive_tool_id
+    from tests.support.echo_server import TOOLS
+
+    return derive_tool_id("echo", TOOLS[0].input_schema, None, "echo")
+
+
+@requirement("E91", "E92", "E97")
+async def test_one_correlation_id_is_seen_everywhere_and_the_logs_hold_no_content(tmp_path: Path) -> None:
+    call = tool_turn(("c1", "tool_execute", {"tool_id": echo_id(), "args": {"text": "very private words"}}))
+    async with ModelServer(call, text_turn("All ", "good.", usage=(3, 4))) as model:
+        config = write_config(
+            tmp_path,
+            model={
+                "provider": "openai-chat",
+                "base_url": model.base_url,
+                "model": "some-model",
+                "api_key": "sk-very-secret-key",
+            },
+        )
+        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+            async with httpx.AsyncClient(base_url=await address(running), headers=HEADERS, trust_env=False) as http:
+                answer = await http.post(
+                    "/engine/chat", json=chat_body("a private question", correlation_id="trace-42")
+                )
+            assert await running.stop() == 0
+    stream = frames(answer.text)
+    assert [event for event, _ in stream] == ["tool-call", "tool-result", "text-delta", "text-delta", "done"]
+    assert stream[-1][1]["usage"] == {"prompt_tokens": 13, "completion_tokens": 9}
+    facts = json.loads(stream[1][1]["output"])
+    assert "trace-42" in json.dumps(facts), "the id must have reached the tool in _meta"
+    assert answer.headers["x-correlation-id"] == "trace-42"
+    assert [request.headers["x-correlation-id"] for request in model.requests] == ["trace-42", "trace-42"]
+    assert model.requests[0].headers["authorization"] == "Bearer sk-very-secret-key"
+    assert KEY not in json.dumps([request.headers for request in model.requests])
+
+    logs = running.logs()
+    assert logs
+    for line in logs:
+        assert list(line)[:5] == ["timestamp", "correlation_id", "component", "level", "message"]
+    of_the_request = [line for line in logs if line["correlation_id"] == "trace-42"]
+    assert any(line["message"].startswith("POST /engine/chat") for line in of_the_request)
+    for secret in ("very private words", "a private question", "All good", "sk-very-secret-key", KEY):
+        assert secret not in running.stdout + running.stderr
+
+
+@requirement("E86", "E87")
+async def test_hanging_up_aborts_the_provider_request(tmp_path: Path) -> None:
+    async with ModelServer(Reply([chunk({"content": "one"}), HOLD])) as model:
+        config = write_config(
+            tmp_path, model={"provider": "openai-chat", "base_url": model.base_url, "model": "some-model"}
+        )
+        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+            async with (
+                httpx.AsyncClient(base_url=await address(running), headers=HEADERS, trust_env=False) as http,
+                http.stream("POST", "/engine/chat", json=chat_body(correlation_id="gone-1")) as response,
+            ):
+                async for chunk_of_bytes in response.aiter_raw():
+                    assert b"one" in chunk_of_bytes
+                    break
+            async with asyncio.timeout(5):
+                await (await model.request()).hung_up.wait()
+            await running.wait_for(r'"gone-1".*"message": "cancelled"', "stdout")
+
+
+@requirement("E90", "S3 one terminal event")
+async def test_a_stream_that_outlives_the_drain_ends_with_done_and_new_requests_find_nobody(tmp_path: Path) -> None:
+    async with ModelServer(Reply([chunk({"content": "one"}), HOLD])) as model:
+        config = write_config(
+            tmp_path,
+            model={"provider": "openai-chat", "base_url": model.base_url, "model": "some-model"},
+            server={"drain_s": 0.5},
+        )
+        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+            text = ""
+            async with (
+                httpx.AsyncClient(base_url=await address(running), headers=HEADERS, trust_env=False) as http,
+                http.stream("POST", "/engine/chat", json=chat_body()) as response,
+            ):
+                async for piece in response.aiter_text():
+                    if not text:
+                        running.process.send_signal(signal.SIGTERM)
+                    text += piece
+            assert await running.ended() == 0
+    assert [event for event, _ in frames(text)] == ["text-delta", "done"]
+    assert frames(text)[-1][1]["finish_reason"] == "cancelled"
+
+
+@requirement("E99", "DESIGN §2 make run")
+async def test_without_keys_it_listens_on_loopback_and_prints_a_key_and_a_line_that_works() -> None:
+    async with program("app", "serve", "--port", "0") as running:
+        await running.wait_for("curl -N .*\n.*\n")
+        curl = re.search(r"curl -N .*\\\n.*", running.stderr)
+        assert curl is not None
+        shell = await asyncio.create_subprocess_shell(
+            f"{curl.group()} --silent --show-error", stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await shell.communicate()
+        assert await running.stop(signal.SIGINT) == 0
+    assert [event for event, _ in frames(out.decode())][-1] == "done"
+    assert "127.0.0.1" in curl.group()
+    assert "wg_local_" not in running.stdout
+
+
+@requirement("E99")
+async def test_an_open_address_without_keys_is_refused() -> None:
+    async with program("app", "serve", "--host", "0.0.0.0", "--port", "0") as running:
+        assert await running.ended() == 1
+    assert "auth.keys" in running.stderr
+    assert "Traceback" not in running.stderr
+
+
+async def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
+    async with await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0) as taken:
+        port = taken.sockets[0].getsockname()[1]
+        async with program("app", "serve", "--port", str(port)) as running:
+            assert await running.ended() == 1
+    assert running.stderr.startswith(f"wicketgate: Cannot listen on 127.0.0.1 port {port}:")
+    assert running.stderr.count("\n") == 1
+
+
+async def test_a_wrong_configuration_is_told_by_field(tmp_path: Path) -> None:
+    config = write_config(tmp_path, modle={"x": 1}, server={"port": "many"})
+    async with program("app", "serve", "--config", str(config)) as running:
+        assert await running.ended() == 1
+    assert "modle: unknown key" in running.stderr
+    assert "server.port: " in running.stderr
+    assert "Traceback" not in running.stderr
+
+
+@requirement("S1 McpClientUpstream")
+async def test_a_server_that_dies_is_started_again_and_none_is_left_behind(tmp_path: Path) -> None:
+    config = write_config(tmp_path, model={"provider": "scripted"})
+    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+        async with httpx.AsyncClient(base_url=await address(running), headers=HEADERS, trust_env=False) as http:
+            (first,) = children(running.process.pid)
+            os.kill(first, signal.SIGKILL)
+            async with asyncio.timeout(20):
+                while True:
+                    upstream = (await http.get("/readyz")).json()["upstreams"]["echo"]
+                    now = children(running.process.pid)
+                    if upstream["state"] == "ready" and now and now != [first]:
+                        break
+                    await asyncio.sleep(0.05)
+            (second,) = children(running.process.pid)
+        assert await running.stop(signal.SIGINT) == 0
+    assert not alive(first)
+    assert not alive(second)
+
+
+async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    async with program("app", "check", "--config", str(config)) as running:
+        assert await running.ended(40) == 0
+    assert "echo: ready" in running.stdout
+    assert echo_id() in running.stdout
+
+    config = write_config(tmp_path, upstreams=[ECHO, {"name": "gone", "command": ["/no/such/program"]}])
+    async with program("app", "check", "--config", str(config)) as running:
+        assert await running.ended(40) == 1
+    assert "gone: down (the command was not found)" in running.stdout
+    assert "echo: ready" in running.stdout
+
+
+async def test_a_new_key_is_let_in_by_what_was_printed(tmp_path: Path) -> None:
+    async with program("app", "key", "new", "--id", "gw", "--actor", "owner_1", "--permission", "tools:echo:*") as made:
+        assert await made.ended() == 0
+    key = re.search(r"wg_gw_\S+", made.stderr)
+    assert key is not None
+    assert key.group() not in made.stdout
+    config = write_config(tmp_path, auth={"keys": yaml.safe_load(made.stdout)})
+    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+        async with httpx.AsyncClient(base_url=await address(running), trust_env=False) as http:
+            ok = await http.post("/engine/chat", json=chat_body(), headers={"Authorization": f"Bearer {key.group()}"})
+            no = await http.post("/engine/chat", json=chat_body(), headers=HEADERS)
+        await running.stop()
+    assert (ok.status_code, no.status_code) == (200, 401)

@@ -1,0 +1,187 @@
+"""McpClientUpstream against real MCP servers in processes of their own (S1; gateway 126, 127; DESIGN §1 "Fleet")."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+from app.auth.identity import Identity
+from app.edges.mcp_transport import http_transport, stdio_transport
+from app.edges.mcp_upstream import McpClientUpstream
+from app.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from app.gateway.ports import CallContext
+from app.wire.correlation import META_KEY
+from tests.support.process import alive, program
+from tests.support.requirement import requirement
+
+CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "session")
+ECHO = [sys.executable, "-m", "tests.support.echo_server"]
+BOUND_S = 20.0
+
+
+@asynccontextmanager
+async def supervised(upstream: McpClientUpstream) -> AsyncIterator[asyncio.Queue[str]]:
+    """The queue gets the upstream's name each time it has something new."""
+    changes: asyncio.Queue[str] = asyncio.Queue()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(upstream.supervise, changes.put_nowait)
+        yield changes
+        tasks.cancel_scope.cancel()
+
+
+def stdio(command: list[str], env: Mapping[str, str] | None = None) -> McpClientUpstream:
+    connect = partial(stdio_transport, "echo", command, env or {}, None)
+    return McpClientUpstream("echo", connect, connect_timeout_s=15, jitter=random.random)
+
+
+async def change(changes: "asyncio.Queue[str]") -> None:
+    async with asyncio.timeout(BOUND_S):
+        assert await changes.get() == "echo"
+
+
+async def call(upstream: McpClientUpstream, tool: str, timeout_s: float = 10, **arguments: Any) -> dict[str, Any]:
+    result = await upstream.call_tool(tool, arguments, CONTEXT, timeout_s)
+    structured: dict[str, Any] = result["structuredContent"]
+    return structured
+
+
+@requirement("E91", "S1 McpClientUpstream")
+async def test_tools_are_listed_and_called_and_the_trace_travels_in_meta() -> None:
+    upstream = stdio(ECHO)
+    phases = [upstream.status.phase]
+    async with supervised(upstream) as changes:
+        await change(changes)
+        phases.append(upstream.status.phase)
+        tools = await upstream.list_tools()
+        assert [tool["name"] for tool in tools] == ["echo", "environment", "die", "pid", "sleep", "refuse"]
+        assert tools[0]["inputSchema"]["required"] == ["text"]
+        answer = await call(upstream, "echo", text="é\n")
+    assert phases == ["connecting", "ready"]
+    assert answer["text"] == "é\n"
+    assert answer["meta"][META_KEY] == "trace-1"
+
+
+async def test_a_child_gets_the_named_variables_and_the_basics_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WICKETGATE_TEST_SECRET", "x")
+    upstream = stdio(ECHO, {"NAMED": "y"})
+    async with supervised(upstream) as changes:
+        await change(changes)
+        names = (await call(upstream, "environment"))["names"]
+    assert "NAMED" in names
+    assert "PATH" in names
+    assert "WICKETGATE_TEST_SECRET" not in names
+
+
+@requirement("gateway 127")
+async def test_a_child_that_dies_in_a_call_fails_that_call_and_is_started_again() -> None:
+    upstream = stdio(ECHO)
+    async with supervised(upstream) as changes:
+        await change(changes)
+        first = (await call(upstream, "pid"))["pid"]
+        with pytest.raises(UpstreamError, match="not known"):
+            await call(upstream, "die")
+        await change(changes)
+        second = (await call(upstream, "pid"))["pid"]
+        os.kill(second, signal.SIGKILL)
+        await change(changes)
+        third = (await call(upstream, "pid"))["pid"]
+    assert len({first, second, third}) == 3
+    assert not any(map(alive, (first, second, third)))
+
+
+@requirement("gateway 127", "gateway 129")
+async def test_a_call_that_takes_too_long_times_out_alone() -> None:
+    upstream = stdio(ECHO)
+    async with supervised(upstream) as changes:
+        await change(changes)
+        slow = asyncio.create_task(call(upstream, "sleep", timeout_s=0.5))
+        assert (await call(upstream, "echo", text="meanwhile"))["text"] == "meanwhile"
+        with pytest.raises(UpstreamTimeout):
+            await slow
+        assert (await call(upstream, "echo", text="after"))["text"] == "after"
+
+
+async def test_a_cancelled_caller_leaves_the_session_in_use() -> None:
+    upstream = stdio(ECHO)
+    async with supervised(upstream) as changes:
+        await change(changes)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await call(upstream, "sleep")
+        assert (await call(upstream, "echo", text="after"))["text"] == "after"
+
+
+@requirement("gateway 128", "S3 Error message safety")
+async def test_a_refusal_by_the_server_keeps_its_code_and_its_words_made_safe() -> None:
+    upstream = stdio(ECHO)
+    async with supervised(upstream) as changes:
+        await change(changes)
+        with pytest.raises(UpstreamError) as refused:
+            await call(upstream, "refuse")
+    details = refused.value.as_dict()["details"]
+    assert details["upstream_code"] == -32011
+    assert details["upstream_message"].startswith("not today")
+    assert "\n" not in details["upstream_message"]
+    assert len(details["upstream_message"]) <= 256
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (["/no/such/program"], "the command was not found"),
+        ([sys.executable, "-c", "print('hello')"], "ended before it was ready"),
+    ],
+)
+async def test_a_command_that_cannot_serve_is_told_in_fixed_words(command: list[str], reason: str) -> None:
+    upstream = stdio(command)
+    async with supervised(upstream):
+        async with asyncio.timeout(BOUND_S):
+            while upstream.status.phase != "down":
+                await asyncio.sleep(0.02)
+        assert reason in upstream.status.error
+        with pytest.raises(UpstreamUnavailable, match="not connected"):
+            await upstream.call_tool("echo", {}, CONTEXT, 1)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@requirement("gateway 127", "guide: Session not found")
+async def test_an_http_server_may_come_late_go_away_and_come_back() -> None:
+    port = free_port()
+    connect = lambda lost: http_transport(f"http://127.0.0.1:{port}/mcp", {"X-Test": "1"})  # noqa: E731
+    upstream = McpClientUpstream("echo", connect, connect_timeout_s=10, jitter=lambda: 0)
+    async with supervised(upstream) as changes:
+        async with asyncio.timeout(BOUND_S):
+            while upstream.status.phase != "down":
+                await asyncio.sleep(0.02)
+        async with program("examples.shop", "--port", str(port)) as shop:
+            await shop.wait_for("listening", "stdout")
+            await change(changes)
+            tools = [tool["name"] for tool in await upstream.list_tools()]
+            assert len(tools) >= 50
+        with pytest.raises(UpstreamUnavailable):
+            await upstream.call_tool(tools[0], {}, CONTEXT, 5)
+        async with program("examples.shop", "--port", str(port)) as shop:
+            await shop.wait_for("listening", "stdout")
+            async with asyncio.timeout(BOUND_S):
+                while True:
+                    try:
+                        result = await upstream.call_tool(tools[0], {}, CONTEXT, 5)
+                        break
+                    except UpstreamUnavailable:
+                        await asyncio.sleep(0.05)
+    assert json.dumps(result)

@@ -1,0 +1,84 @@
+"""Identity headers are ours alone to set (S3 "Auth Middleware"; cases E19, E95)."""
+
+from starlette.types import Message, Receive, Scope, Send
+
+from app.auth.identity import Identity
+from middleware.auth import AuthMiddleware, Refused
+from tests.support.requirement import requirement
+
+OWNER = Identity("owner_1", ("memory:*", "tools:*"))
+
+
+class Door:
+    """An application behind the middleware; keeps the scopes that got through."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Scope] = []
+        self.app = AuthMiddleware(self._app, self._authenticate)
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scopes.append(scope)
+
+    async def _authenticate(self, credential: str) -> Identity | Refused:
+        return OWNER if credential == "good" else Refused("Invalid credentials")
+
+    async def knock(
+        self, *headers: tuple[bytes, bytes], path: str = "/engine/chat", kind: str = "http"
+    ) -> list[Message]:
+        sent: list[Message] = []
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        async def receive() -> Message:
+            raise AssertionError("the middleware must not read the body")
+
+        await self.app({"type": kind, "path": path, "headers": list(headers)}, receive, send)
+        return sent
+
+    def identity_headers(self) -> list[tuple[bytes, bytes]]:
+        (scope,) = self.scopes
+        return [(key, value) for key, value in scope["headers"] if b"actor" in key.lower()]
+
+
+GOOD = (b"authorization", b"Bearer good")
+
+
+@requirement("E19", "E95")
+async def test_identity_headers_of_the_client_are_replaced_however_they_are_spelt() -> None:
+    door = Door()
+    await door.knock(
+        (b"x-actor-id", b"root"),
+        (b"X-Actor-ID", b"root"),
+        (b"x_actor_id", b"root"),
+        (b"x-actor_permissions", b"*"),
+        (b"x-actor-permissions", b"*"),
+        GOOD,
+    )
+    assert door.identity_headers() == [(b"x-actor-id", b"owner_1"), (b"x-actor-permissions", b"memory:*,tools:*")]
+    assert door.scopes[0]["state"]["identity"] == OWNER
+
+
+@requirement("E19")
+async def test_open_paths_get_no_identity_not_even_a_forged_one() -> None:
+    door = Door()
+    await door.knock((b"x-actor-id", b"root"), path="/healthz")
+    assert door.identity_headers() == []
+    assert "identity" not in door.scopes[0].get("state", {})
+
+
+@requirement("E18")
+async def test_two_authorization_headers_are_no_credential() -> None:
+    door = Door()
+    sent = await door.knock(GOOD, (b"authorization", b"Bearer other"))
+    assert sent[0]["status"] == 401
+    assert door.scopes == []
+
+
+@requirement("S3 no bypass path")
+async def test_a_websocket_is_closed_unheard_and_a_lifespan_passes() -> None:
+    door = Door()
+    assert await door.knock(GOOD, kind="websocket") == [{"type": "websocket.close", "code": 1008}]
+    assert door.scopes == []
+    await door.knock(kind="lifespan")
+    assert [scope["type"] for scope in door.scopes] == ["lifespan"]

@@ -1,0 +1,109 @@
+"""The program as a process of its own, started as a user would, and what it wrote."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+START_BOUND_S = 40.0
+STOP_BOUND_S = 15.0
+
+
+class Program:
+    """*stdout* and *stderr* grow while it runs."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.stdout = ""
+        self.stderr = ""
+        self._grew = asyncio.Condition()
+        self._readers = [asyncio.create_task(self._read("stdout")), asyncio.create_task(self._read("stderr"))]
+
+    async def wait_for(self, pattern: str, stream: str = "stderr", bound_s: float = START_BOUND_S) -> re.Match[str]:
+        """The first match in what was written so far, or will be. An end of the program without one is a failure."""
+        async with asyncio.timeout(bound_s), self._grew:
+            while True:
+                if match := re.search(pattern, getattr(self, stream)):
+                    return match
+                if all(reader.done() for reader in self._readers):
+                    raise AssertionError(f"ended without {pattern!r}:\n{self.stderr[-3000:]}\n{self.stdout[-3000:]}")
+                await self._grew.wait()
+
+    def logs(self) -> list[dict[str, Any]]:
+        """Every line of stdout, each of which must be one JSON object."""
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+    async def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        if self.process.returncode is None:
+            self.process.send_signal(how)
+        return await self.ended()
+
+    async def ended(self, bound_s: float = STOP_BOUND_S) -> int:
+        async with asyncio.timeout(bound_s):
+            await asyncio.gather(*self._readers)
+            return await self.process.wait()
+
+    async def _read(self, name: str) -> None:
+        stream: asyncio.StreamReader = getattr(self.process, name)
+        while data := await stream.read(65_536):
+            async with self._grew:
+                setattr(self, name, getattr(self, name) + data.decode("utf-8", "replace"))
+                self._grew.notify_all()
+        async with self._grew:
+            self._grew.notify_all()
+
+
+@asynccontextmanager
+async def program(*args: str, env: Mapping[str, str] | None = None) -> AsyncIterator[Program]:
+    """Run ``python -m ARGS`` in the checkout; killed, with its group, if it still runs at the end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        *args,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONWARNINGS": "default", **(env or {})},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    running = Program(process)
+    try:
+        yield running
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        await running.ended()
+
+
+def children(pid: int) -> list[int]:
+    """Process ids of all that descend from *pid* now (Linux)."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    found, wave = [], [pid]
+    while wave:
+        wave = [child for child, parent in parents.items() if parent in wave]
+        found += wave
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,147 @@
+"""The production application on a real socket, with fake edges: a stub upstream and a scripted model."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import uvicorn
+
+from app.auth.identity import Identity
+from app.edges.keys import HashedKey, hash_key
+from app.engine.model import Provider
+from app.gateway.ports import CallContext, Upstream
+from app.gateway.stub import StubUpstream
+from app.main import create_app
+from app.settings import Settings
+from tests.support.script import ScriptModel
+
+KEY = "wg_test_0123456789012345678901234567890123456789"
+READER_KEY = "wg_reader_0123456789012345678901234567890123456"
+SUSPENDED_KEY = "wg_gone_0123456789012345678901234567890123456789"
+
+BOUND_S = 10.0
+"""How long a test waits for something that must come."""
+
+Frame = tuple[str, dict[str, Any]]
+
+
+def chat_body(text: str = "hi", **metadata: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], "metadata": {"correlation_id": "req_1", **metadata}}
+
+
+def frames(text: str) -> list[Frame]:
+    """The events of a whole stream, comments left out."""
+    found: list[Frame] = []
+    for block in text.split("\n\n"):
+        lines = [line for line in block.split("\n") if line and not line.startswith(":")]
+        if lines:
+            fields = dict(line.split(": ", 1) for line in lines)
+            found.append((fields["event"], json.loads(fields["data"])))
+    return found
+
+
+@dataclass
+class RunningService:
+    url: str
+    http: httpx.AsyncClient
+    app: Any
+
+    async def chat(self, body: Mapping[str, Any] | None = None, **request: Any) -> list[Frame]:
+        """POST and read to the end; the status must be 200."""
+        response = await self.http.post("/engine/chat", json=body or chat_body(), **request)
+        assert response.status_code == 200, response.text
+        return frames(response.text)
+
+
+TOOLS: list[dict[str, Any]] = [
+    {
+        "name": "read_file",
+        "description": "Read a file.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"path": {"type": "string"}},
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+    },
+    {"name": "fail", "description": "Always fails.", "inputSchema": {"type": "object"}},
+    {"name": "slow", "description": "Waits.", "inputSchema": {"type": "object"}},
+    {"name": "boom", "description": "Breaks.", "inputSchema": {"type": "object"}},
+]
+
+
+class FileServer(StubUpstream):
+    """``files``: read_file answers, fail fails, slow waits for ``release``, boom raises what no upstream should."""
+
+    def __init__(self) -> None:
+        super().__init__(TOOLS, self._answer, name="files")
+        self.release = asyncio.Event()
+        self.slow_running = 0
+        self.slow_at_once = 0
+        self.slow_cancelled = asyncio.Event()
+
+    async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        match name:
+            case "read_file":
+                return {"content": [{"type": "text", "text": f"contents of {arguments['path']}"}], "isError": False}
+            case "slow":
+                self.slow_running += 1
+                self.slow_at_once = max(self.slow_at_once, self.slow_running)
+                try:
+                    await self.release.wait()
+                except asyncio.CancelledError:
+                    self.slow_cancelled.set()
+                    raise
+                finally:
+                    self.slow_running -= 1
+                return {"content": [{"type": "text", "text": "at last"}]}
+            case "boom":
+                raise RuntimeError("secret sk-123456789 at /srv/app.py")
+            case _:
+                return {"content": [{"type": "text", "text": "no such luck"}], "isError": True}
+
+
+@asynccontextmanager
+async def running_service(
+    provider: Provider | None = None,
+    upstreams: Sequence[Upstream] = (),
+    *,
+    await_ready: bool = True,
+    settings: Mapping[str, Any] | None = None,
+) -> AsyncIterator[RunningService]:
+    """Serve on a free port of the loopback until the context ends."""
+    keys = [
+        HashedKey("test", hash_key(KEY), Identity("owner_1", ("memory:*", "tools:*"))),
+        HashedKey("reader", hash_key(READER_KEY), Identity("reader", ("tools:files:read_file",))),
+        HashedKey("gone", hash_key(SUSPENDED_KEY), Identity("gone", ("tools:*",)), suspended=True),
+    ]
+    app = create_app(
+        Settings(**(settings or {})), extra_keys=keys, upstreams=upstreams, provider=provider or ScriptModel()
+    )
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3, loop="asyncio")
+    )
+    # Signals belong to the test runner, so only the inner part of serve() is run.
+    serving = asyncio.create_task(server._serve([listener]))
+    try:
+        async with asyncio.timeout(BOUND_S):
+            if await_ready:
+                await app.state.lifecycle.wait_ready()
+            else:
+                while not server.started:
+                    await asyncio.sleep(0.01)
+        async with httpx.AsyncClient(
+            base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=BOUND_S, trust_env=False
+        ) as http:
+            yield RunningService(url, http, app)
+    finally:
+        server.should_exit = True
+        await serving
+        listener.close()

@@ -1,0 +1,68 @@
+"""The published contract is the one that is served, and what is streamed keeps it (guide "OpenAPI")."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+from app.engine.model import ToolCall, Usage
+from app.errors import ProviderError
+from tests.contract.test_tool_calls import execute
+from tests.support.script import ScriptModel, calls, says
+from tests.support.service import FileServer, Frame, chat_body, running_service
+
+PUBLISHED = Path(__file__).resolve().parents[1] / "openapi"
+
+
+@pytest.mark.parametrize("name", ["openapi.json", "openapi-3.2.json"])
+async def test_the_published_document_is_the_one_that_is_served(name: str) -> None:
+    async with running_service() as service:
+        served = (await service.http.get(f"/{name}")).json()
+    assert json.loads((PUBLISHED / name).read_text()) == served, "run: make openapi"
+
+
+def test_the_3_1_document_is_valid() -> None:
+    OpenAPIV31SpecValidator(json.loads((PUBLISHED / "openapi.json").read_text())).validate()
+
+
+def event_validator(name: str) -> Draft202012Validator:
+    document = json.loads((PUBLISHED / name).read_text())
+    resource: Resource[Any] = Resource.from_contents(document, default_specification=DRAFT202012)
+    registry: Registry[Any] = Registry().with_resource("urn:wicketgate", resource)
+    return Draft202012Validator({"$ref": "urn:wicketgate#/components/schemas/ChatEvent"}, registry=registry)
+
+
+async def streams() -> list[Frame]:
+    """Streams that hold all five events, both shapes of a tool result and both ends."""
+    turn = calls(execute("c1", "read_file", {"path": "x"}), execute("c2", "fail"), ToolCall("c3", "nope", {}, "{}"))
+    async with running_service(ScriptModel(turn, says("ok", usage=Usage(1, 2))), [FileServer()]) as service:
+        good = await service.chat()
+    async with running_service(ScriptModel([ProviderError("x")])) as service:
+        return good + await service.chat()
+
+
+async def test_every_event_on_the_wire_keeps_the_published_schema() -> None:
+    seen = await streams()
+    assert {event for event, _ in seen} == {"text-delta", "tool-call", "tool-result", "done", "error"}
+    typed, raw = event_validator("openapi.json"), event_validator("openapi-3.2.json")
+    for event, data in seen:
+        typed.validate({"event": event, "data": data})
+        raw.validate({"event": event, "data": json.dumps(data)})
+    assert not typed.is_valid({"event": "done", "data": {"finish_reason": "stop"}})
+    assert not typed.is_valid({"event": "tool-result", "data": {"id": "a", "output": "x", "error": "y"}})
+
+
+async def test_the_document_refuses_what_the_service_refuses() -> None:
+    document = json.loads((PUBLISHED / "openapi.json").read_text())
+    resource: Resource[Any] = Resource.from_contents(document, default_specification=DRAFT202012)
+    registry: Registry[Any] = Registry().with_resource("urn:wicketgate", resource)
+    request = Draft202012Validator({"$ref": "urn:wicketgate#/components/schemas/ChatRequest"}, registry=registry)
+    assert request.is_valid(chat_body())
+    empty: dict[str, Any] = {"messages": [], "metadata": {}}
+    for bad in (chat_body(correlation_id=""), chat_body(trigger="cron"), empty):
+        assert not request.is_valid(bad)

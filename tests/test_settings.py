@@ -1,0 +1,93 @@
+"""A wrong configuration never starts, and says where it is wrong (DESIGN §2)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.errors import ConfigError
+from app.settings import Settings, load_settings
+from tests.support.requirement import requirement
+
+
+def load(folder: Path, text: str | dict[str, Any], **environ: str) -> Settings:
+    path = folder / "wicketgate.yaml"
+    path.write_text(text if isinstance(text, str) else yaml.safe_dump(text))
+    return load_settings(path, environ)
+
+
+@requirement("E99")
+def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
+    settings = load_settings(None, {})
+    assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8080)
+    assert settings.model.provider == "scripted"
+    assert settings.engine.max_iterations is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("modle: {x: 1}", "modle: unknown key"),
+        ("server: {prot: 1}", "server.prot: unknown key"),
+        ("server: {port: many}", "server.port: "),
+        ("server: {port: 70000}", "server.port: "),
+        ("model: {provider: nope}", "model.provider: "),
+        ("model: {provider: openai-chat, model: m}", "model: base_url"),
+        ("model: {provider: openai-chat, base_url: 'http://x/v1'}", "model: model is required"),
+        ("upstreams: [{name: a__b, command: [x]}]", "upstreams[0].name: "),
+        ("upstreams: [{name: a_, command: [x]}]", "upstreams[0].name: "),
+        ("upstreams: [{name: A, command: [x]}]", "upstreams[0].name: "),
+        ("upstreams: [{name: a}]", "upstreams[0]: give exactly one of command and url"),
+        ("upstreams: [{name: a, command: [x], url: 'http://x'}]", "upstreams[0]: give exactly one of command and url"),
+        ("upstreams: [{name: a, url: 'ftp://x'}]", "upstreams[0]: url must start with http"),
+        ("upstreams: [{name: a, url: 'http://x', env: {A: b}}]", "upstreams[0]: env and cwd belong to command"),
+        ("upstreams: [{name: a, command: [x]}, {name: a, command: [y]}]", "upstreams: the name 'a' is used twice"),
+        ("auth: {keys: [{id: a, sha256: short, actor: x}]}", "auth.keys[0].sha256: "),
+        ("server: {host: 0.0.0.0}", "auth.keys is empty"),
+        (
+            "upstreams: [{name: a, url: 'http://x/${NOPE}'}]",
+            "upstreams[0].url: the environment variable NOPE is not set",
+        ),
+        ("- a", "must hold sections"),
+        ("a: [", "is not valid YAML"),
+    ],
+)
+def test_each_fault_is_named_by_its_field(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as fault:
+        load(tmp_path, text)
+    assert told in str(fault.value)
+
+
+def test_several_faults_are_told_together(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as fault:
+        load(tmp_path, "modle: {}\nserver: {port: x}")
+    assert len(str(fault.value).splitlines()) == 2
+
+
+def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Cannot read the configuration file"):
+        load_settings(tmp_path / "nowhere.yaml", {})
+
+
+def test_variables_and_their_defaults_are_put_in_place_everywhere(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "server: {port: '${PORT:-9000}'}\n"
+        "upstreams:\n"
+        "  - {name: a, command: ['${BIN}', '--x=${PORT:-1}${EMPTY:-}'], env: {TOKEN: '${SECRET}'}}\n",
+        BIN="/bin/tool",
+        SECRET="hush-hush",
+    )
+    (upstream,) = settings.upstreams
+    assert settings.server.port == 9000
+    assert upstream.command == ("/bin/tool", "--x=1")
+    assert upstream.env["TOKEN"].get_secret_value() == "hush-hush"
+    assert "hush-hush" not in repr(settings)
+    assert list(settings.secrets()) == ["hush-hush"]
+
+
+def test_environment_variables_override_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WICKETGATE_SERVER__PORT", "9999")
+    settings = load(tmp_path, "server: {port: 1, log_level: debug}")
+    assert (settings.server.port, settings.server.log_level) == (9999, "debug")
