@@ -20,6 +20,10 @@ class ConfigError(WicketgateError):
     """The configuration cannot be used; the text names the field and says what to do."""
 
 
+class SessionFileError(WicketgateError):
+    """A session file (S1) cannot be used; the text names the line."""
+
+
 class GatewayError(WicketgateError):
     """A refused or failed meta-tool call, in the shape of S0 §3.4 plus ``retryable``.
 

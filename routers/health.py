@@ -17,11 +17,12 @@ class Alive(BaseModel):
 
 
 class UpstreamHealth(BaseModel):
-    """*error* is empty while the upstream is connected; *tools* counts those in force, stale ones included."""
+    """*error* is empty while the upstream is connected. *stale*: its *tools* are as it last gave them."""
 
     state: UpstreamPhase
     error: str
     tools: int
+    stale: bool
 
 
 class CatalogHealth(BaseModel):
@@ -48,12 +49,18 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
     async def readyz() -> JSONResponse:
         """200 when requests are taken, else 503; the same body with both."""
         catalog = runtime.catalog()
+        stale = runtime.stale()
         tools = Counter(item.server for item in catalog.items.values())
         body = Readiness(
             ready=ready(),
             catalog=CatalogHealth(version=catalog.version, tools=len(catalog.items), left_out=tools_left_out(catalog)),
             upstreams={
-                name: UpstreamHealth(state=status.phase, error=status.error, tools=tools[name])
+                name: UpstreamHealth(
+                    state=status.phase,
+                    error=status.error,
+                    tools=tools[name],
+                    stale=name in stale or status.phase == "down",
+                )
                 for name, status in fleet.statuses().items()
             },
         )

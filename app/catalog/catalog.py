@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from app.catalog.card import ChoiceCard, build_card, build_inner_card
-from app.catalog.graph import ChoiceGraph, Leaf, Visible
+from app.catalog.clusters import Leaf
+from app.catalog.graph import ChoiceGraph, Visible
 from app.catalog.router import Router
 from app.catalog.selectable import SelectableItem, mcp_tool_to_selectable
 from app.catalog.tokens import TokenCounter
@@ -93,7 +94,7 @@ class Catalog:
         return card if score is None else replace(card, score=score)
 
     def cards_at(self, path: Sequence[str], visible: Visible | None = None) -> tuple[ChoiceCard, ...]:
-        """The cards of what stands at *path*, in the graph of the visible tools. Raises PathNotFound (S0 §3.3)."""
+        """The cards of what stands at *path* and is visible, as ``ChoiceGraph.children`` says. Raises PathNotFound."""
         return tuple(
             self._cards[node.tool_id]
             if isinstance(node, Leaf)

@@ -56,8 +56,13 @@ async def stdio_transport(
 
 
 @asynccontextmanager
-async def http_transport(url: str, headers: Mapping[str, str]) -> AsyncGenerator[TransportStreams, None]:
-    """Talk to the streamable-HTTP endpoint at *url*, with *headers* on every request."""
+async def http_transport(
+    url: str, headers: Mapping[str, str], lost: Callable[[], None]
+) -> AsyncGenerator[TransportStreams, None]:
+    """Talk to the streamable-HTTP endpoint at *url*, with *headers* on every request.
+
+    *lost* is never called: there is no standing connection whose end would show; a call that finds nobody tells.
+    """
     timeout = httpx2.Timeout(10, read=300)
     async with (
         httpx2.AsyncClient(transport=_SafeTransport(), headers=dict(headers), timeout=timeout, trust_env=False) as http,

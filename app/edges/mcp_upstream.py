@@ -17,8 +17,10 @@ from anyio.abc import TaskGroup
 from mcp import Client
 from mcp import types as t
 from mcp.client._transport import TransportStreams
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from app.errors import GatewayError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
@@ -58,12 +60,14 @@ class McpClientUpstream:
         *,
         connect_timeout_s: float,
         jitter: Callable[[], float],
+        mode: str = "auto",
     ) -> None:
-        """*jitter* gives 0 to 1 and spreads reconnections."""
+        """*jitter* gives 0 to 1 and spreads reconnections. *mode*: ``auto``, or ``legacy`` for the handshake."""
         self._name = name
         self._connect = connect
         self._connect_timeout_s = connect_timeout_s
         self._jitter = jitter
+        self._mode = mode
         self._live: _Live | None = None
         self._status = UpstreamStatus("connecting")
 
@@ -120,7 +124,7 @@ class McpClientUpstream:
         try:
             # One scope for the attempt; once connected its deadline goes, for scopes must nest with the Client's own.
             with anyio.CancelScope(deadline=anyio.current_time() + self._connect_timeout_s) as attempt:
-                client = Client(self._connect(lost.set), cache=None, message_handler=on_message)
+                client = Client(self._connect(lost.set), cache=None, message_handler=on_message, mode=self._mode)
                 async with client, anyio.create_task_group() as calls:
                     attempt.deadline = math.inf
                     connected = True
@@ -128,17 +132,40 @@ class McpClientUpstream:
                     self._status = UpstreamStatus("ready")
                     log.info("%s: connected, protocol %s", self._name, client.protocol_version)
                     changed(self._name)
+                    if client.protocol_version in MODERN_PROTOCOL_VERSIONS and _announces_changes(client):
+                        calls.start_soon(self._listen, client, changed, lost)
                     await lost.wait()
                     self._gone("the connection was lost")
                     calls.cancel_scope.cancel()
             if attempt.cancelled_caught:
                 self._gone(f"no answer within {self._connect_timeout_s:g} s")
         except Exception as error:
-            log.debug("%s: connection failed", self._name, exc_info=error)
-            self._gone("the connection was lost" if connected else _why(error))
+            reason = _why(error)
+            if reason is None:
+                log.error("%s: connection failed unexpectedly", self._name, exc_info=error)
+            self._gone("the connection was lost" if connected else reason or "it does not speak MCP")
         finally:
             self._live = None
         return connected
+
+    async def _listen(self, client: Client, changed: Callable[[str], None], lost: anyio.Event) -> None:
+        """Changes of the newer era come over a stream of their own; what came before it was open is asked for."""
+        delay = _FIRST_DELAY_S
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as subscription:
+                    delay = _FIRST_DELAY_S
+                    changed(self._name)
+                    async for _ in subscription:
+                        changed(self._name)
+            except MCPError as error:
+                if error.code == CONNECTION_CLOSED:
+                    lost.set()
+                    return
+            except (SubscriptionLost, TimeoutError):
+                pass
+            await anyio.sleep(delay * (0.5 + self._jitter() / 2))
+            delay = min(delay * 2, _MAX_DELAY_S)
 
     def _gone(self, reason: str) -> None:
         self._live = None
@@ -227,8 +254,14 @@ async def _all_tools(client: Client) -> AsyncGenerator[dict[str, Any], None]:
     log.warning("tools/list did not end after %d pages; the rest is left out", _MAX_PAGES)
 
 
-def _why(error: BaseException) -> str:
-    """A fixed phrase for why a connection could not be made: what is thrown here may hold paths and addresses."""
+def _announces_changes(client: Client) -> bool:
+    tools = client.server_capabilities.tools
+    return tools is not None and bool(tools.list_changed)
+
+
+def _why(error: BaseException) -> str | None:
+    """A fixed phrase for why a connection could not be made, for what is thrown may hold paths and addresses; None
+    for what nobody expects."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     match error:
@@ -242,8 +275,10 @@ def _why(error: BaseException) -> str:
             return "it refused the MCP handshake"
         case OSError():
             return "it cannot be reached"
-        case _:
+        case ValidationError():
             return "it does not speak MCP"
+        case _:
+            return None
 
 
 def _clean(message: str) -> str:

@@ -1,6 +1,7 @@
 """When the catalog is refreshed: an upstream connected, or says that its tools changed (DESIGN §1 "State").
 
 One refresh at a time for each upstream, and one more if it changed meanwhile; upstreams never wait for one another.
+One that did not give its tools is asked again after a while.
 """
 
 import asyncio
@@ -16,20 +17,26 @@ log = logging.getLogger("wicketgate.refresher")
 class CatalogRefresher:
     """*refreshed* holds the upstreams that have had their turn at least once, whatever came of it."""
 
-    def __init__(self, runtime: ProxyRuntime) -> None:
+    def __init__(self, runtime: ProxyRuntime, *, retry_s: float = 5.0) -> None:
         self._runtime = runtime
+        self._retry_s = retry_s
+        self._retries: dict[str, asyncio.TimerHandle] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         self.refreshed: set[str] = set()
 
     def request(self, upstream: str) -> None:
         """Called on the event loop; returns at once."""
+        if retry := self._retries.pop(upstream, None):
+            retry.cancel()
         if upstream in self._running:
             self._again.add(upstream)
         else:
             self._running[upstream] = asyncio.create_task(self._until_quiet(upstream))
 
     async def aclose(self) -> None:
+        for retry in self._retries.values():
+            retry.cancel()
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -51,7 +58,10 @@ class CatalogRefresher:
 
     async def _refresh(self, upstream: str) -> None:
         try:
-            await self._runtime.refresh_catalog([upstream])
+            report = await self._runtime.refresh_catalog([upstream])
+            if upstream in report.stale:
+                loop = asyncio.get_running_loop()
+                self._retries[upstream] = loop.call_later(self._retry_s, self.request, upstream)
         except CatalogError as error:
             # The catalog in force stays in force, whole (S0 §1.5).
             log.error("catalog not refreshed after %s changed: %s", upstream, error)

@@ -60,6 +60,7 @@ class RefreshReport:
 class _Snapshot:
     catalog: Catalog
     listings: Mapping[str, Listing]
+    stale: frozenset[str] = frozenset()
     validators: dict[str, Validator] = field(default_factory=dict)
 
 
@@ -91,6 +92,10 @@ class ProxyRuntime:
         """The snapshot in force; it never changes once you have it."""
         return self._snapshot.catalog
 
+    def stale(self) -> frozenset[str]:
+        """Upstreams that did not give their tools when they were last asked; what they gave before is in use."""
+        return self._snapshot.stale
+
     async def refresh_catalog(self, upstreams: Collection[str] | None = None) -> RefreshReport:
         """Ask *upstreams* (all of them, if None) for their tools and put the new catalog in force.
 
@@ -106,7 +111,8 @@ class ProxyRuntime:
             catalog = await asyncio.to_thread(
                 build_catalog, listings, self._tokens, previous=self._snapshot.catalog, infer=self._inferred
             )
-            self._snapshot = _Snapshot(catalog, listings)
+            still_stale = (self._snapshot.stale | stale.keys()) - fresh.keys()
+            self._snapshot = _Snapshot(catalog, listings, still_stale)
         for name, reason in stale.items():
             log.warning("upstream %s: tools not refreshed: %s", name, reason)
         left_out = tools_left_out(catalog)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.catalog.card import build_inner_card, render_card
-from app.catalog.graph import MAX_CHILDREN, MAX_INNER_PATH_CHARS, ChoiceGraph, Inner, Leaf, Node
+from app.catalog.clusters import MAX_CHILDREN, MAX_INNER_PATH_CHARS, Leaf
+from app.catalog.graph import ChoiceGraph, Inner, Node
 from app.catalog.path import parse_path
 from app.catalog.selectable import SelectableItem, mcp_tool_to_selectable
 from app.errors import PathNotFound

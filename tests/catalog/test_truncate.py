@@ -53,7 +53,7 @@ def test_a_cut_is_never_inside_a_character(text: str, budget: int) -> None:
 @requirement("S0 §2.4")
 def test_a_dot_inside_a_word_ends_no_sentence() -> None:
     assert truncate("Moves a Monday.com sub-item to another board.", 6, tokens()) == "Moves a Monday.com sub…"
-    assert truncate("Runs it. Takes code (e.g. Node.js) and more words.", 9, tokens()) == "Runs it."
+    assert truncate("Runs it. Takes code (e.g., Node.js) and more words.", 9, tokens()) == "Runs it."
 
 
 @requirement("S0 §2.4")

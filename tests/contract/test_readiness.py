@@ -42,7 +42,7 @@ async def test_until_every_upstream_had_its_turn_the_engine_is_unavailable() -> 
             await service.app.state.lifecycle.wait_ready()
         assert (await service.chat())[-1][0] == "done"
         ready = (await service.http.get("/readyz")).json()
-    assert ready["upstreams"] == {"files": {"state": "ready", "error": "", "tools": 4}}
+    assert ready["upstreams"] == {"files": {"state": "ready", "error": "", "tools": 4, "stale": False}}
 
 
 @requirement("E26")

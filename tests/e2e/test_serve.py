@@ -183,6 +183,16 @@ async def test_a_server_that_dies_is_started_again_and_none_is_left_behind(tmp_p
     assert not alive(second)
 
 
+async def test_an_upstream_over_http_is_configured_by_its_url(tmp_path: Path) -> None:
+    async with program("examples.shop", "--port", "0") as shop:
+        url = (await shop.wait_for(r"listening on (\S+)", "stdout")).group(1)
+        config = write_config(tmp_path, upstreams=[{"name": "shop", "url": url, "headers": {"X-Any": "thing"}}])
+        async with program("app", "check", "--config", str(config)) as running:
+            assert await running.ended(40) == 0
+    assert "shop: ready" in running.stdout
+    assert running.stdout.count("  shop:") > 50
+
+
 async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     async with program("app", "check", "--config", str(config)) as running:

@@ -162,7 +162,7 @@ def free_port() -> int:
 @requirement("gateway 127", "guide: Session not found")
 async def test_an_http_server_may_come_late_go_away_and_come_back() -> None:
     port = free_port()
-    connect = lambda lost: http_transport(f"http://127.0.0.1:{port}/mcp", {"X-Test": "1"})  # noqa: E731
+    connect = partial(http_transport, f"http://127.0.0.1:{port}/mcp", {"X-Test": "1"})
     upstream = McpClientUpstream("echo", connect, connect_timeout_s=10, jitter=lambda: 0)
     async with supervised(upstream) as changes:
         async with asyncio.timeout(BOUND_S):
@@ -185,3 +185,22 @@ async def test_an_http_server_may_come_late_go_away_and_come_back() -> None:
                     except UpstreamUnavailable:
                         await asyncio.sleep(0.05)
     assert json.dumps(result)
+
+
+@requirement("gateway 118", "gateway 120")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_server_that_announces_other_tools_is_asked_again_and_every_page_is_read(mode: str) -> None:
+    port = free_port()
+    connect = partial(http_transport, f"http://127.0.0.1:{port}/mcp", {})
+    upstream = McpClientUpstream("echo", connect, connect_timeout_s=10, jitter=lambda: 0, mode=mode)
+    async with program("tests.support.changing_server", str(port)) as server:
+        await server.wait_for("listening", "stdout")
+        async with supervised(upstream) as changes:
+            await change(changes)
+            names: list[str] = []
+            for number, name in enumerate(("one", "two", "three", "four"), start=2):
+                await upstream.call_tool("add", {"name": name}, CONTEXT, 5)
+                while len(names) < number:  # asking only when told: a change that nobody hears of ends in a time-out
+                    await change(changes)
+                    names = [tool["name"] for tool in await upstream.list_tools()]
+    assert names == ["add", "one", "two", "three", "four"]

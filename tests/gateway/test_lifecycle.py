@@ -1,0 +1,128 @@
+"""Start, refresh on change, readiness, stop (DESIGN §2 "Paths", S2)."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.catalog.tokens import TokenCounter
+from app.edges.memory_store import MemoryArtifactStore
+from app.edges.token_table import load_token_counter
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.lifecycle import Lifecycle
+from app.gateway.ports import UpstreamStatus
+from app.gateway.runtime import ProxyRuntime
+from app.gateway.stub import StubUpstream
+
+TOOL = {"name": "one", "inputSchema": {"type": "object"}}
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenCounter:
+    return load_token_counter()
+
+
+class Changing(StubUpstream):
+    """Tells of changes when asked to; can be slow to list, or never connect."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__([TOOL], name=name)
+        self.changed: Callable[[str], None] | None = None
+        self.listing = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.listed = 0
+
+    async def supervise(self, changed: Callable[[str], None]) -> None:
+        self.changed = changed
+        await super().supervise(changed)
+
+    async def list_tools(self) -> Any:
+        self.listing.set()
+        await self.gate.wait()
+        self.listed += 1
+        return await super().list_tools()
+
+
+def build(tokens: TokenCounter, *upstreams: StubUpstream, deadline_s: float = 10) -> tuple[Lifecycle, ProxyRuntime]:
+    runtime = ProxyRuntime(MultiplexUpstream(upstreams), tokens, MemoryArtifactStore(now=lambda: 0.0))
+    return Lifecycle(upstreams, runtime, start_deadline_s=deadline_s), runtime
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_it_is_ready_when_every_upstream_had_its_turn_and_no_more_once_it_stops(tokens: TokenCounter) -> None:
+    slow = Changing("slow")
+    slow.gate.clear()
+    lifecycle, runtime = build(tokens, Changing("quick"), slow)
+    assert not lifecycle.ready()
+    async with lifecycle.running():
+        await eventually(lambda: len(runtime.catalog().items) == 1)
+        assert not lifecycle.ready()
+        slow.gate.set()
+        await lifecycle.wait_ready()
+        assert len(runtime.catalog().items) == 2
+    assert not lifecycle.ready()
+
+
+async def test_without_upstreams_it_is_ready_at_once(tokens: TokenCounter) -> None:
+    lifecycle, _ = build(tokens)
+    async with lifecycle.running(), asyncio.timeout(5):
+        await lifecycle.wait_ready()
+
+
+async def test_one_that_failed_or_is_late_does_not_hold_the_others(tokens: TokenCounter) -> None:
+    class Down(StubUpstream):
+        async def supervise(self, changed: Callable[[str], None]) -> None:
+            self.status = UpstreamStatus("down", "it cannot be reached")
+            await asyncio.Event().wait()
+
+    lifecycle, _ = build(tokens, Changing("good"), Down([], name="down"))
+    async with lifecycle.running(), asyncio.timeout(5):
+        await lifecycle.wait_ready()
+    stuck = Changing("stuck")
+    stuck.gate.clear()
+    lifecycle, _ = build(tokens, stuck, deadline_s=0.05)
+    async with lifecycle.running(), asyncio.timeout(5):
+        await lifecycle.wait_ready()
+
+
+async def test_a_change_refreshes_and_changes_during_a_refresh_are_not_lost(tokens: TokenCounter) -> None:
+    upstream = Changing("files")
+    lifecycle, runtime = build(tokens, upstream)
+    async with lifecycle.running():
+        await lifecycle.wait_ready()
+        assert upstream.listed == 1
+        upstream.gate.clear()
+        upstream.listing.clear()
+        assert upstream.changed is not None
+        upstream.changed("files")
+        await upstream.listing.wait()
+        for name in ("two", "three"):  # both arrive while the first refresh is under way: one more refresh sees them
+            upstream.tools.append({**TOOL, "name": name})
+            upstream.changed("files")
+        upstream.gate.set()
+        await eventually(lambda: len(runtime.catalog().items) == 3)
+        await eventually(lambda: upstream.listed == 3)
+
+
+async def test_a_collision_is_logged_and_the_next_change_heals_it(
+    tokens: TokenCounter, caplog: pytest.LogCaptureFixture
+) -> None:
+    upstream = Changing("files")
+    lifecycle, runtime = build(tokens, upstream)
+    async with lifecycle.running():
+        await lifecycle.wait_ready()
+        assert upstream.changed is not None
+        upstream.tools.append(TOOL)
+        upstream.changed("files")
+        await eventually(lambda: "two tools have the id" in caplog.text)
+        assert len(runtime.catalog().items) == 1
+        upstream.tools[:] = [{**TOOL, "name": "other"}]
+        upstream.changed("files")
+        await eventually(lambda: [item.name for item in runtime.catalog().items.values()] == ["other"])

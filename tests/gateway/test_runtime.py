@@ -1,0 +1,251 @@
+"""The runtime over stub upstreams: refresh, isolation, what reaches an upstream and what does not (S0 §4, S1, K)."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from app.auth.identity import Identity
+from app.catalog.tokens import TokenCounter
+from app.edges.memory_store import MemoryArtifactStore
+from app.edges.session_store import MemorySessionStore
+from app.edges.token_table import load_token_counter
+from app.errors import (
+    ArgsInvalid,
+    CatalogError,
+    HydrateFailed,
+    UpstreamError,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+    ViewFailed,
+)
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.ports import CallContext
+from app.gateway.runtime import DryRun, ProxyRuntime
+from app.gateway.stub import StubUpstream
+from app.results.envelope import ResultEnvelope
+from tests.support.requirement import requirement
+
+
+def context(*permissions: str, actor: str = "owner_1", session: str = "s") -> CallContext:
+    return CallContext(Identity(actor, permissions or ("*",)), "trace-1", session)
+
+
+def tool(name: str, *properties: str, required: tuple[str, ...] = ()) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {p: {"type": "string"} for p in properties}, "required": list(required)}
+    return {"name": name, "description": f"The {name} tool.", "inputSchema": schema}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": words}]}
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenCounter:
+    return load_token_counter()
+
+
+Make = Callable[..., ProxyRuntime]
+
+
+@pytest.fixture
+def make(tokens: TokenCounter) -> Make:
+    def make(*upstreams: StubUpstream, **options: Any) -> ProxyRuntime:
+        return ProxyRuntime(MultiplexUpstream(upstreams), tokens, MemoryArtifactStore(now=lambda: 0.0), **options)
+
+    return make
+
+
+async def say_name(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+    return text(f"called {name} with {dict(arguments)}")
+
+
+def tool_id(runtime: ProxyRuntime, name: str) -> str:
+    (found,) = (item.id for item in runtime.catalog().items.values() if item.upstream_name == name)
+    return found
+
+
+@requirement("gateway 64")
+async def test_a_call_goes_to_the_owner_under_the_upstreams_own_name(make: Make) -> None:
+    a = StubUpstream([tool("files.read", "path", required=("path",))], say_name, name="files")
+    b = StubUpstream([tool("read", "path")], say_name, name="other")
+    runtime = make(a, b)
+    await runtime.refresh_catalog()
+    envelope = await runtime.execute(tool_id(runtime, "files.read"), {"path": "x"}, context())
+    assert isinstance(envelope, ResultEnvelope)
+    assert (envelope.status, envelope.provenance["tool_id"]) == ("ok", tool_id(runtime, "files.read"))
+    assert [name for name, _, _ in a.calls] == ["files.read"]
+    assert b.calls == []
+
+
+@requirement("gateway 63", "gateway 66", "gateway 70", "S0 §4.4")
+async def test_what_is_refused_never_reaches_the_upstream(make: Make) -> None:
+    upstream = StubUpstream([tool("read", "path", required=("path",))], say_name)
+    runtime = make(upstream)
+    await runtime.refresh_catalog()
+    known = tool_id(runtime, "read")
+    with pytest.raises(ArgsInvalid) as refused:
+        await runtime.execute(known, {}, context())
+    assert refused.value.path == known
+    with pytest.raises(HydrateFailed):
+        await runtime.execute("missing:tool#00000000", {}, context())
+    with pytest.raises(HydrateFailed):
+        await runtime.execute(known, {"path": "x"}, context("tools:else:*"))
+    with pytest.raises(ArgsInvalid):
+        await runtime.execute(known, {}, context(), dry_run=True)
+    assert isinstance(await runtime.execute(known, {"path": "x"}, context(), dry_run=True), DryRun)
+    assert upstream.calls == []
+
+
+@requirement("gateway 123")
+async def test_a_tool_that_was_renamed_is_gone_under_its_old_id(make: Make) -> None:
+    upstream = StubUpstream([tool("old")], say_name)
+    runtime = make(upstream)
+    await runtime.refresh_catalog()
+    old = tool_id(runtime, "old")
+    upstream.tools[:] = [tool("new")]
+    await runtime.refresh_catalog()
+    with pytest.raises(HydrateFailed):
+        await runtime.execute(old, {}, context())
+    assert upstream.calls == []
+    await runtime.execute(tool_id(runtime, "new"), {}, context())
+
+
+@requirement("gateway 14", "S0 §1.5")
+async def test_a_collision_leaves_the_catalog_in_force_whole(make: Make) -> None:
+    upstream = StubUpstream([tool("one")], say_name)
+    runtime = make(upstream)
+    await runtime.refresh_catalog()
+    before = runtime.catalog()
+    upstream.tools[:] = [tool("two", "a"), tool("two", "a")]
+    with pytest.raises(CatalogError):
+        await runtime.refresh_catalog()
+    assert runtime.catalog() is before
+    one = tool_id(runtime, "one")
+    assert [card.id for card in runtime.browse_path("/stub", context()).cards] == [one]
+    assert [card.id for card in runtime.browse_query("the one tool", 5, context()).cards] == [one]
+    await runtime.execute(one, {}, context())
+
+
+class Failing(StubUpstream):
+    """Lists its tools until it is told to fail."""
+
+    failing = False
+
+    async def list_tools(self) -> Any:
+        if self.failing:
+            raise UpstreamUnavailable(f"{self.name} is not connected.")
+        return await super().list_tools()
+
+
+@requirement("gateway 117", "gateway 118", "gateway 124")
+async def test_an_upstream_that_fails_keeps_its_last_tools_and_the_others_are_refreshed(make: Make) -> None:
+    shaky, steady = Failing([tool("a")], say_name, name="shaky"), StubUpstream([tool("b")], say_name, name="steady")
+    runtime = make(shaky, steady)
+    await runtime.refresh_catalog()
+    shaky.failing = True
+    steady.tools.append(tool("c"))
+    report = await runtime.refresh_catalog()
+    assert report.stale == {"shaky": "shaky is not connected."}
+    assert sorted(item.upstream_name for item in runtime.catalog().items.values()) == ["a", "b", "c"]
+    assert (await runtime.refresh_catalog(["steady"])).stale == {}
+    assert sorted(item.upstream_name for item in runtime.catalog().items.values()) == ["a", "b", "c"]
+
+
+@requirement("gateway 125")
+async def test_a_call_in_flight_over_a_refresh_completes(make: Make) -> None:
+    started, release = asyncio.Event(), asyncio.Event()
+
+    async def wait(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        started.set()
+        await release.wait()
+        return text("done at last")
+
+    upstream = StubUpstream([tool("slow")], wait)
+    runtime = make(upstream)
+    await runtime.refresh_catalog()
+    running = asyncio.create_task(runtime.execute(tool_id(runtime, "slow"), {}, context()))
+    await started.wait()
+    upstream.tools[:] = [tool("other")]
+    await runtime.refresh_catalog()
+    release.set()
+    envelope = await running
+    assert isinstance(envelope, ResultEnvelope)
+    assert envelope.summary == "done at last"
+
+
+@requirement("gateway 126", "gateway 129")
+async def test_failures_of_upstreams_keep_their_class_and_name_the_tool(make: Make) -> None:
+    async def fail(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        match name:
+            case "hang":
+                await asyncio.Event().wait()
+            case "gone":
+                raise UpstreamUnavailable("stub is not connected.")
+        raise UpstreamError("stub refused the call.")
+
+    runtime = make(StubUpstream([tool("hang"), tool("gone"), tool("refuse")], fail), timeout_s=0.1)
+    await runtime.refresh_catalog()
+    expected = {"hang": UpstreamTimeout, "gone": UpstreamUnavailable, "refuse": UpstreamError}
+    for name, kind in expected.items():
+        with pytest.raises(kind) as failure:
+            await runtime.execute(tool_id(runtime, name), {}, context())
+        assert failure.value.path == tool_id(runtime, name)
+    assert UpstreamTimeout.retryable
+    assert UpstreamUnavailable.retryable
+    assert not UpstreamError.retryable
+
+
+@requirement("gateway 92", "gateway 95", "gateway 98")
+async def test_a_result_can_be_viewed_by_its_owner_in_any_session_and_by_nobody_else(make: Make) -> None:
+    async def long_text(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        return text("\n".join(f"line {n}" for n in range(10_000)))
+
+    runtime = make(StubUpstream([tool("export")], long_text))
+    await runtime.refresh_catalog()
+    first = await runtime.execute(tool_id(runtime, "export"), {}, context())
+    second = await runtime.execute(tool_id(runtime, "export"), {}, context())
+    assert isinstance(first, ResultEnvelope)
+    assert isinstance(second, ResultEnvelope)
+    assert len(first.summary) <= 500
+    handle = first.artifacts[0].handle
+    assert handle == second.artifacts[0].handle
+    assert handle.startswith("text:stub:export#")
+    selector = {"type": "lines", "start": 9_998, "end": 10_000}
+    view = await runtime.view(handle, selector, context(session="another"))
+    assert view.content == "line 9998\nline 9999"
+    for stranger, wanted in ((context(actor="other"), handle), (context(), handle[:-1])):
+        with pytest.raises(ViewFailed) as refused:
+            await runtime.view(wanted, selector, stranger)
+        assert refused.value.path == wanted
+
+
+@requirement("gateway 44", "gateway 50", "gateway 58", "S0 §3")
+async def test_browsing_shows_only_what_the_caller_may_use(make: Make) -> None:
+    runtime = make(StubUpstream([tool("read"), tool("write")], name="files"), StubUpstream([tool("read")], name="mail"))
+    await runtime.refresh_catalog()
+    some = context("tools:files:read")
+    assert [card.id for card in runtime.browse_path("/", context()).cards] == ["/files", "/mail"]
+    assert [card.id for card in runtime.browse_path("/", some).cards] == ["/files"]
+    assert [card.name for card in runtime.browse_path("/files", some).cards] == ["read"]
+    assert [card.namespace for card in runtime.browse_query("read", 10, some).cards] == ["files"]
+    nothing = runtime.browse_query("zzzz qqqq", 10, context())
+    assert nothing.cards == ()
+    assert "'/'" in nothing.hint
+
+
+@requirement("S0 §5.1", "S0 §5.5", "gateway 105", "gateway 106")
+async def test_a_tool_that_ran_counts_as_seen_and_one_that_did_not_does_not(tokens: TokenCounter) -> None:
+    upstream = StubUpstream([tool("alpha"), tool("beta"), tool("gamma", "x", required=("x",))], say_name)
+    sessions = MemorySessionStore(now=lambda: 0.0)
+    runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(now=lambda: 0.0), sessions)
+    await runtime.refresh_catalog()
+    with pytest.raises(ArgsInvalid):
+        await runtime.execute(tool_id(runtime, "gamma"), {}, context())
+    await runtime.execute(tool_id(runtime, "beta"), {}, context())
+    shown = [card.name for card in runtime.browse_path("/stub", context()).cards]
+    assert shown == ["beta", "__cache_breakpoint__", "alpha", "gamma"]
+    again = [card.name for card in runtime.browse_path("/stub", context()).cards]
+    assert again == ["alpha", "beta", "gamma"]
+    assert [card.name for card in runtime.browse_path("/stub", context(session="new")).cards] == again
