@@ -1,0 +1,70 @@
+"""The demo that `make run` starts, as a new user meets it: true answers, and nothing left behind (issue: make run)."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import httpx
+
+from tests.support.process import ROOT, Program, alive, children, program
+from tests.support.service import chat_body, frames
+
+STOP_WITHIN_S = 5.0
+
+
+async def ask(running: Program, question: str) -> str:
+    """The answer's text; the stream must end in ``done``."""
+    found = await running.wait_for(r"curl -N (http://\S+)/engine/chat -H 'Authorization: (Bearer \S+)'")
+    headers = {"Authorization": found.group(2)}
+    async with httpx.AsyncClient(base_url=found.group(1), headers=headers, trust_env=False, timeout=30) as http:
+        stream = frames((await http.post("/engine/chat", json=chat_body(question))).text)
+    assert stream[-1][0] == "done", stream[-1]
+    return "".join(data["content"] for event, data in stream if event == "text-delta")
+
+
+async def test_the_demo_answers_truly_and_leaves_nothing_behind() -> None:
+    async with program("examples.demo", "--port", "0") as running:
+        tokyo = await ask(running, "What time is it in Tokyo?")
+        now = datetime.now(ZoneInfo("Asia/Tokyo"))
+        told = re.search(r'"datetime": "([^"]+)"', tokyo)
+        assert told is not None, tokyo
+        assert abs(datetime.fromisoformat(told.group(1)) - now) < timedelta(minutes=1)
+
+        history = await ask(running, "show the last 3 commits of this repository")
+        git = subprocess.run(["git", "log", "-4", "--format=%H"], cwd=ROOT, capture_output=True, text=True, check=True)
+        hashes = git.stdout.split()
+        # A shallow or young clone has fewer than three.
+        assert all(commit in history for commit in hashes[:3])
+        assert hashes[3:] == [] or hashes[3] not in history
+
+        orders = await ask(running, "list the orders of customer cust_0007")
+        assert "cust_0007" in orders
+        assert "cust_0008" not in orders
+
+        export = await ask(running, "export all orders")
+        assert re.search(r"beginning of \d{6} characters", export)
+        assert "scripted demo model" in export.lower()
+
+        family = children(running.process.pid)
+        assert len(family) >= 3
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        assert await running.stop(signal.SIGINT) == 0
+        assert loop.time() - started < STOP_WITHIN_S
+    assert not [pid for pid in family if alive(pid)]
+    assert "Traceback" not in running.stderr
+    assert all(json.loads(line) for line in running.stdout.splitlines())
+
+
+async def test_a_demo_that_is_killed_outright_leaves_nothing_behind_either() -> None:
+    async with program("examples.demo", "--port", "0") as running:
+        await running.wait_for("ready on")
+        family = children(running.process.pid)
+        running.process.kill()
+        async with asyncio.timeout(10):
+            while any(map(alive, family)):
+                await asyncio.sleep(0.05)
