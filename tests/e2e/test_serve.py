@@ -40,7 +40,7 @@ def echo_id() -> str:
     return derive_tool_id("echo", TOOLS[0].input_schema, None, "echo")
 
 
-@requirement("E91", "E92", "E97")
+@requirement("E34", "E91", "E92", "E97")
 async def test_one_correlation_id_is_seen_everywhere_and_the_logs_hold_no_content(tmp_path: Path) -> None:
     call = tool_turn(("c1", "tool_execute", {"tool_id": echo_id(), "args": {"text": "very private words"}}))
     async with ModelServer(call, text_turn("All ", "good.", usage=(3, 4))) as model:

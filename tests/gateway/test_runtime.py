@@ -221,7 +221,7 @@ async def test_a_result_can_be_viewed_by_its_owner_in_any_session_and_by_nobody_
         assert refused.value.path == wanted
 
 
-@requirement("gateway 44", "gateway 50", "gateway 58", "S0 §3")
+@requirement("gateway 44", "gateway 50", "gateway 58", "gateway 119", "S0 §3")
 async def test_browsing_shows_only_what_the_caller_may_use(make: Make) -> None:
     runtime = make(StubUpstream([tool("read"), tool("write")], name="files"), StubUpstream([tool("read")], name="mail"))
     await runtime.refresh_catalog()
@@ -249,3 +249,26 @@ async def test_a_tool_that_ran_counts_as_seen_and_one_that_did_not_does_not(toke
     again = [card.name for card in runtime.browse_path("/stub", context()).cards]
     assert again == ["alpha", "beta", "gamma"]
     assert [card.name for card in runtime.browse_path("/stub", context(session="new")).cards] == again
+
+
+@requirement("gateway 31", "gateway 59", "gateway 101", "S0 §2.5")
+async def test_without_sessions_the_best_come_first_as_many_as_were_asked_for(make: Make) -> None:
+    runtime = make(StubUpstream([tool(f"note_{n:02}", "text") for n in range(60)], name="notes"))
+    await runtime.refresh_catalog()
+    for top_k in (1, 10, 50):
+        cards = runtime.browse_query("note 07 text", top_k, context()).cards
+        assert len(cards) == top_k
+        ranked = sorted(cards, key=lambda card: (-(card.score or 0), card.id))
+        assert list(cards) == ranked
+        assert cards[0].name == "note_07"
+        assert runtime.browse_query("note 07 text", top_k, context()).cards == cards
+        assert all(card.kind == "tool" for card in cards)
+
+
+@requirement("gateway 115")
+async def test_the_stub_gives_copies_and_without_a_handler_an_error_result() -> None:
+    stub = StubUpstream([tool("one")])
+    (await stub.list_tools())[0]["name"] = "changed"  # type: ignore[index]
+    assert [listed["name"] for listed in await stub.list_tools()] == ["one"]
+    result = await stub.call_tool("one", {}, context(), 1)
+    assert result["isError"] is True
