@@ -16,9 +16,12 @@ from app.engine.limits import StreamLimit
 from app.engine.loop import Engine, EngineLimits
 from app.engine.model import Provider
 from app.faces.gateway import GatewayFace
+from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.lifecycle import Lifecycle
 from app.gateway.ports import Upstream
+from app.gateway.result_cache import ResultCache
+from app.gateway.retry import RetryPolicy
 from app.gateway.runtime import ProxyRuntime
 from app.settings import LOOPBACK_HOSTS, KeySettings, ModelSettings, Settings, UpstreamSettings
 from middleware.auth import AuthMiddleware, Refused
@@ -52,9 +55,9 @@ def create_app(
 
     runtime, fleet, lifecycle = create_runtime(settings, upstreams)
     face = GatewayFace(runtime)
-    limits = EngineLimits(
-        settings.engine.max_iterations, settings.engine.tool_timeout_s, settings.engine.max_parallel_tools
-    )
+    # The runtime ends calls by their own deadlines; the engine's is the one behind them all.
+    longest_s = max([settings.engine.tool_timeout_s, *(p.longest_s() for p in call_policies(settings).values())])
+    limits = EngineLimits(settings.engine.max_iterations, longest_s + 1, settings.engine.max_parallel_tools)
     if provider is None:
         provider = make_provider(settings.model)
     endpoint = McpEndpoint(
@@ -116,10 +119,27 @@ def create_runtime(
         MemoryArtifactStore(now=monotonic),
         MemorySessionStore(now=monotonic) if settings.mcp.cache_stable else None,
         inferred=[upstream.name for upstream in settings.upstreams if upstream.namespace == "infer"],
-        timeout_s=settings.engine.tool_timeout_s,
-        timeouts_s={upstream.name: upstream.timeout_s for upstream in settings.upstreams if upstream.timeout_s},
+        policies=call_policies(settings),
+        default_policy=CallPolicy(settings.engine.tool_timeout_s),
+        cache=ResultCache(monotonic),
     )
     return runtime, fleet, Lifecycle(upstreams, runtime, start_deadline_s=settings.server.start_deadline_s)
+
+
+def call_policies(settings: Settings) -> dict[str, CallPolicy]:
+    """How calls are made, by upstream name."""
+    return {
+        upstream.name: CallPolicy(
+            timeout_s=upstream.timeout_s or settings.engine.tool_timeout_s,
+            tool_timeouts_s=upstream.tool_timeouts_s,
+            retry=RetryPolicy(
+                upstream.retry.attempts, upstream.retry.base_s, declared_safe=upstream.retry.declared_safe
+            ),
+            cached_tools=upstream.cache.tools,
+            cache_ttl_s=upstream.cache.ttl_s,
+        )
+        for upstream in settings.upstreams
+    }
 
 
 def make_upstream(settings: UpstreamSettings) -> Upstream:

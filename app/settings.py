@@ -95,6 +95,22 @@ class McpSettings(_Section):
     allowed_origins: tuple[str, ...] = ()
 
 
+class RetrySettings(_Section):
+    """Calls that never reached the server are tried again; others only if *declared_safe* and the tool is declared
+    read-only and idempotent: your word that this server's hints can be believed."""
+
+    attempts: int = Field(default=2, ge=1, le=10)
+    base_s: float = Field(default=0.5, ge=0, le=60)
+    declared_safe: bool = False
+
+
+class CacheSettings(_Section):
+    """Results of these tools are given again while fresh, if the tool is declared read-only; names may hold ``*``."""
+
+    tools: tuple[str, ...] = ()
+    ttl_s: Seconds = 60.0
+
+
 class UpstreamSettings(_Section):
     """One tool server: *command* (stdio) or *url* (streamable HTTP)."""
 
@@ -107,6 +123,10 @@ class UpstreamSettings(_Section):
     namespace: Literal["name", "infer"] = "name"
     connect_timeout_s: Seconds = 10.0
     timeout_s: Seconds | None = None
+    tool_timeouts_s: dict[str, Seconds] = {}
+    """By the tool's own name, which may hold ``*``; the first that fits."""
+    retry: RetrySettings = RetrySettings()
+    cache: CacheSettings = CacheSettings()
 
     @field_validator("name")
     @classmethod

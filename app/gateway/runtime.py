@@ -7,8 +7,7 @@ has fully succeeded. A call works on the snapshot it began with.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from app.auth.access import may_use, may_use_every_tool
 from app.auth.identity import Identity
@@ -17,9 +16,12 @@ from app.catalog.catalog import Catalog, HydrationResult, build_catalog
 from app.catalog.path import parse_path
 from app.catalog.selectable import SelectableItem
 from app.catalog.tokens import TokenCounter
-from app.errors import GatewayError, HydrateFailed, UpstreamTimeout, ViewFailed
+from app.errors import GatewayError, HydrateFailed, ViewFailed
+from app.gateway.call_policy import CallPolicy
+from app.gateway.dispatch import Dispatcher
 from app.gateway.fleet import Listing, MultiplexUpstream
 from app.gateway.ports import Artifact, ArtifactStore, CallContext, Upstream
+from app.gateway.result_cache import ResultCache
 from app.gateway.sessions import SessionStore
 from app.gateway.validation import Validator, compile_schema
 from app.results.envelope import ResultEnvelope
@@ -73,18 +75,18 @@ class ProxyRuntime:
         sessions: SessionStore | None = None,
         *,
         inferred: Collection[str] = (),
-        timeout_s: float = 30.0,
-        timeouts_s: Mapping[str, float] | None = None,
+        policies: Mapping[str, CallPolicy] | None = None,
+        default_policy: CallPolicy | None = None,
+        cache: ResultCache | None = None,
     ) -> None:
         """*sessions* turns cache-stable browsing on (S0 §5). *inferred* names the upstreams whose namespaces the
-        S1 table decides. *timeouts_s* overrides the deadline of a call by upstream name."""
+        S1 table decides. *policies* say by upstream name how its calls are made."""
         self._fleet = upstream if isinstance(upstream, MultiplexUpstream) else MultiplexUpstream([upstream])
         self._tokens = tokens
         self._artifacts = artifacts
         self._sessions = sessions
         self._inferred = frozenset(inferred)
-        self._timeout_s = timeout_s
-        self._timeouts_s = dict(timeouts_s or {})
+        self._dispatcher = Dispatcher(self._fleet, policies, default=default_policy, cache=cache)
         self._snapshot = _Snapshot(build_catalog({}, tokens), {})
         self._building = asyncio.Lock()
 
@@ -156,7 +158,7 @@ class ProxyRuntime:
         arguments = self._validator(snapshot, item).check(args, path=item.id)
         if dry_run:
             return DryRun(item.id, item.upstream_name)
-        result = await self._call(item, arguments, context)
+        result, cached = await self._dispatcher.call(snapshot.catalog, item, arguments, context)
         if is_bulky(result):  # off the loop: hashing alone takes half a millisecond a megabyte
             envelope, sealed = await asyncio.to_thread(seal_result, result, item.id, item.upstream_name)
         else:
@@ -167,7 +169,7 @@ class ProxyRuntime:
                 context.identity.actor, Artifact(ref.handle, ref.media_type, ref.label, artifact.data)
             )
         self._mark_seen(item.id, context)
-        return envelope
+        return replace(envelope, provenance={**envelope.provenance, "cache_hit": True}) if cached else envelope
 
     async def view(self, handle: str, selector: object, context: CallContext) -> View:
         """A bounded part of an artifact that this actor owns (DESIGN §3 "Results"). Raises ViewFailed."""
@@ -180,21 +182,6 @@ class ProxyRuntime:
         except ViewFailed as error:
             error.path = handle
             raise
-
-    async def _call(self, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext) -> object:
-        timeout_s = self._timeouts_s.get(item.server, self._timeout_s)
-        try:
-            async with asyncio.timeout(timeout_s) as deadline:
-                return await self._fleet.call_tool(item.server, item.upstream_name, arguments, context, timeout_s)
-        except GatewayError as error:
-            log.warning("%s: %s", item.id, error.code)
-            error.path = item.id
-            raise
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            log.warning("%s: no answer within %g s", item.id, timeout_s)
-            raise UpstreamTimeout(f"{item.server} did not answer within {timeout_s:g} s.", path=item.id) from None
 
     def _item(self, snapshot: _Snapshot, tool_id: str, context: CallContext) -> SelectableItem:
         item = snapshot.catalog.get(tool_id)

@@ -20,8 +20,10 @@ from app.errors import (
     UpstreamUnavailable,
     ViewFailed,
 )
+from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.ports import CallContext
+from app.gateway.retry import RetryPolicy
 from app.gateway.runtime import DryRun, ProxyRuntime
 from app.gateway.stub import StubUpstream
 from app.results.envelope import ResultEnvelope
@@ -185,7 +187,10 @@ async def test_failures_of_upstreams_keep_their_class_and_name_the_tool(make: Ma
                 raise UpstreamUnavailable("stub is not connected.")
         raise UpstreamError("stub refused the call.")
 
-    runtime = make(StubUpstream([tool("hang"), tool("gone"), tool("refuse")], fail), timeout_s=0.1)
+    runtime = make(
+        StubUpstream([tool("hang"), tool("gone"), tool("refuse")], fail),
+        default_policy=CallPolicy(0.1, retry=RetryPolicy(1)),
+    )
     await runtime.refresh_catalog()
     expected = {"hang": UpstreamTimeout, "gone": UpstreamUnavailable, "refuse": UpstreamError}
     for name, kind in expected.items():

@@ -1,0 +1,85 @@
+"""One validated call on its way to its upstream: cached, timed, tried again where that is safe (DESIGN §1).
+
+What was decided about an upstream by its operator (CallPolicy) is carried out here and nowhere else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from app.catalog.catalog import Catalog
+from app.catalog.selectable import SelectableItem
+from app.errors import GatewayError, UpstreamTimeout
+from app.gateway.call_policy import CallPolicy
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.ports import CallContext
+from app.gateway.result_cache import ResultCache
+from app.results.firewall import is_bulky
+
+log = logging.getLogger("wicketgate.dispatch")
+
+
+class Dispatcher:
+    """*policies* by upstream name; *default* for the others. Without *cache* nothing is ever kept."""
+
+    def __init__(
+        self,
+        fleet: MultiplexUpstream,
+        policies: Mapping[str, CallPolicy] | None = None,
+        *,
+        default: CallPolicy | None = None,
+        cache: ResultCache | None = None,
+    ) -> None:
+        self._fleet = fleet
+        self._policies = dict(policies or {})
+        self._default = default or CallPolicy()
+        self._cache = cache
+
+    def policy(self, server: str) -> CallPolicy:
+        return self._policies.get(server, self._default)
+
+    async def call(
+        self, catalog: Catalog, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext
+    ) -> tuple[Mapping[str, Any], bool]:
+        """The upstream's result, and whether it came from the cache.
+
+        Raises UpstreamUnavailable, UpstreamTimeout or UpstreamError, with the tool's id as path.
+        """
+        policy = self.policy(item.server)
+        key = None
+        if self._cache is not None and policy.caches(item.upstream_name):
+            key = self._cache.key(catalog, item, arguments)
+            if key is not None and (kept := self._cache.get(key)) is not None:
+                return kept, True
+        result = await self._with_retries(policy, item, arguments, context)
+        if self._cache is not None and key is not None and not is_bulky(result):
+            self._cache.put(key, result, policy.cache_ttl_s)
+        return result, False
+
+    async def _with_retries(
+        self, policy: CallPolicy, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext
+    ) -> Mapping[str, Any]:
+        failed = 0
+        while True:
+            try:
+                return await self._once(policy, item, arguments, context)
+            except GatewayError as error:
+                failed += 1
+                error.path = item.id
+                log.warning("%s: %s, attempt %d", item.id, error.code, failed)
+                if not policy.retry.may_retry(error, item, failed):
+                    raise
+            await asyncio.sleep(policy.retry.wait_s(failed))
+
+    async def _once(
+        self, policy: CallPolicy, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext
+    ) -> Mapping[str, Any]:
+        timeout_s = policy.deadline_s(item.upstream_name)
+        try:
+            async with asyncio.timeout(timeout_s) as deadline:
+                return await self._fleet.call_tool(item.server, item.upstream_name, arguments, context, timeout_s)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise UpstreamTimeout(f"{item.server} did not answer within {timeout_s:g} s.") from None

@@ -1,0 +1,151 @@
+"""Deadlines, retries and the cache, as an upstream's operator set them (gateway 130, 132; DESIGN §3)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from app.auth.identity import Identity
+from app.catalog.catalog import build_catalog
+from app.catalog.tokens import TokenCounter
+from app.edges.token_table import load_token_counter
+from app.errors import GatewayError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from app.gateway.call_policy import CallPolicy
+from app.gateway.dispatch import Dispatcher
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.ports import CallContext
+from app.gateway.result_cache import ResultCache
+from app.gateway.retry import RetryPolicy
+from app.gateway.stub import StubUpstream
+from tests.support.requirement import requirement
+
+CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
+SAFE = {"readOnlyHint": True, "idempotentHint": True}
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenCounter:
+    return load_token_counter()
+
+
+class Shaky(StubUpstream):
+    """Fails with the errors it is given, one a call, then answers with the number of the call."""
+
+    def __init__(self, *errors: GatewayError, annotations: Mapping[str, Any] | None = None, is_error: bool = False):
+        tool = {"name": "get", "inputSchema": {"type": "object"}, "annotations": dict(annotations or {})}
+        super().__init__([tool], self._answer, name="shaky")
+        self._errors = list(errors)
+        self._is_error = is_error
+
+    async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        if self._errors:
+            raise self._errors.pop(0)
+        return {"content": [{"type": "text", "text": str(len(self.calls))}], "isError": self._is_error}
+
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def call(tokens: TokenCounter) -> Call:
+    async def call(upstream: StubUpstream, policy: CallPolicy, cache: ResultCache | None = None, **args: Any) -> Any:
+        catalog = build_catalog({"shaky": upstream.tools}, tokens)
+        (item,) = catalog.items.values()
+        dispatcher = Dispatcher(MultiplexUpstream([upstream]), {"shaky": policy}, cache=cache)
+        result, cached = await dispatcher.call(catalog, item, args, CONTEXT)
+        return result["content"][0]["text"], cached
+
+    return call
+
+
+def quick(attempts: int, *, declared_safe: bool = False) -> CallPolicy:
+    return CallPolicy(retry=RetryPolicy(attempts, base_s=0, declared_safe=declared_safe))
+
+
+@requirement("gateway 130")
+async def test_a_call_that_never_left_is_tried_again_as_often_as_allowed(call: Call) -> None:
+    twice = Shaky(UpstreamUnavailable("a"), UpstreamUnavailable("b"))
+    assert await call(twice, quick(3)) == ("3", False)
+    with pytest.raises(UpstreamUnavailable) as failure:
+        await call(Shaky(UpstreamUnavailable("a"), UpstreamUnavailable("b")), quick(2))
+    assert failure.value.path.startswith("shaky:get#")
+
+
+@requirement("gateway 130")
+@pytest.mark.parametrize(
+    ("error", "annotations", "declared_safe", "calls"),
+    [
+        (UpstreamTimeout("t"), {}, False, 1),
+        (UpstreamTimeout("t"), SAFE, False, 1),
+        (UpstreamTimeout("t"), {}, True, 1),
+        (UpstreamTimeout("t"), {"readOnlyHint": True}, True, 1),
+        (UpstreamTimeout("t"), SAFE, True, 2),
+        (UpstreamError("refused, or lost while it ran"), SAFE, True, 1),
+    ],
+)
+async def test_a_call_that_may_have_run_is_repeated_only_on_the_operators_word(
+    call: Call, error: GatewayError, annotations: Mapping[str, Any], declared_safe: bool, calls: int
+) -> None:
+    upstream = Shaky(error, annotations=annotations)
+    if calls == 1:
+        with pytest.raises(type(error)):
+            await call(upstream, quick(3, declared_safe=declared_safe))
+    else:
+        await call(upstream, quick(3, declared_safe=declared_safe))
+    assert len(upstream.calls) == calls
+
+
+@requirement("gateway 130")
+async def test_an_error_result_is_an_answer_and_never_repeated(call: Call) -> None:
+    upstream = Shaky(annotations=SAFE, is_error=True)
+    assert await call(upstream, quick(3, declared_safe=True)) == ("1", False)
+
+
+@requirement("gateway 130")
+def test_waits_double_up_to_a_limit() -> None:
+    policy = RetryPolicy(attempts=6, base_s=0.5, max_s=3)
+    assert [policy.wait_s(failed) for failed in range(1, 6)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+    assert CallPolicy(10, {"slow_*": 20}, RetryPolicy(3, 0.5)).longest_s() == 61.5
+
+
+def test_the_first_pattern_that_fits_sets_the_deadline() -> None:
+    policy = CallPolicy(10, {"export_all": 100, "export_*": 50})
+    assert [policy.deadline_s(tool) for tool in ("export_all", "export_one", "get")] == [100, 50, 10]
+
+
+@requirement("gateway 132")
+async def test_equal_calls_of_a_named_read_only_tool_are_answered_once(call: Call) -> None:
+    now = [0.0]
+    cache = ResultCache(lambda: now[0])
+    policy = CallPolicy(cached_tools=["g*"], cache_ttl_s=10)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    assert await call(upstream, policy, cache, a=1, b=2) == ("1", False)
+    assert await call(upstream, policy, cache, b=2, a=1) == ("1", True)
+    assert await call(upstream, policy, cache, a=2) == ("2", False)
+    now[0] = 10.0
+    assert await call(upstream, policy, cache, a=1, b=2) == ("3", False)
+    upstream.tools[0] = {**upstream.tools[0], "description": "changed"}
+    assert await call(upstream, policy, cache, a=1, b=2) == ("4", False)
+
+
+@requirement("gateway 132")
+@pytest.mark.parametrize(
+    ("annotations", "is_error", "tools"),
+    [({}, False, ["get"]), ({"readOnlyHint": True}, True, ["get"]), ({"readOnlyHint": True}, False, ["other"])],
+)
+async def test_what_may_change_things_fails_or_was_not_named_is_never_kept(
+    call: Call, annotations: Mapping[str, Any], is_error: bool, tools: list[str]
+) -> None:
+    upstream = Shaky(annotations=annotations, is_error=is_error)
+    cache = ResultCache(lambda: 0.0)
+    for number in ("1", "2"):
+        assert await call(upstream, CallPolicy(cached_tools=tools), cache) == (number, False)
+
+
+@requirement("gateway 132")
+async def test_the_cache_is_bounded(call: Call) -> None:
+    cache = ResultCache(lambda: 0.0, max_results=2)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"])
+    answers = [await call(upstream, policy, cache, n=n) for n in (1, 2, 3, 3, 2, 1)]
+    assert [cached for _, cached in answers] == [False, False, False, True, True, False]
