@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE   := app routers middleware examples bench tests
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types imports pytest format openapi lock clean
+.PHONY: help run test lint types imports pytest format openapi bench-catalog bench-pause lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,12 @@ format: $(VENV)/.dev ## rewrite the code in the house style
 openapi: $(VENV)/.dev ## write openapi/ from the code
 	@$(BIN)/python -m app openapi --write openapi
 
+bench-catalog: $(VENV)/.dev ## what refreshing and browsing cost, and how well queries are answered
+	@$(BIN)/python -m bench.catalog
+
+bench-pause: $(VENV)/.dev ## the longest pause of the event loop while 10,000 tools are refreshed
+	@$(BIN)/python -m bench.pause
+
 lock: ## resolve the dependencies anew (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --upgrade \
@@ -54,7 +60,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo 'Wicketgate needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ...'; exit 1; }
 	@echo 'Creating $(VENV) ...'
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.run: requirements/run.lock pyproject.toml | $(BIN)/python
 	@echo 'Installing the locked dependencies (about a minute, once) ...'

@@ -1,0 +1,129 @@
+"""Which tools and queries the benchmarks run on: real ones where ``../shared`` is at hand, else made ones.
+
+Both are the same in every run. Names are ``<server>.<tool>``, so that one upstream holds many namespaces.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.contest import Definition
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Servers with real definitions first; the large single-server sets last, or they would fill a small catalog alone.
+_TOOL_SETS = ("mcpzero", "azure", "sealtools", "metatool", "bfcl")
+_QUERY_SETS = ("azure", "metatool", "sealtools", "bfcl")
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """*definitions* have distinct names; *source* says in words where they come from."""
+
+    source: str
+    definitions: list[Definition]
+    queries: list[str]
+
+
+def shared_data() -> Path | None:
+    """The folder of routing sets: ``ROUTING_DATA``, else the one beside the checkout; None when it is not there."""
+    folder = Path(os.environ.get("ROUTING_DATA", ROOT.parent / "shared" / "data" / "routing"))
+    return folder if folder.is_dir() else None
+
+
+def dev_sets(data: Path) -> list[str]:
+    """The sets with queries, as the harness names them."""
+    return [f"{name}:queries_dev" for name in _QUERY_SETS if (data / name / "queries_dev.jsonl").exists()]
+
+
+def corpus(size: int, queries: int, data: Path | None) -> Corpus:
+    """*size* tools and *queries* queries. Real servers come in an order drawn by digest; when they do not suffice
+    they come again under another name."""
+    if data is None:
+        return Corpus("synthetic (../shared is not there)", _synthetic(size), _synthetic_queries(queries))
+    real = _real(data)
+    definitions: list[Definition] = []
+    for copy in range(-(-size // len(real))):
+        definitions += [_renamed(tool, copy) for tool in real[: size - len(definitions)]]
+    source = f"real tools of {', '.join(_TOOL_SETS)}"
+    if size > len(real):
+        source += f", {size - len(real)} of them again under another name"
+    return Corpus(source, definitions, _spread(list(_real_queries(data)), queries))
+
+
+def _real(data: Path) -> list[Definition]:
+    found: dict[str, Definition] = {}
+    for name in _TOOL_SETS:
+        tools = [json.loads(line) for line in (data / name / "tools.jsonl").read_text("utf-8").splitlines()]
+        tools.sort(key=lambda tool: _digest(tool["server"]))
+        for tool in tools:
+            full = f"{_slug(tool['server'])}.{tool['name']}"
+            schema = tool.get("inputSchema") or {"type": "object", "properties": {}}
+            # Slugs can meet, and the same tool twice is a collision: the first one counts.
+            found.setdefault(full, {"name": full, "description": tool["description"], "inputSchema": schema})
+    return list(found.values())
+
+
+def _renamed(tool: Definition, copy: int) -> Definition:
+    if copy == 0:
+        return tool
+    server, _, name = tool["name"].partition(".")
+    return {**tool, "name": f"{server}-{copy + 1}.{name}"}
+
+
+def _real_queries(data: Path) -> Iterator[str]:
+    for spec in dev_sets(data):
+        for line in (data / spec.partition(":")[0] / "queries_dev.jsonl").read_text("utf-8").splitlines():
+            yield json.loads(line)["query"]
+
+
+def _spread(items: list[str], count: int) -> list[str]:
+    """*count* items, drawn by digest, so that every set has its share."""
+    return sorted(items, key=_digest)[:count]
+
+
+def _slug(server: str) -> str:
+    slug = re.sub(r"[^a-z0-9_-]+", "-", server.lower()).strip("-_")
+    return re.sub(r"_{2,}", "_", slug if slug[:1].isalpha() else f"s-{slug}")[:60].rstrip("-_")
+
+
+_VERBS = ("create", "delete", "get", "list", "search", "update", "export", "archive", "share", "rename")
+_NOUNS = ("issue", "invoice", "calendar", "branch", "contact", "volume", "ticket", "report", "playlist", "certificate")
+_WHERE = ("billing", "support", "storage", "music", "source", "mail", "maps", "cluster", "shop", "clinic")
+
+
+def _synthetic(size: int) -> list[Definition]:
+    return [_made(number) for number in range(size)]
+
+
+def _made(number: int) -> Definition:
+    verb, noun, where = _words(number)
+    return {
+        "name": f"{where}-{number // 40}.{verb}_{noun}_{number}",
+        "description": f"{verb.capitalize()} one {noun} in the {where} service. Needs the {noun}'s id; answers JSON.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                f"{noun}_id": {"type": "string", "description": f"Which {noun}."},
+                "limit": {"type": "integer"},
+            },
+            "required": [f"{noun}_id"],
+        },
+    }
+
+
+def _synthetic_queries(count: int) -> list[str]:
+    return [f"{verb} the {noun} of my {where}" for verb, noun, where in map(_words, range(count))]
+
+
+def _words(number: int) -> tuple[str, str, str]:
+    digest = int(_digest(str(number)), 16)
+    return _VERBS[digest % 10], _NOUNS[digest // 10 % 10], _WHERE[number // 40 % 10]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

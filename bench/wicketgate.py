@@ -1,0 +1,69 @@
+"""This program as a contestant: the gateway face over the runtime, with cache-stable browsing, as ``/mcp`` has it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+from app.auth.identity import Identity
+from app.edges.memory_store import MemoryArtifactStore
+from app.edges.session_store import MemorySessionStore
+from app.edges.token_table import load_token_counter
+from app.faces.gateway import GatewayFace
+from app.faces.surface import SurfaceResult
+from app.gateway.ports import CallContext, UpstreamStatus
+from app.gateway.runtime import ProxyRuntime
+from app.gateway.stub import StubUpstream
+from bench.contest import Refused
+
+_TOKENS = load_token_counter()
+_CALLER = Identity("bench", ("tools:*",))
+
+
+class Wicketgate:
+    remarks = ("exact cl100k_base counts; cards, clusters and index are built at refresh",)
+
+    def __init__(self) -> None:
+        self._upstream = _Given()
+        self._runtime = ProxyRuntime(
+            self._upstream,
+            _TOKENS,
+            MemoryArtifactStore(now=monotonic),
+            MemorySessionStore(now=monotonic),
+            inferred=[self._upstream.name],
+        )
+        self._face = GatewayFace(self._runtime)
+
+    async def refresh(self, definitions: list[dict[str, Any]]) -> int:
+        self._upstream.definitions = definitions
+        try:
+            return (await self._runtime.refresh_catalog()).tools
+        finally:
+            self._upstream.definitions = []
+
+    async def browse(self, arguments: Mapping[str, Any], session: str) -> SurfaceResult:
+        result = await self._face.call("tool_browse", arguments, CallContext(_CALLER, "bench", session))
+        if result.is_error:
+            raise Refused
+        return result
+
+    def cards(self, answer: SurfaceResult) -> Sequence[Mapping[str, Any]]:
+        cards: Sequence[Mapping[str, Any]] = (answer.structured or {})["cards"]
+        return cards
+
+    def path_of(self, card: Mapping[str, Any]) -> str:
+        return str(card["id"])
+
+
+contestant: Callable[[], Wicketgate] = Wicketgate
+
+
+class _Given(StubUpstream):
+    """Hands over the definitions that it was given, without a copy: they are fresh from JSON already."""
+
+    def __init__(self) -> None:
+        super().__init__([], name="all")
+        self.status = UpstreamStatus("ready")
+        self.definitions: list[dict[str, Any]] = []
+
+    async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+        return self.definitions

@@ -1,0 +1,39 @@
+"""The catalogs of the benchmarks are the same in every run and hold what they say."""
+
+from pathlib import Path
+
+import pytest
+
+from app.catalog.catalog import build_catalog
+from app.edges.token_table import load_token_counter
+from bench.catalogs import corpus, shared_data
+
+
+@pytest.mark.parametrize("size", [1, 100, 1_000])
+def test_a_made_catalog_has_its_size_and_is_the_same_every_time(size: int) -> None:
+    made = corpus(size, 40, None)
+    assert len({tool["name"] for tool in made.definitions}) == len(made.definitions) == size
+    assert len(made.queries) == 40
+    assert made == corpus(size, 40, None)
+
+
+def test_a_made_catalog_is_taken_whole_by_the_program() -> None:
+    catalog = build_catalog({"all": corpus(200, 0, None).definitions}, load_token_counter(), infer=["all"])
+    assert (len(catalog.items), catalog.quarantine, catalog.skipped) == (200, {}, ())
+    assert len({item.namespace for item in catalog.items.values()}) > 1
+
+
+@pytest.mark.skipif(shared_data() is None, reason="the real tools are not at hand")
+def test_real_tools_come_again_under_other_names_when_they_do_not_suffice() -> None:
+    data = shared_data()
+    small, large = corpus(500, 10, data), corpus(12_000, 10, data)
+    assert small.definitions == large.definitions[:500]
+    assert len({tool["name"] for tool in large.definitions}) == 12_000
+    assert "again under another name" in large.source
+    assert small.queries == large.queries
+
+
+def test_without_the_shared_data_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ROUTING_DATA", str(tmp_path / "gone"))
+    assert shared_data() is None
+    assert corpus(5, 5, shared_data()).source.startswith("synthetic")
