@@ -4,7 +4,7 @@ FROM python:3.11-slim
 WORKDIR /srv/wicketgate
 COPY requirements/service.lock requirements/service.lock
 RUN pip install --no-cache-dir --require-hashes -r requirements/service.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY app app
 COPY routers routers
 COPY middleware middleware

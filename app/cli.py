@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -18,8 +17,7 @@ from app.settings import KeySettings, Settings, load_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_STOP_S = 2
-"""On top of the drain: for responses that do not end by themselves, before they are cut."""
+_BACKLOG = 2048
 
 
 def _with_config(command: F) -> F:
@@ -94,7 +92,7 @@ def openapi(folder: Path | None) -> None:
     from app.main import create_app
     from routers.openapi import openapi_31, openapi_32
 
-    app = create_app(Settings())
+    app = create_app(Settings())  # the defaults, whatever the environment says: the contract does not depend on it
     documents = {"openapi.json": openapi_31(app), "openapi-3.2.json": openapi_32(app)}
     if folder is None:
         click.echo(_pretty(documents["openapi.json"]), nl=False)
@@ -119,9 +117,8 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _serve(settings: Settings) -> None:
-    import uvicorn
-
     from app.auth.identity import Identity
+    from app.edges.http_server import serve_app
     from app.edges.logs import json_logs
     from app.main import create_app
     from app.wire.redaction import Redactor
@@ -133,35 +130,23 @@ def _serve(settings: Settings) -> None:
         extra_keys = [HashedKey("local", digest, Identity("local", ("*",)))]
     with json_logs(settings.server.log_level, Redactor([*settings.secrets(), shown_key])):
         app = create_app(settings, extra_keys=extra_keys)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                # An open /mcp stream would otherwise hold the process for ever.
-                timeout_graceful_shutdown=int(settings.server.drain_s) + _STOP_S,
-            )
-        )
         address = _address(listener)
+        lifecycle = app.state.lifecycle
 
-        async def run() -> None:
-            # When all is closed, the server raises the signal that stopped it once more: a normal end, so exit code 0.
-            for stop_signal in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(stop_signal, lambda number, frame: None)
-            greeting = asyncio.create_task(_greet(app.state.lifecycle.wait_ready, address, shown_key))
+        async def run() -> bool:
+            greeting = asyncio.create_task(_greet(lifecycle.wait_ready, address, shown_key))
             try:
-                await server.serve(sockets=[listener])
+                return await serve_app(app, listener, drain_s=settings.server.drain_s, stopping=lifecycle.stop_after)
             finally:
                 greeting.cancel()
 
         with listener:
-            _runner()(run())
-    if not server.started:
+            served = _runner()(run())
+    if not served:
         sys.exit(1)
 
 
-def _runner() -> Callable[[Any], None]:
+def _runner() -> Callable[[Any], bool]:
     """The loop of the performance guide where there is one (not on Windows)."""
     try:
         import uvloop
@@ -177,6 +162,7 @@ def _bind(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(_BACKLOG)  # binding alone does not claim the port
     except OSError as error:
         listener.close()
         raise ConfigError(
@@ -212,8 +198,9 @@ async def _greet(wait_ready: Callable[[], Any], address: str, shown_key: str) ->
 async def _check(settings: Settings) -> int:
     """Connect, wait until every upstream has settled, print the table; the exit code."""
     from app.gateway.runtime import tools_left_out
-    from app.main import create_runtime
+    from app.main import create_runtime, make_provider
 
+    make_provider(settings.model)  # refuses what it cannot work with
     runtime, fleet, lifecycle = create_runtime(settings)
     async with lifecycle.running():
         await lifecycle.wait_ready()

@@ -7,6 +7,9 @@ often mend its call. An ``EngineError`` ends a chat stream; its text is fixed, s
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+_MAX_CHARS = 1_000
+"""An answer repeats the caller's input, but not all of it, however long it is."""
+
 
 class WicketgateError(Exception):
     """Root of everything this program raises on purpose."""
@@ -44,8 +47,8 @@ class GatewayError(WicketgateError):
         """``{error, message, path, retryable, details?}``."""
         body: dict[str, Any] = {
             "error": self.code,
-            "message": self.message,
-            "path": self.path,
+            "message": self.message[:_MAX_CHARS],
+            "path": self.path[:_MAX_CHARS],
             "retryable": self.retryable,
         }
         if self.details is not None:

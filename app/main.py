@@ -11,10 +11,21 @@ from time import monotonic
 from fastapi import FastAPI
 
 from app.auth.identity import Identity
+from app.catalog.tokens import TokenCounter
+from app.context.sizes import CountedTexts
 from app.edges.keys import HashedKey, KeyRing
+from app.edges.mcp_server import McpEndpoint, mcp_server
+from app.edges.mcp_transport import http_transport, stdio_transport
+from app.edges.mcp_upstream import Connect, McpClientUpstream
+from app.edges.memory_store import MemoryArtifactStore
+from app.edges.openai_chat import OpenAIChatProvider
+from app.edges.scripted_model import ScriptedModel
+from app.edges.session_store import MemorySessionStore
+from app.edges.token_table import load_token_counter
 from app.engine.limits import StreamLimit
 from app.engine.loop import Engine, EngineLimits
 from app.engine.model import Provider
+from app.engine.window import ModelWindow
 from app.faces.gateway import GatewayFace
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
@@ -50,39 +61,39 @@ def create_app(
 
     ``app.state.lifecycle`` tells when it is ready. Raises ConfigError.
     """
-    # Imported here, not above: it takes over a second, which `wicketgate key new` need not pay.
-    from app.edges.mcp_server import McpEndpoint, mcp_server
-
-    runtime, fleet, lifecycle = create_runtime(settings, upstreams)
+    tokens = load_token_counter()
+    runtime, fleet, lifecycle = create_runtime(settings, upstreams, tokens)
     face = GatewayFace(runtime)
     # The runtime ends calls by their own deadlines; the engine's is the one behind them all.
     longest_s = max([settings.engine.tool_timeout_s, *(p.longest_s() for p in call_policies(settings).values())])
     limits = EngineLimits(settings.engine.max_iterations, longest_s + 1, settings.engine.max_parallel_tools)
     if provider is None:
         provider = make_provider(settings.model)
+    window = ModelWindow(settings.model.context_tokens, settings.model.answer_tokens, CountedTexts(tokens))
     endpoint = McpEndpoint(
         mcp_server(face, version=VERSION, instructions=_INSTRUCTIONS),
         hosts=_hosts(settings),
         origins=settings.mcp.allowed_origins,
         max_bytes=settings.server.max_body_bytes,
+        max_sessions=settings.mcp.max_sessions,
+        max_sessions_per_actor=settings.mcp.max_sessions_per_actor,
     )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            if hasattr(provider, "aclose"):
-                stack.push_async_callback(provider.aclose)
+            stack.push_async_callback(provider.aclose)
             await stack.enter_async_context(lifecycle.running())
             await stack.enter_async_context(endpoint.manager.run())
             yield
 
     # The framework's own documentation pages load scripts from elsewhere; the documents are ours to publish.
-    app = FastAPI(title="Wicketgate", version=VERSION, lifespan=lifespan, openapi_url=None)
+    app = FastAPI(title="Wicketgate", version=VERSION, lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     app.state.lifecycle = lifecycle
     refuse_in_one_shape(app)
     app.include_router(
         engine_router(
-            Engine(provider, face, limits),
+            Engine(provider, face, window, limits),
             StreamLimit(settings.engine.max_streams),
             ready=lifecycle.ready,
             heartbeat_s=settings.engine.heartbeat_s,
@@ -103,19 +114,15 @@ def create_app(
 
 
 def create_runtime(
-    settings: Settings, upstreams: Sequence[Upstream] | None = None
+    settings: Settings, upstreams: Sequence[Upstream] | None = None, tokens: TokenCounter | None = None
 ) -> tuple[ProxyRuntime, MultiplexUpstream, Lifecycle]:
     """The part without doors: what `wicketgate check` needs, and what every door stands on."""
-    from app.edges.memory_store import MemoryArtifactStore
-    from app.edges.session_store import MemorySessionStore
-    from app.edges.token_table import load_token_counter
-
     if upstreams is None:
         upstreams = [make_upstream(upstream) for upstream in settings.upstreams]
     fleet = MultiplexUpstream(upstreams)
     runtime = ProxyRuntime(
         fleet,
-        load_token_counter(),
+        tokens or load_token_counter(),
         MemoryArtifactStore(now=monotonic),
         MemorySessionStore(now=monotonic) if settings.mcp.cache_stable else None,
         inferred=[upstream.name for upstream in settings.upstreams if upstream.namespace == "infer"],
@@ -144,9 +151,6 @@ def call_policies(settings: Settings) -> dict[str, CallPolicy]:
 
 def make_upstream(settings: UpstreamSettings) -> Upstream:
     """The connector that the configuration asks for."""
-    from app.edges.mcp_transport import http_transport, stdio_transport
-    from app.edges.mcp_upstream import Connect, McpClientUpstream
-
     connect: Connect
     if settings.url:
         headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
@@ -160,11 +164,7 @@ def make_upstream(settings: UpstreamSettings) -> Upstream:
 def make_provider(settings: ModelSettings) -> Provider:
     """The model that the configuration asks for; nothing else in the house knows which one it is (S3)."""
     if settings.provider == "scripted":
-        from app.edges.scripted_model import ScriptedModel
-
         return ScriptedModel()
-    from app.edges.openai_chat import OpenAIChatProvider
-
     return OpenAIChatProvider(
         settings.base_url,
         settings.model,

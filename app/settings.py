@@ -1,7 +1,8 @@
 """The configuration: ``wicketgate.yaml``, read once, checked whole, frozen (DESIGN §2).
 
 Every value is a default that is safe or is required. An unknown key, an unset variable or a value out of range stops
-the start with one line that names the field. ``WICKETGATE_SERVER__PORT=9090`` and the like override the file.
+the start with one line that names the field. Environment variables such as ``WICKETGATE_SERVER__PORT=9090`` (YAML
+values) override the file, and the command line overrides both.
 """
 
 import os
@@ -9,10 +10,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from app.auth.identity import ACTOR_PATTERN, parse_permissions
 from app.errors import ConfigError
@@ -32,7 +42,7 @@ class ServerSettings(_Section):
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     start_deadline_s: Seconds = 10.0
     """How long readiness waits for upstreams that have neither connected nor failed."""
-    drain_s: float = Field(default=2.0, ge=0, le=3_600)
+    drain_s: float = Field(default=1.0, ge=0, le=3_600)
     """How long running streams may go on after a stop signal."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -57,6 +67,7 @@ class AuthSettings(_Section):
     @classmethod
     def _unique(cls, keys: tuple[KeySettings, ...]) -> tuple[KeySettings, ...]:
         _refuse_repeats("id", (key.id for key in keys))
+        _refuse_repeats("sha256", (key.sha256 for key in keys))
         return keys
 
 
@@ -66,14 +77,15 @@ class ModelSettings(_Section):
     model: str = ""
     api_key: SecretStr | None = None
     context_tokens: int = Field(default=128_000, ge=1_000)
+    answer_tokens: int = Field(default=4_096, ge=1)
+    """What of the window is kept free for an answer; never more than half of what the tool definitions leave."""
     first_event_timeout_s: Seconds = 30.0
     idle_timeout_s: Seconds = 60.0
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.provider != "scripted":
-            if not self.base_url.startswith(("http://", "https://")):
-                raise ValueError("base_url must be the http(s) root of the API, for example https://api.example.com/v1")
+            _check_url("base_url", self.base_url)
             if not self.model:
                 raise ValueError("model is required: the name that the provider knows it by")
         return self
@@ -93,6 +105,9 @@ class McpSettings(_Section):
     allowed_hosts: tuple[str, ...] = ()
     """Host headers that are answered, besides the loopback names; ``:*`` at the end stands for any port."""
     allowed_origins: tuple[str, ...] = ()
+    max_sessions: int = Field(default=2_000, ge=1)
+    """Of the handshake era; a session ends when its client says so, or after half an hour without a request."""
+    max_sessions_per_actor: int = Field(default=500, ge=1)
 
 
 class RetrySettings(_Section):
@@ -141,8 +156,10 @@ class UpstreamSettings(_Section):
             raise ValueError("give exactly one of command and url")
         if self.command and not self.command[0].strip():
             raise ValueError("command starts with an empty word")
-        if self.url and not self.url.startswith(("http://", "https://")):
-            raise ValueError("url must start with http:// or https://")
+        if self.url:
+            _check_url("url", self.url)
+        if any("\0" in text for text in (*self.command, *self.env, *_revealed(self.env))):
+            raise ValueError("command and env must not hold NUL characters")
         if self.url and (self.env or self.cwd):
             raise ValueError("env and cwd belong to command, not to url")
         if self.command and self.headers:
@@ -150,13 +167,8 @@ class UpstreamSettings(_Section):
         return self
 
 
-class Settings(BaseSettings):
-    model_config = SettingsConfigDict(
-        frozen=True,
-        extra="forbid",
-        env_prefix="WICKETGATE_",
-        env_nested_delimiter="__",
-    )
+class Settings(_Section):
+    """All of it. Made by ``load_settings``, or directly where no file is meant."""
 
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()
@@ -164,6 +176,8 @@ class Settings(BaseSettings):
     engine: EngineSettings = EngineSettings()
     mcp: McpSettings = McpSettings()
     upstreams: tuple[UpstreamSettings, ...] = ()
+
+    _variables: frozenset[str] = PrivateAttr(default=frozenset())
 
     @field_validator("upstreams")
     @classmethod
@@ -179,24 +193,15 @@ class Settings(BaseSettings):
             )
         return self
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return env_settings, init_settings
-
     def secrets(self) -> Iterator[str]:
-        """Every secret value, for the redaction of logs."""
+        """What must be masked in logs: the API key, headers, ``env`` that is named as secrets are, and whatever came
+        from a variable: most do so because they are secret, and a masked path costs less than a shown password."""
+        yield from self._variables
         if self.model.api_key is not None:
             yield self.model.api_key.get_secret_value()
         for upstream in self.upstreams:
-            for value in (*upstream.env.values(), *upstream.headers.values()):
-                yield value.get_secret_value()
+            yield from (value.get_secret_value() for value in upstream.headers.values())
+            yield from (value.get_secret_value() for name, value in upstream.env.items() if _SECRET_NAME.search(name))
 
 
 def load_settings(
@@ -204,30 +209,41 @@ def load_settings(
 ) -> Settings:
     """Read *path* (or only defaults and environment) and check it. Raises ConfigError, one line per fault.
 
-    *server* holds keys of that section from the command line; they win over the file.
+    *server* holds keys of that section from the command line; they win over everything.
     """
+    environ = os.environ if environ is None else environ
     values = {} if path is None else _read_yaml(path)
-    if server and isinstance(values.setdefault("server", {}), dict):
-        values["server"].update(server)
-    values = _substitute(values, os.environ if environ is None else environ, "")
+    used: set[str] = set()
     try:
-        return Settings(**values)
+        values = _substitute(values, environ, used, "")
+    except RecursionError:  # YAML can build a value that holds itself
+        raise ConfigError(f"In the configuration file {path}: not valid YAML: nested without end") from None
+    for name, text in environ.items():
+        if name.startswith(_PREFIX):
+            _override(values, name, _yaml(text, f"the environment variable {name}"))
+    for key, value in (server or {}).items():
+        _override(values, f"{_PREFIX}SERVER__{key.upper()}", value)
+    try:
+        settings = Settings(**values)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False, include_context=False)
         raise ConfigError("\n".join(f"Invalid configuration: {_where(f['loc'])}{_what(f)}" for f in faults)) from None
+    settings._variables = frozenset(environ[name] for name in used)
+    return settings
+
+
+_PREFIX = "WICKETGATE_"
+_SECRET_NAME = re.compile(r"token|key|secret|passw|auth|credential|cookie", re.IGNORECASE)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"Cannot read the configuration file {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"The configuration file {path} is not UTF-8 text") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"The configuration file {path}{line} is not valid YAML") from None
+    values = _yaml(text, f"the configuration file {path}")
     if values is None:
         return {}
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
@@ -235,15 +251,58 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
+def _yaml(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, _UniqueKeys)  # noqa: S506  # a subclass of the safe loader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) if isinstance(error, _RepeatedKey) else None
+        raise ConfigError(f"In {source}{line}: {problem or 'not valid YAML'}") from None
+    except (ValueError, RecursionError):  # an impossible date; a value that holds itself
+        raise ConfigError(f"In {source}: not valid YAML") from None
+
+
+class _RepeatedKey(yaml.constructor.ConstructorError):
+    pass
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that is given twice: of two sections of one name, the first would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key is not None and key in seen:
+                raise _RepeatedKey(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _override(values: dict[str, Any], name: str, value: Any) -> None:
+    """Put *value* where the parts of *name* lead; an unknown part is found by the check of the whole."""
+    *sections, key = name.removeprefix(_PREFIX).lower().split("__")
+    for section in sections:
+        inner = values.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"Invalid configuration: {name}: {section} is not a section")
+        values = inner
+    values[key] = value
+
+
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-def _substitute(value: Any, environ: Mapping[str, str], where: str) -> Any:
-    """Put ``${VAR}`` and ``${VAR:-default}`` in place, everywhere in the file."""
+def _substitute(value: Any, environ: Mapping[str, str], used: set[str], where: str) -> Any:
+    """Put ``${VAR}`` and ``${VAR:-default}`` in place, everywhere in the file; *used* gets the names that were set."""
     if isinstance(value, dict):
-        return {key: _substitute(item, environ, f"{where}.{key}" if where else str(key)) for key, item in value.items()}
+        return {
+            key: _substitute(item, environ, used, f"{where}.{key}" if where else str(key))
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [_substitute(item, environ, f"{where}[{index}]") for index, item in enumerate(value)]
+        return [_substitute(item, environ, used, f"{where}[{index}]") for index, item in enumerate(value)]
     if not isinstance(value, str):
         return value
 
@@ -255,9 +314,26 @@ def _substitute(value: Any, environ: Mapping[str, str], where: str) -> Any:
                 f"Invalid configuration: {where}: the environment variable {variable} is not set "
                 f"(${{{variable}:-default}} gives a default)"
             )
+        if variable in environ:
+            used.add(variable)
         return text
 
     return _VARIABLE.sub(found, value)
+
+
+def _check_url(field: str, url: str) -> None:
+    """Raises ValueError; the text does not repeat the value, which may hold a credential."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(f"{field} must be an http:// or https:// URL with a host")
+
+
+def _revealed(values: Mapping[str, SecretStr]) -> Iterator[str]:
+    return (value.get_secret_value() for value in values.values())
 
 
 def _where(loc: tuple[int | str, ...]) -> str:
@@ -268,8 +344,13 @@ def _where(loc: tuple[int | str, ...]) -> str:
 
 
 def _what(fault: Any) -> str:
-    if fault["type"] == "extra_forbidden":
-        return "unknown key"
+    match fault["type"]:
+        case "extra_forbidden":
+            return "unknown key"
+        case "tuple_type":
+            return "must be a list"
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return "must be a section with keys"
     message: str = fault["msg"]
     return message.removeprefix("Value error, ")
 

@@ -14,6 +14,7 @@ from app.wire.correlation import HEADER, correlation_id, is_correlation_id
 
 log = logging.getLogger("wicketgate.http")
 
+_PATH_CHARS = 256
 _HEADER = HEADER.lower().encode()
 
 
@@ -27,7 +28,7 @@ class CorrelationMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        sent = next((value.decode("latin-1") for key, value in scope["headers"] if key == _HEADER), "")
+        sent = next((value.strip().decode("latin-1") for key, value in scope["headers"] if key == _HEADER), "")
         state = scope.setdefault("state", {})
         state["correlation_id"] = sent if is_correlation_id(sent) else self._new_id()
         token = correlation_id.set(state["correlation_id"])
@@ -49,7 +50,7 @@ class CorrelationMiddleware:
             log.info(
                 "%s %s %s",
                 scope["method"],
-                scope["path"],
+                scope["path"][:_PATH_CHARS],
                 status or "no response",
                 extra={"fields": {"status": status, "duration_ms": took_ms}},
             )

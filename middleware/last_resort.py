@@ -2,6 +2,7 @@
 
 import logging
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from middleware.replies import send_refusal
@@ -25,6 +26,8 @@ class LastResortMiddleware:
 
         try:
             await self._app(scope, receive, watched)
+        except ClientDisconnect:
+            log.info("the client left before its request was whole")
         except Exception:
             log.exception("unhandled failure")
             if not started:

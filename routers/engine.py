@@ -5,14 +5,14 @@ last event is one ``done`` or one ``error``.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import cast
 
 import anyio
 from fastapi import APIRouter, Request, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from app.auth.identity import Identity
 from app.engine.contract import ChatRequest, InvalidRequest, parse_chat_request
@@ -20,6 +20,7 @@ from app.engine.events import encode
 from app.engine.limits import Interruption, StreamLimit
 from app.engine.loop import Engine
 from app.gateway.ports import CallContext
+from app.gateway.sessions import session_key
 from app.wire.correlation import HEADER, correlation_id
 from routers.refusals import refuse
 
@@ -73,6 +74,8 @@ class _ChatStream(EventSourceResponse):
             sep="\n",
             ping=heartbeat_s,
             ping_message_factory=_heartbeat,
+            # Cancelling the response's task is not enough: while the model sends without a pause, the task never waits.
+            client_close_handler_callable=_ask(interruption),
             shutdown_event=cast(anyio.Event, _Shutdown(interruption, drain_s)),
             shutdown_grace_period=drain_s + _CUT_AFTER_S,
         )
@@ -95,12 +98,23 @@ class _Shutdown:
         asyncio.get_running_loop().call_later(self._drain_s, self._interruption.request)
 
 
+def _ask(interruption: Interruption) -> Callable[[Message], Awaitable[None]]:
+    async def client_has_left(message: Message) -> None:
+        interruption.request()
+
+    return client_has_left
+
+
 async def _frames(
     engine: Engine, request: ChatRequest, identity: Identity, interruption: Interruption
 ) -> AsyncGenerator[bytes, None]:
     """Encoded bytes, one piece for all that became known at once: one send for one read of the model's stream."""
     metadata = request.metadata
-    session = f"conversation:{identity.actor}:{metadata.conversation_id or metadata.correlation_id}"
+    # The conversation, or else this run alone.
+    named = metadata.conversation_id is not None
+    session = session_key(
+        "conversation" if named else "run", identity.actor, metadata.conversation_id or metadata.correlation_id
+    )
     context = CallContext(identity, metadata.correlation_id, session)
     async with aclosing(engine.batches(request, context, interruption)) as batches:
         async for batch in batches:
@@ -109,7 +123,7 @@ async def _frames(
 
 def _same_id(request: Request, chat_request: ChatRequest) -> None:
     header = request.headers.get(HEADER)
-    if header is not None and header != chat_request.metadata.correlation_id:
+    if header is not None and header.strip() != chat_request.metadata.correlation_id:
         raise InvalidRequest(f"{HEADER} and metadata.correlation_id differ")
 
 

@@ -41,11 +41,11 @@ class Readiness(BaseModel):
 def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callable[[], bool]) -> APIRouter:
     router = APIRouter()
 
-    @router.get("/healthz")
+    @router.get("/healthz", operation_id="healthz")
     async def healthz() -> Alive:
         return Alive()
 
-    @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
+    @router.get("/readyz", operation_id="readyz", response_model=Readiness, responses={503: {"model": Readiness}})
     async def readyz() -> JSONResponse:
         """200 when requests are taken, else 503; the same body with both."""
         catalog = runtime.catalog()

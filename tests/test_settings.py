@@ -40,7 +40,7 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
         ("upstreams: [{name: A, command: [x]}]", "upstreams[0].name: "),
         ("upstreams: [{name: a}]", "upstreams[0]: give exactly one of command and url"),
         ("upstreams: [{name: a, command: [x], url: 'http://x'}]", "upstreams[0]: give exactly one of command and url"),
-        ("upstreams: [{name: a, url: 'ftp://x'}]", "upstreams[0]: url must start with http"),
+        ("upstreams: [{name: a, url: 'ftp://x'}]", "upstreams[0]: url must be an http:// or https:// URL"),
         ("upstreams: [{name: a, url: 'http://x', env: {A: b}}]", "upstreams[0]: env and cwd belong to command"),
         ("upstreams: [{name: a, command: [x]}, {name: a, command: [y]}]", "upstreams: the name 'a' is used twice"),
         ("auth: {keys: [{id: a, sha256: short, actor: x}]}", "auth.keys[0].sha256: "),
@@ -50,7 +50,19 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
             "upstreams[0].url: the environment variable NOPE is not set",
         ),
         ("- a", "must hold sections"),
-        ("a: [", "is not valid YAML"),
+        ("a: [", "line 1: not valid YAML"),
+        ("a: 2024-13-45", "not valid YAML"),
+        ("a: &a [*a]", "not valid YAML"),
+        ("server: {port: 1}\nserver: {port: 2}", "line 2: the key 'server' is given twice"),
+        ("upstreams: [{name: a, url: 'http://[::1/mcp'}]", "upstreams[0]: url must be an http:// or https:// URL"),
+        ("upstreams: [{name: a, url: 'http:///x'}]", "upstreams[0]: url must be an http:// or https:// URL"),
+        ('upstreams: [{name: a, command: [x], env: {A: "\\0"}}]', "upstreams[0]: command and env must not hold NUL"),
+        ("upstreams: [{name: a, command: x}]", "upstreams[0].command: must be a list"),
+        ("server: 5", "server: must be a section with keys"),
+        (
+            "auth: {keys: [{id: a, sha256: &h " + "f" * 64 + ", actor: x}, {id: b, sha256: *h, actor: y}]}",
+            "auth.keys: the sha256",
+        ),
     ],
 )
 def test_each_fault_is_named_by_its_field(tmp_path: Path, text: str, told: str) -> None:
@@ -84,10 +96,49 @@ def test_variables_and_their_defaults_are_put_in_place_everywhere(tmp_path: Path
     assert upstream.command == ("/bin/tool", "--x=1")
     assert upstream.env["TOKEN"].get_secret_value() == "hush-hush"
     assert "hush-hush" not in repr(settings)
-    assert list(settings.secrets()) == ["hush-hush"]
+    assert set(settings.secrets()) == {"hush-hush", "/bin/tool"}
 
 
-def test_environment_variables_override_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WICKETGATE_SERVER__PORT", "9999")
-    settings = load(tmp_path, "server: {port: 1, log_level: debug}")
+@requirement("E92")
+def test_what_is_named_like_a_secret_is_masked_and_what_is_not_stays_readable(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "model: {provider: openai-chat, base_url: 'http://x/v1', model: m, api_key: key-of-the-model}\n"
+        "upstreams:\n"
+        "  - {name: a, command: [x, '--key=${API_TOKEN}', '${FOLDER}'], env: {LOG_LEVEL: warning, DB_PASSWORD: pw-1}}\n"
+        "  - {name: b, url: 'http://x/?k=${API_TOKEN}', headers: {Authorization: header-1}}\n",
+        API_TOKEN="token-1",
+        FOLDER="/data",
+    )
+    assert set(settings.secrets()) == {"token-1", "key-of-the-model", "pw-1", "header-1", "/data"}
+
+
+def test_the_environment_overrides_the_file_and_the_command_line_overrides_both(tmp_path: Path) -> None:
+    text = "server: {port: 1, host: 127.0.0.2, log_level: debug}\nauth: {keys: []}"
+    environ = {
+        "WICKETGATE_SERVER__PORT": "9999",
+        "WICKETGATE_SERVER__HOST": "127.0.0.1",
+        "WICKETGATE_UPSTREAMS": "[{name: a, command: [x]}]",
+        "OTHER": "x",
+    }
+    settings = load(tmp_path, text, **environ)
     assert (settings.server.port, settings.server.log_level) == (9999, "debug")
+    assert [upstream.name for upstream in settings.upstreams] == ["a"]
+    settings = load_settings(tmp_path / "wicketgate.yaml", environ, server={"port": 5})
+    assert (settings.server.port, settings.server.host) == (5, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("WICKETGATE_SEVER__PORT", "1", "sever: unknown key"),
+        ("WICKETGATE_SERVER__PROT", "1", "server.prot: unknown key"),
+        ("WICKETGATE_SERVER", "x", "server: must be a section with keys"),
+        ("WICKETGATE_UPSTREAMS", "[{", "the environment variable WICKETGATE_UPSTREAMS"),
+        ("WICKETGATE_SERVER__PORT", "many", "server.port: "),
+    ],
+)
+def test_a_wrong_variable_is_told_like_a_wrong_file(name: str, value: str, told: str) -> None:
+    with pytest.raises(ConfigError) as fault:
+        load_settings(None, {name: value})
+    assert told in str(fault.value)

@@ -12,7 +12,7 @@ from typing import Any
 
 from app.catalog.card import ChoiceCard, build_card, build_inner_card
 from app.catalog.clusters import Leaf
-from app.catalog.graph import ChoiceGraph, Visible
+from app.catalog.graph import ChoiceGraph, Inner, Visible
 from app.catalog.router import Router
 from app.catalog.selectable import SelectableItem, mcp_tool_to_selectable
 from app.catalog.tokens import TokenCounter
@@ -65,9 +65,15 @@ class Catalog:
             {tool_id: entry.reason for tool_id, entry in sorted(by_id.items()) if entry.card is None}
         )
         self.skipped = tuple(skipped)
+        self._definition_chars = sum(entry.chars for entry in by_id.values() if entry.card is not None)
         self.version = _version(by_id)
         self.graph: ChoiceGraph = ChoiceGraph(self.items.values(), previous.graph if previous else None)
         self.router: Router = _router(self.items, previous)
+        # As they are for a caller that may see everything; built here, since a level can hold thousands of them.
+        self._inner_cards: dict[str, tuple[Inner, ChoiceCard]] = dict(previous._inner_cards) if previous else {}
+        self._inner_cards = {
+            node.path: (node, self._inner_card(node)) for node in self.graph.walk() if isinstance(node, Inner)
+        }
 
     def get(self, tool_id: str) -> SelectableItem | None:
         return self.items.get(tool_id)
@@ -94,17 +100,23 @@ class Catalog:
         return card if score is None else replace(card, score=score)
 
     def cards_at(self, path: Sequence[str], visible: Visible | None = None) -> tuple[ChoiceCard, ...]:
-        """The cards of what stands at *path* and is visible, as ``ChoiceGraph.children`` says. Raises PathNotFound."""
+        """The cards of what stands at *path*, in the graph of the visible tools. Raises PathNotFound (S0 §3.3)."""
         return tuple(
-            self._cards[node.tool_id]
-            if isinstance(node, Leaf)
-            else build_inner_card(node.path, node.label, node.namespace, node.tool_count, node.members, self._tokens)
+            self._cards[node.tool_id] if isinstance(node, Leaf) else self._inner_card(node)
             for node in self.graph.children(path, visible)
         )
 
-    def namespaces(self) -> tuple[str, ...]:
-        """Ascending."""
-        return tuple(sorted({item.namespace for item in self.items.values()}))
+    def _inner_card(self, node: Inner) -> ChoiceCard:
+        kept = self._inner_cards.get(node.path)
+        if kept is not None and kept[0] == node:
+            return kept[1]
+        return build_inner_card(node.path, node.label, node.namespace, node.tool_count, node.members, self._tokens)
+
+    def definition_chars(self, visible: Visible | None = None) -> int:
+        """How long the definitions of the visible tools are together, as JSON: what a prompt is spared."""
+        if visible is None:
+            return self._definition_chars
+        return sum(entry.chars for entry in self._entries.values() if entry.card is not None and visible(entry.item.id))
 
 
 def build_catalog(
@@ -128,8 +140,9 @@ def build_catalog(
         try:
             if not isinstance(definition, Mapping):
                 raise CatalogError("definition: not an object")
-            key = (server, server in infer, _digest(definition))
-            entry = known.get(key) or _read(definition, key, tokens)
+            digest, chars = _fingerprint(definition)
+            key = (server, server in infer, digest)
+            entry = known.get(key) or _read(definition, key, chars, tokens)
         except CatalogError as failure:
             skipped.append(SkippedDefinition(server, index, str(failure)))
             continue
@@ -146,10 +159,11 @@ _Key = tuple[str, bool, str]
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """*card* is None when it cannot fit; *reason* says why."""
+    """*chars*: length of the definition as JSON. *card* is None when it cannot fit; *reason* says why."""
 
     item: SelectableItem
     digest: str
+    chars: int
     card: ChoiceCard | None
     reason: str
 
@@ -160,23 +174,24 @@ def _listed(definitions: Mapping[str, Sequence[object]]) -> Iterator[tuple[str, 
             yield server, index, definition
 
 
-def _digest(definition: Mapping[str, Any]) -> str:
+def _fingerprint(definition: Mapping[str, Any]) -> tuple[str, int]:
+    """Digest and length of the definition as compact JSON."""
     try:
         text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
     except RecursionError:
         raise CatalogError("definition: nested too deeply") from None
     except (TypeError, ValueError):
         raise CatalogError("definition: not JSON") from None
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest(), len(text)
 
 
-def _read(definition: Mapping[str, Any], key: _Key, tokens: TokenCounter) -> _Entry:
+def _read(definition: Mapping[str, Any], key: _Key, chars: int, tokens: TokenCounter) -> _Entry:
     server, infer, digest = key
     item = mcp_tool_to_selectable(definition, server, infer=infer)
     try:
-        return _Entry(item, digest, build_card(item, tokens), "")
+        return _Entry(item, digest, chars, build_card(item, tokens), "")
     except CatalogError as failure:
-        return _Entry(item, digest, None, str(failure))
+        return _Entry(item, digest, chars, None, str(failure))
 
 
 def _told(item: SelectableItem) -> str:

@@ -5,6 +5,8 @@ import re
 from app.errors import PathInvalid
 
 WILDCARD = "*"
+MAX_CHARS = 1_000
+"""No path of the graph comes near it; a longer one need not be read."""
 SEGMENT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -14,6 +16,8 @@ def parse_path(path: object) -> tuple[str, ...]:
         raise PathInvalid("A path is a string such as /github/issues.")
     if path == "/":
         return ()
+    if len(path) > MAX_CHARS:
+        raise PathInvalid(f"A path has at most {MAX_CHARS} characters.", path=path)
     if not path.startswith("/"):
         raise PathInvalid("A path begins with '/'.", path=path)
     segments = tuple(path[1:].split("/"))

@@ -1,14 +1,17 @@
 """Logs: one JSON object a line on stdout (S3 "Logging"), written by a thread so that a slow reader stalls nobody.
 
 Keys: ``timestamp`` (UTC, ISO 8601), ``correlation_id``, ``component``, ``level``, ``message``, then what the caller
-gave as ``extra={"fields": {...}}``, and ``exception`` where there is one. Never per text-delta.
+gave as ``extra={"fields": {...}}``, and ``exception`` where there is one. Never per text-delta. When nobody reads,
+lines are dropped and counted; the service goes on, and stops when it is told to.
 """
 
+import io
 import json
 import logging
-import logging.handlers
+import os
 import queue
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,12 +20,17 @@ from typing import TextIO
 from app.wire.correlation import correlation_id
 
 _QUEUE_LINES = 10_000
+_LAST_LINES_S = 1.0
 
 # Chatty, and their records hold payloads: only their failures are of interest.
 _QUIET = ("mcp", "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "sse_starlette", "asyncio", "uvicorn.access")
+# They log what servers wrote, with tracebacks; our own transport says what matters of it.
+_SILENT = ("mcp.client.stdio",)
 
 
 class JsonFormatter(logging.Formatter):
+    """Masks with *redact* what the caller wrote, never the frame of the line."""
+
     def __init__(self, redact: Callable[[str], str]) -> None:
         super().__init__()
         self._redact = redact
@@ -33,39 +41,91 @@ class JsonFormatter(logging.Formatter):
             "correlation_id": correlation_id.get(),
             "component": record.name.removeprefix("wicketgate."),
             "level": record.levelname.lower(),
-            "message": record.getMessage(),
+            "message": self._redact(record.getMessage()),
         }
-        line.update(getattr(record, "fields", {}))
+        for key, value in getattr(record, "fields", {}).items():
+            line[key] = self._redact(value) if isinstance(value, str) else value
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        # Redacted as JSON text: a secret is masked wherever it hides, also in a key or a traceback.
-        return self._redact(json.dumps(line, default=str))
+            line["exception"] = self._redact(self.formatException(record.exc_info))
+        return json.dumps(line, default=str)
 
 
-class _LineQueue(logging.handlers.QueueHandler):
-    """Formats in the caller, where the context is known, and hands the finished line over."""
+class _LineWriter(logging.Handler):
+    """Formats in the caller, where the context is known; a thread of its own writes."""
 
-    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        record.msg = self.format(record)
-        record.args = record.exc_info = record.exc_text = record.stack_info = None
-        return record
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self._write = write
+        self._lines: queue.Queue[str | None] = queue.Queue(_QUEUE_LINES)
+        self._dropped = 0
+        # A daemon: a reader that never reads must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._lines.put_nowait(self.format(record))
+        except queue.Full:
+            self._dropped += 1
+        except Exception:
+            self._dropped += 1  # a record that cannot be formatted must not fail its caller
+
+    def finish(self) -> None:
+        """Give the last lines a moment to go out."""
+        try:
+            self._lines.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(_LAST_LINES_S)
+
+    def _run(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                self._write(line + "\n")
+                if self._dropped and self._lines.empty():
+                    dropped, self._dropped = self._dropped, 0
+                    record = logging.makeLogRecord(
+                        {"name": "wicketgate.logs", "levelname": "WARNING", "msg": f"{dropped} log lines were dropped"}
+                    )
+                    self._write(self.format(record) + "\n")
+            except OSError:
+                pass  # the reader is gone for good; there is nobody left to tell
 
 
 @contextmanager
 def json_logs(level: str, redact: Callable[[str], str], stream: TextIO | None = None) -> Iterator[None]:
     """Route all logging through the JSON formatter while the context is open; the last lines are written at its end."""
-    lines: queue.Queue[logging.LogRecord] = queue.Queue(_QUEUE_LINES)
-    handler = _LineQueue(lines)
+    handler = _LineWriter(_writer(stream or sys.stdout))
     handler.setFormatter(JsonFormatter(redact))
-    listener = logging.handlers.QueueListener(lines, logging.StreamHandler(stream or sys.stdout))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.ERROR)
-    listener.start()
+    for name in _SILENT:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         yield
     finally:
         root.handlers[:] = []
-        listener.stop()
+        handler.finish()
+
+
+def _writer(stream: TextIO) -> Callable[[str], None]:
+    """Past the stream's buffer where there is a file below it: a thread that hangs in a buffered write holds a lock
+    that the interpreter wants at its end."""
+    try:
+        descriptor = stream.fileno()
+    except io.UnsupportedOperation:
+
+        def write_text(text: str) -> None:
+            stream.write(text)
+
+        return write_text
+
+    def write(text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+    return write

@@ -4,7 +4,7 @@ What is settled here: a face's failures are results with ``isError``, never exce
 text to clients of the older era); a session belongs to the credential that opened it; Host and Origin are checked.
 """
 
-import hashlib
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -18,12 +18,14 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from app.auth.identity import Identity
 from app.errors import UpstreamError
 from app.faces.surface import SurfaceTool, ToolSurface, UnknownTool
 from app.gateway.ports import CallContext
+from app.gateway.sessions import session_key
 from app.wire.correlation import correlation_id
 
 log = logging.getLogger("wicketgate.mcp")
@@ -32,6 +34,7 @@ SESSION_META_KEY = "wicketgate/session"
 """A client of the era without sessions may name its browsing session under this key of ``_meta`` (DESIGN §3)."""
 
 _TOOLS_FRESH_MS = 60_000
+_SESSION_IDLE_S = 1_800
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -82,13 +85,29 @@ def mcp_server(surface: ToolSurface, *, version: str, instructions: str) -> "Ser
 
 
 class McpEndpoint:
-    """The ASGI endpoint of a face. ``manager.run()`` must be entered once, for as long as it serves."""
+    """The ASGI endpoint of a face. ``manager.run()`` must be entered once, for as long as it serves.
 
-    def __init__(self, server: "Server[Any]", *, hosts: Sequence[str], origins: Sequence[str], max_bytes: int) -> None:
+    Sessions of the handshake era are bounded, in all and for each actor, so that one client which opens them without
+    end cannot shut out the others.
+    """
+
+    def __init__(
+        self,
+        server: "Server[Any]",
+        *,
+        hosts: Sequence[str],
+        origins: Sequence[str],
+        max_bytes: int,
+        max_sessions: int,
+        max_sessions_per_actor: int,
+    ) -> None:
+        self._max_sessions_per_actor = max_sessions_per_actor
         self.manager = StreamableHTTPSessionManager(
             server,
             security_settings=TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=list(origins)),
             max_request_body_size=max_bytes,
+            max_sessions=max_sessions,
+            session_idle_timeout=_SESSION_IDLE_S,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,7 +123,28 @@ class McpEndpoint:
         )
         # httptools leaves trailing blanks on header values, and the SDK compares some of them to the body.
         headers = [(key, value.strip()) for key, value in scope["headers"]]
+        if self._opens_session(scope, headers) and self._open_sessions(identity) >= self._max_sessions_per_actor:
+            return await _refuse(send, "Too many open sessions of this actor")
         await self.manager.handle_request({**scope, "headers": headers, "user": user}, receive, send)
+
+    @staticmethod
+    def _opens_session(scope: Scope, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+        names = {key: value for key, value in headers if key in (b"mcp-session-id", b"mcp-protocol-version")}
+        version = names.get(b"mcp-protocol-version", b"").decode("latin-1")
+        handshake = not version or version in HANDSHAKE_PROTOCOL_VERSIONS
+        return handshake and scope["method"] == "POST" and b"mcp-session-id" not in names
+
+    def _open_sessions(self, identity: Identity) -> int:
+        # Private in 2.3.0; the SDK has no public way to ask whose sessions are open.
+        owners = self.manager._session_owners.values()
+        return sum(owner["client_id"] == identity.actor for owner in owners)
+
+
+async def _refuse(send: Send, message: str) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": message}}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 _NOBODY = CallContext(Identity("nobody"), "-", "-")
@@ -125,13 +165,13 @@ def _context(ctx: "ServerRequestContext[Any]") -> CallContext:
     if request is None:
         raise RuntimeError("this server is made for HTTP")
     identity: Identity = request.state.identity
-    session = request.headers.get("mcp-session-id") or f"actor:{_session_of(ctx, identity)}"
-    return CallContext(identity, correlation_id.get(), session)
+    return CallContext(identity, correlation_id.get(), _session(ctx, identity, request.headers))
 
 
-def _session_of(ctx: "ServerRequestContext[Any]", identity: Identity) -> str:
+def _session(ctx: "ServerRequestContext[Any]", identity: Identity, headers: Mapping[str, str]) -> str:
+    """The browsing session (DESIGN §3): the handshake's own; in the newer era, where that header means nothing, the
+    one that the client names, or the actor's."""
+    if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return session_key("mcp", identity.actor, headers.get("mcp-session-id", ""))
     named = (ctx.meta or {}).get(SESSION_META_KEY)
-    if not isinstance(named, str):
-        return identity.actor
-    # Hashed: the name is the client's, of any length, and must not reach another actor's session.
-    return f"{identity.actor}:{hashlib.sha256(named.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    return session_key("named", identity.actor, named if isinstance(named, str) else "")

@@ -7,9 +7,11 @@ only as the end of a stream that nobody watches, and a refused POST cancels the 
 import asyncio
 import logging
 import os
+import sys
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -40,10 +42,20 @@ async def stdio_transport(
 ) -> AsyncGenerator[TransportStreams, None]:
     """Start *command* and talk to it. It inherits HOME, LOGNAME, PATH, SHELL, TERM and USER, and *env*.
 
+    Servers installed beside this program are found too, after all that is on PATH.
+
     *lost* is called once when the child closes its output, which is how its death shows. What it writes to stderr
     is logged at debug level, and its last lines once more as a warning when it dies by itself.
     """
-    parameters = StdioServerParameters(command=command[0], args=list(command[1:]), env=dict(env), cwd=cwd)
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    parameters = StdioServerParameters(
+        command=command[0],
+        args=list(command[1:]),
+        env={"PATH": path, **env},
+        cwd=cwd,
+        # One byte that is not UTF-8 must not end the session: it may come from a start-up banner.
+        encoding_error_handler="replace",
+    )
     async with _stderr_log(name) as (errlog, last_lines):
 
         def died() -> None:
@@ -51,8 +63,11 @@ async def stdio_transport(
                 log.warning("%s wrote before it ended: %s", name, line)
             lost()
 
+        def noise() -> None:
+            log.warning("%s writes something to its stdout that is not MCP; such lines are passed over", name)
+
         async with stdio_client(parameters, errlog=errlog) as (read, write):
-            yield _Watched(read, died), write
+            yield _Watched(read, died, noise), write
 
 
 @asynccontextmanager
@@ -93,15 +108,16 @@ class _SafeTransport(httpx2.AsyncBaseTransport):
 
 
 class _Watched:
-    """A read stream that calls *ended* when it runs dry; everything else goes to the stream itself."""
+    """A read stream that calls *ended* when it runs dry, and *noise* at the first line that is no message."""
 
-    def __init__(self, inner: ReadStream[Incoming], ended: Callable[[], None]) -> None:
+    def __init__(self, inner: ReadStream[Incoming], ended: Callable[[], None], noise: Callable[[], None]) -> None:
         self._inner = inner
         self._ended: Callable[[], None] | None = ended
+        self._noise: Callable[[], None] | None = noise
 
     async def receive(self) -> Incoming:
         try:
-            return await self._inner.receive()
+            return self._seen(await self._inner.receive())
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._end()
             raise
@@ -114,7 +130,7 @@ class _Watched:
 
     async def __anext__(self) -> Incoming:
         try:
-            return await self._inner.__anext__()
+            return self._seen(await self._inner.__anext__())
         except StopAsyncIteration:
             self._end()
             raise
@@ -131,6 +147,12 @@ class _Watched:
     def close(self) -> None:
         self._ended = None  # closed by us: not a loss
         self._inner.close()  # type: ignore[attr-defined]  # every stream of the SDK has it; its Protocol does not
+
+    def _seen(self, incoming: Incoming) -> Incoming:
+        if self._noise is not None and isinstance(incoming, Exception):
+            noise, self._noise = self._noise, None
+            noise()
+        return incoming
 
     def _end(self) -> None:
         if self._ended is not None:

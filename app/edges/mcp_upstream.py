@@ -5,6 +5,7 @@ task's group while their callers only wait; every call has a deadline of its own
 """
 
 import asyncio
+import gc
 import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -37,7 +38,9 @@ Connect = Callable[[Callable[[], None]], AbstractAsyncContextManager[TransportSt
 _RAW: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 _FIRST_DELAY_S = 0.2
 _MAX_DELAY_S = 10.0
+_LASTED_S = 30.0
 _MAX_PAGES = 1_000
+_MANY_TOOLS = 500
 _MAX_MESSAGE = 256
 
 
@@ -80,10 +83,11 @@ class McpClientUpstream:
         return self._status
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
-        """Between attempts it waits, ever longer while they fail, up to ten seconds."""
+        """Between sessions it waits, ever longer while they do not last, up to ten seconds."""
         delay = _FIRST_DELAY_S
         while True:
-            if await self._serve_one_session(changed):
+            began = anyio.current_time()
+            if await self._serve_one_session(changed) and anyio.current_time() - began > _LASTED_S:
                 delay = _FIRST_DELAY_S
             await anyio.sleep(delay * (0.5 + self._jitter() / 2))
             delay = min(delay * 2, _MAX_DELAY_S)
@@ -92,7 +96,12 @@ class McpClientUpstream:
         async def carry(client: Client) -> list[dict[str, Any]]:
             return [tool async for tool in _all_tools(client)]
 
-        return await self._run(carry, self._connect_timeout_s)
+        try:
+            return await self._run(carry, self._connect_timeout_s)
+        except UpstreamError as error:
+            if error.details is not None:
+                raise
+            raise UpstreamUnavailable(f"{self._name} was lost before it had given its tools.") from None
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
@@ -243,10 +252,16 @@ async def _all_tools(client: Client) -> AsyncGenerator[dict[str, Any], None]:
     """Every definition of every page, as wire JSON. A server that repeats a cursor, or never ends, is cut off."""
     cursor: str | None = None
     seen: set[str] = set()
+    listed = 0
     for _ in range(_MAX_PAGES):
         page = await client.session.list_tools(params=t.PaginatedRequestParams(cursor=cursor))
         for tool in page.tools:
             yield tool.model_dump(by_alias=True, mode="json", exclude_none=True)
+        listed += len(page.tools)
+        if listed > _MANY_TOOLS:
+            # A full collection looks at every container of the heap and holds the loop meanwhile: 0.2 s with 10,000
+            # tools. Frozen ones are passed over, and still freed when nothing refers to them.
+            gc.freeze()
         cursor = page.next_cursor
         if not cursor or cursor in seen:
             return

@@ -141,7 +141,8 @@ def _replacement(question: str, steps: Sequence[Step]) -> Call | None:
 def _cards(question: str, steps: Sequence[Step]) -> list[Mapping[str, Any]]:
     """The tools that were found, the best first.
 
-    What destroys is left out unless the message has the word for it, or ``cancel_order`` would answer "my orders".
+    What changes things is left out unless the message has the word for it, or ``cancel_order`` would answer "my orders"
+    and ``git_add`` "which files are here".
     """
     asked = set(terms(question))
     asked |= {synonym for term in asked for synonym in synonyms(term)}
@@ -152,8 +153,7 @@ def _cards(question: str, steps: Sequence[Step]) -> list[Mapping[str, Any]]:
     return [
         card
         for card in found.values()
-        if card.get("kind", "tool") != "internal"
-        and ("destructive" not in (card.get("tags") or ()) or _action(card) in asked)
+        if card.get("kind", "tool") != "internal" and (not card.get("side_effects") or _action(card) in asked)
     ]
 
 

@@ -23,6 +23,9 @@ class ScriptedModel:
     Usage counts words, not tokens: there is no tokenizer here to count with.
     """
 
+    async def aclose(self) -> None:
+        """It holds nothing."""
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
         """One call, or an answer in groups of words, each in its own batch; then Finish.
 

@@ -94,7 +94,7 @@ def _scalar(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        return text.rstrip(".!?")
+        return text.rstrip(".!?") or text
 
 
 def _numbers(text: str) -> tuple[int | float, ...]:

@@ -8,12 +8,22 @@ from app.catalog.card import ChoiceCard
 
 
 class MemorySessionStore:
-    """Implements SessionStore. The oldest session goes when there are more than *max_sessions*."""
+    """Implements SessionStore. The one longest unused goes when there are more than *max_sessions*, or when all of them
+    together hold more than *max_cards* (some 300 bytes each)."""
 
-    def __init__(self, now: Callable[[], float], *, max_age_s: float = 3_600, max_sessions: int = 10_000) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float],
+        *,
+        max_age_s: float = 3_600,
+        max_sessions: int = 10_000,
+        max_cards: int = 200_000,
+    ) -> None:
         self._now = now
         self._max_age_s = max_age_s
         self._max_sessions = max_sessions
+        self._max_cards = max_cards
+        self._cards = 0
         self._sessions: OrderedDict[str, tuple[float, SeenCards]] = OrderedDict()
 
     def order(self, session: str, cards: Sequence[ChoiceCard]) -> tuple[ChoiceCard, ...]:
@@ -29,7 +39,12 @@ class MemorySessionStore:
         return seen if self._now() - used_at <= self._max_age_s else SeenCards()
 
     def _keep(self, session: str, seen: SeenCards) -> None:
+        self._forget(session)
         self._sessions[session] = (self._now(), seen)
-        self._sessions.move_to_end(session)
-        while len(self._sessions) > self._max_sessions:
-            self._sessions.popitem(last=False)
+        self._cards += len(seen.cards)
+        while len(self._sessions) > self._max_sessions or (self._cards > self._max_cards and len(self._sessions) > 1):
+            self._forget(next(iter(self._sessions)))
+
+    def _forget(self, session: str) -> None:
+        if kept := self._sessions.pop(session, None):
+            self._cards -= len(kept[1].cards)

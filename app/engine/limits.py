@@ -28,9 +28,15 @@ class Interruption:
             self._waiting.reschedule(asyncio.get_running_loop().time())
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
+        if self._requested:
+            # Not awaited at all: what is always ready at once would never be cancelled, and so go on for ever.
+            close = getattr(awaitable, "close", None)  # a coroutine that is never awaited would complain
+            if close is not None:
+                close()
+            raise Interrupted
         try:
             # A timeout without a deadline is the cheapest scope that another task can end from outside.
-            async with asyncio.timeout(0 if self._requested else None) as self._waiting:
+            async with asyncio.timeout(None) as self._waiting:
                 return await awaitable
         except TimeoutError:
             if self._requested:

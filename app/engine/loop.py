@@ -16,6 +16,7 @@ from app.engine.events import Done, ErrorEvent, Event, ToolFailure, ToolOutput, 
 from app.engine.limits import Interrupted, Interruption
 from app.engine.model import Message, ModelRequest, ModelTool, Provider, ToolCall, Usage
 from app.engine.turn import Turn
+from app.engine.window import ModelWindow
 from app.errors import EngineError, ProviderError, ToolError
 from app.faces.surface import ToolSurface, UnknownTool
 from app.gateway.ports import CallContext
@@ -35,9 +36,12 @@ class EngineLimits:
 class Engine:
     """One provider and one face, wired at start-up; everything else comes with the request."""
 
-    def __init__(self, provider: Provider, surface: ToolSurface, limits: EngineLimits | None = None) -> None:
+    def __init__(
+        self, provider: Provider, surface: ToolSurface, window: ModelWindow, limits: EngineLimits | None = None
+    ) -> None:
         self._provider = provider
         self._surface = surface
+        self._window = window
         self._limits = limits or EngineLimits()
 
     async def run(
@@ -56,13 +60,15 @@ class Engine:
 
         Closing the generator cancels the model and the tools. An *interruption* ends it with ``done`` (cancelled).
         """
-        run = _Run(self._provider, self._surface, self._limits, request, context, interruption or Interruption())
+        run = _Run(
+            self._provider, self._surface, self._window, self._limits, request, context, interruption or Interruption()
+        )
         try:
             async with aclosing(run.events()) as events:
                 async for batch in events:
                     yield batch
         except Interrupted:
-            log.info("stream interrupted")
+            log.info("cancelled")
             yield [Done("cancelled", run.usage)]
         except EngineError as error:
             log.error("stream failed: %s: %s", error.code, error)
@@ -84,6 +90,7 @@ class _Run:
         self,
         provider: Provider,
         surface: ToolSurface,
+        window: ModelWindow,
         limits: EngineLimits,
         request: ChatRequest,
         context: CallContext,
@@ -91,6 +98,7 @@ class _Run:
     ) -> None:
         self._provider = provider
         self._surface = surface
+        self._window = window
         self._limits = limits
         self._context = context
         self._interruption = interruption
@@ -106,7 +114,7 @@ class _Run:
         turns_with_tools = 0
         while True:
             turn = Turn(self._call_ids)
-            model_request = ModelRequest(tuple(self._messages), tools, self._context.correlation_id)
+            model_request = ModelRequest(await self._shown(tools), tools, self._context.correlation_id)
             async with aclosing(self._provider.stream(model_request)) as stream:
                 while (batch := await self._interruption.wait(anext(stream, None))) is not None:
                     if events := turn.take(batch):
@@ -134,6 +142,19 @@ class _Run:
             if turns_with_tools == self._limits.max_iterations:
                 yield [Done("max_iterations", self.usage)]
                 return
+
+    async def _shown(self, tools: Sequence[ModelTool]) -> Sequence[Message]:
+        """What of the history the model is shown; the history itself stays whole. Raises ContextOverflow."""
+        built = await self._interruption.wait(self._window.show(self._messages, tools))
+        if built.dropped_turns or built.dropped_steps or built.shrunk_results:
+            log.info(
+                "history reduced to %d tokens: %d turns and %d steps dropped, %d results shrunk",
+                built.tokens,
+                built.dropped_turns,
+                built.dropped_steps,
+                built.shrunk_results,
+            )
+        return built.messages
 
     async def _run_tools(self, calls: Sequence[ToolCall]) -> AsyncGenerator[Sequence[ToolResult], None]:
         """All calls of a turn at once, results as they come (E44); leaving early cancels what still runs."""

@@ -66,6 +66,10 @@ ModelEvent = TextDelta | ToolCall | Finish
 
 
 class Provider(Protocol):
+    async def aclose(self) -> None:
+        """Give back what is held between turns: connections, most of all."""
+        ...
+
     def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
         """One model turn. Each item holds what one read from the wire produced, in order.
 

@@ -23,6 +23,7 @@ class Lifecycle:
         self._start_deadline_s = start_deadline_s
         self._started = False
         self._stopping = False
+        self._supervisors: anyio.CancelScope | None = None
 
     def ready(self) -> bool:
         """True from the moment every upstream has given its tools or failed once, or the start deadline has passed,
@@ -43,6 +44,7 @@ class Lifecycle:
         wait_s = self._start_deadline_s if self._upstreams else 0
         deadline = asyncio.get_running_loop().call_later(wait_s, enough)
         async with anyio.create_task_group() as tasks:
+            self._supervisors = tasks.cancel_scope
             for upstream in self._upstreams:
                 tasks.start_soon(upstream.supervise, self._refresher.request, name=f"upstream {upstream.name}")
             try:
@@ -52,6 +54,15 @@ class Lifecycle:
                 deadline.cancel()
                 await self._refresher.aclose()
                 tasks.cancel_scope.cancel()
+
+    def stop_after(self, drain_s: float) -> None:
+        """No more requests from now on; the upstreams are ended after *drain_s*, or by the end of ``running``.
+
+        Ending a stubborn child takes seconds of its own, so it does not wait for the last response.
+        """
+        self._stopping = True
+        if self._supervisors is not None:
+            asyncio.get_running_loop().call_later(drain_s, self._supervisors.cancel)
 
     def _settled(self, upstream: Upstream) -> bool:
         return upstream.name in self._refresher.refreshed or upstream.status.phase == "down"

@@ -35,10 +35,12 @@ DEFAULT_TOP_K = 10
 
 @dataclass(frozen=True, slots=True)
 class Browse:
-    """What one browse found, in the order in which it is shown; *hint* helps when nothing did."""
+    """What one browse found, in the order in which it is shown; *hint* helps when nothing did. *spared_chars*: what
+    the definitions of all tools that the caller may use would have taken instead."""
 
     cards: tuple[ChoiceCard, ...]
     hint: str = ""
+    spared_chars: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class _Snapshot:
     listings: Mapping[str, Listing]
     stale: frozenset[str] = frozenset()
     validators: dict[str, Validator] = field(default_factory=dict)
+    definition_chars: dict[tuple[str, ...], int] = field(default_factory=dict)
 
 
 class ProxyRuntime:
@@ -128,15 +131,14 @@ class ProxyRuntime:
         catalog = self._snapshot.catalog
         ranked = catalog.router.route(query, top_k, _visible(context.identity, catalog))
         cards = self._in_session_order([catalog.card(tool_id, score) for tool_id, score in ranked], context)
-        if cards:
-            return Browse(cards)
-        return Browse((), "Nothing matches these words. Try other words, or browse the path '/' to see what there is.")
+        hint = "" if cards else "Nothing matches these words. Try other words, or browse '/' to see what there is."
+        return Browse(cards, hint, self._definition_chars(context.identity))
 
     def browse_path(self, path: str, context: CallContext) -> Browse:
         """The children of *path* (S0 §3.2). Raises PathInvalid or PathNotFound."""
         catalog = self._snapshot.catalog
         cards = catalog.cards_at(parse_path(path), _visible(context.identity, catalog))
-        return Browse(self._in_session_order(cards, context))
+        return Browse(self._in_session_order(cards, context), spared_chars=self._definition_chars(context.identity))
 
     def hydrate(self, tool_id: str, context: CallContext) -> HydrationResult:
         """The full schemas of one tool (S0 §4.3). Raises HydrateFailed."""
@@ -196,6 +198,15 @@ class ProxyRuntime:
         if validator is None:
             validator = snapshot.validators[item.id] = compile_schema(item.args_schema, path=item.id)
         return validator
+
+    def _definition_chars(self, identity: Identity) -> int:
+        """Counted once for each set of permissions and snapshot."""
+        snapshot = self._snapshot
+        chars = snapshot.definition_chars.get(identity.permissions)
+        if chars is None:
+            chars = snapshot.catalog.definition_chars(_visible(identity, snapshot.catalog))
+            snapshot.definition_chars[identity.permissions] = chars
+        return chars
 
     def _in_session_order(self, cards: Sequence[ChoiceCard], context: CallContext) -> tuple[ChoiceCard, ...]:
         return tuple(cards) if self._sessions is None else self._sessions.order(context.session, cards)

@@ -1,9 +1,16 @@
 """Where a browsing session's seen cards live between calls (S0 §5; what a session is: DESIGN §3 "Browsing")."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Protocol
 
 from app.catalog.card import ChoiceCard
+
+
+def session_key(kind: str, actor: str, name: str) -> str:
+    """The key of a session: the actor is always part of it, so no name that a client chooses reaches another's."""
+    return hashlib.sha256(json.dumps([kind, actor, name]).encode()).hexdigest()
 
 
 class SessionStore(Protocol):

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 MASK = "[redacted]"
 
-# Shapes, not words: each has a fixed prefix that plain text does not have.
+# Shapes, not words: each begins as plain text does not.
 _SHAPES = re.compile(
-    r"(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"
+    r"(?i:\b(?:token|secret|password|passwd|api[_-]?key)[\"']?\s?[=:]\s?)[^\s\"',;&]{4,}"
+    r"|://[^\s/:@]+:[^\s/@]+@"
+    r"|(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"
     r"|\bwg_[a-z0-9-]{1,32}_[A-Za-z0-9_-]{20,}"
     r"|\bsk-[A-Za-z0-9_-]{8,}"
     r"|\bgh[opsur]_[A-Za-z0-9]{20,}"
@@ -23,7 +25,7 @@ class Redactor:
     """Masks the *secrets* of the configuration and whatever looks like one. Linear in the text."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        # Very short values would mask words. A log line is JSON, so a secret may stand there escaped.
+        # Very short values would mask words. Text quoted in a message may hold it escaped.
         plain = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
         escaped = {json.dumps(secret)[1:-1] for secret in plain}
         # Longest first, so that a secret that contains another is masked whole.

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from app.engine.model import TextDelta
+from app.engine.model import ModelEvent, ModelRequest, TextDelta
 from tests.contract.test_tool_calls import execute
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
@@ -60,3 +61,27 @@ async def test_two_streams_at_once_never_mix() -> None:
         answers = await asyncio.gather(one, two)
     assert [frames(answer.text)[0][1]["content"] for answer in answers] == ["first", "second"]
     assert [answer.headers["x-correlation-id"] for answer in answers] == ["one", "two"]
+
+
+class Flood(ScriptModel):
+    """Says something new every time it is asked, at once and without end."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
+        try:
+            while True:
+                yield [TextDelta("x" * 1000)]
+        finally:
+            self.aborted.set()
+
+
+@requirement("E86")
+async def test_a_model_that_never_pauses_is_ended_too_when_its_client_leaves() -> None:
+    model = Flood()
+    async with running_service(model, settings={"engine": {"max_streams": 1}}) as service:
+        async with service.http.stream("POST", "/engine/chat", json=chat_body()) as response:
+            async for _ in response.aiter_raw():
+                break
+        await until(model.aborted)
+        async with asyncio.timeout(BOUND_S):
+            while (await service.http.post("/engine/chat", json={**chat_body(), "messages": []})).status_code == 503:
+                await asyncio.sleep(0.01)

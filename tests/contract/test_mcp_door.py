@@ -19,6 +19,12 @@ from tests.support.service import KEY, READER_KEY, SUSPENDED_KEY, FileServer, Ru
 ERAS = pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 
 
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}},
+}
 NOT_THE_ARGUMENTS: list[Any] = [[], 0, "", False, None, {}]
 
 
@@ -155,16 +161,10 @@ async def test_a_foreign_host_or_origin_is_turned_away() -> None:
 
 @requirement("gateway 137")
 async def test_a_session_serves_only_the_credential_that_opened_it() -> None:
-    initialize = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}},
-    }
     accept = {"Accept": "application/json, text/event-stream"}
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
     async with running_service() as service:
-        opened = await service.http.post("/mcp", json=initialize, headers=accept)
+        opened = await service.http.post("/mcp", json=INITIALIZE, headers=accept)
         session = {**accept, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
         stolen = await service.http.post(
             "/mcp", json=listing, headers={**session, "Authorization": f"Bearer {READER_KEY}"}
@@ -184,3 +184,44 @@ async def test_the_correlation_id_of_the_request_reaches_the_upstream(mode: str)
         await client.call_tool("tool_execute", {"tool_id": IDS["read_file"], "args": {"path": "a"}})
     ((_, _, context),) = files.calls
     assert (context.correlation_id, context.identity.actor) == ("trace-7", "owner_1")
+
+
+@requirement("DESIGN §3 Browsing", "S0 §5.1")
+async def test_a_session_header_of_the_newer_era_reaches_nobody_elses_session() -> None:
+    async with running_service(upstreams=[FileServer()]) as service:
+        async with mcp_client(service, "2026-07-28") as owner:
+            first = body(await owner.call_tool("tool_browse", {"path": "/files"}))["cards"]
+        for forged in ("actor:owner_1", "owner_1", "named"):
+            async with mcp_client(service, "2026-07-28", READER_KEY, **{"Mcp-Session-Id": forged}) as reader:
+                await reader.call_tool("tool_browse", {"query": "read file"})
+        async with mcp_client(service, "2026-07-28") as owner:
+            again = body(await owner.call_tool("tool_browse", {"path": "/files"}))["cards"]
+    assert again == first
+
+
+@requirement("DESIGN §3 Browsing")
+async def test_a_client_without_sessions_may_name_one() -> None:
+    meta: Any = {"wicketgate/session": "task-1"}
+    async with running_service(upstreams=[FileServer()]) as service, mcp_client(service, "2026-07-28") as client:
+        await client.call_tool("tool_browse", {"query": "read file", "top_k": 1}, meta=meta)
+        named = body(await client.call_tool("tool_browse", {"path": "/files"}, meta=meta))["cards"]
+        unnamed = body(await client.call_tool("tool_browse", {"path": "/files"}))["cards"]
+    assert [card["id"] for card in named][1] == "__cache_breakpoint__"
+    assert "__cache_breakpoint__" not in [card["id"] for card in unnamed]
+
+
+async def test_one_actor_cannot_take_all_sessions() -> None:
+    settings = {"mcp": {"max_sessions_per_actor": 2}}
+    async with running_service(settings=settings) as service:
+        headers = {"Accept": "application/json, text/event-stream"}
+        opened = [await service.http.post("/mcp", json=INITIALIZE, headers=headers) for _ in range(3)]
+        other = await service.http.post(
+            "/mcp", json=INITIALIZE, headers={**headers, "Authorization": f"Bearer {READER_KEY}"}
+        )
+        ended = await service.http.delete(
+            "/mcp", headers={**headers, "Mcp-Session-Id": opened[0].headers["mcp-session-id"]}
+        )
+        again = await service.http.post("/mcp", json=INITIALIZE, headers=headers)
+    assert [response.status_code for response in opened] == [200, 200, 503]
+    assert "Too many open sessions" in opened[2].json()["error"]["message"]
+    assert (other.status_code, ended.status_code, again.status_code) == (200, 200, 200)

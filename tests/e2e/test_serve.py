@@ -5,6 +5,8 @@ import json
 import os
 import re
 import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import yaml
 
 from app.edges.keys import hash_key
 from tests.support.model_server import HOLD, ModelServer, Reply, chunk, text_turn, tool_turn
-from tests.support.process import Program, alive, children, program
+from tests.support.process import ROOT, Program, alive, children, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY, chat_body, frames
 
@@ -152,6 +154,41 @@ async def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
             assert await running.ended() == 1
     assert running.stderr.startswith(f"wicketgate: Cannot listen on 127.0.0.1 port {port}:")
     assert running.stderr.count("\n") == 1
+
+
+async def test_a_port_that_is_bound_but_does_not_listen_yet_is_taken_too() -> None:
+    async with program("app", "serve", "--port", "0") as first:
+        port = (await address(first)).rsplit(":", 1)[1]
+        async with program("app", "serve", "--port", port) as second:
+            assert await second.ended() == 1
+        assert await first.stop() == 0
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", 0))
+        async with program("app", "serve", "--port", str(bound.getsockname()[1])) as winner:
+            await address(winner)  # nobody listens there, so it may
+            async with program("app", "serve", "--port", str(bound.getsockname()[1])) as loser:
+                assert await loser.ended() == 1
+            assert "Cannot listen" in loser.stderr
+            await winner.stop()
+
+
+async def test_when_nobody_reads_the_log_it_serves_on_and_stops_when_told(tmp_path: Path) -> None:
+    config = write_config(tmp_path, upstreams=[], server={"drain_s": 0})
+    command = [sys.executable, "-m", "app", "serve", "--config", str(config), "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            url = None
+            while url is None:
+                url = re.search(r"http://127\.0\.0\.1:\d+", await asyncio.to_thread(process.stderr.readline))
+            async with httpx.AsyncClient(base_url=url.group(), trust_env=False) as http:
+                for _ in range(1_000):  # some 200 KB of log lines: more than the pipe takes
+                    assert (await http.get("/healthz")).status_code == 200
+            process.terminate()
+            assert await asyncio.to_thread(process.wait, 10) == 0
+        finally:
+            process.kill()
 
 
 async def test_a_wrong_configuration_is_told_by_field(tmp_path: Path) -> None:

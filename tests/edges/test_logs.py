@@ -54,6 +54,21 @@ def test_lines_below_the_level_and_the_chatter_of_libraries_are_left_out() -> No
     assert lines_of([], lambda: log.debug("no"), lambda: logging.getLogger("mcp.client").warning("no")) == []
 
 
+@requirement("E92")
+def test_the_frame_of_a_line_is_never_masked() -> None:
+    (line,) = lines_of(["component", "message", "warning"], lambda: log.warning("a warning message of a component"))
+    assert list(line) == ["timestamp", "correlation_id", "component", "level", "message"]
+    assert (line["level"], line["message"]) == ("warning", f"a {MASK} {MASK} of a {MASK}")
+
+
+@requirement("E92")
+def test_credentials_in_commands_and_addresses_are_recognised() -> None:
+    told = "started x --token=hunter2hunter2 at http://user:pa55w0rd@host/?api_key=abcdef"
+    (line,) = lines_of([], lambda: log.info(told))
+    for secret in ("hunter2hunter2", "pa55w0rd", "abcdef"):
+        assert secret not in str(line["message"])
+
+
 def test_a_secret_that_json_would_escape_is_masked_too() -> None:
     (line,) = lines_of(['pass"word\\1'], lambda: log.info('it is pass"word\\1'))
     assert "word" not in str(line["message"])

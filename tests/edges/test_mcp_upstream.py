@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import shlex
 import signal
 import socket
 import sys
@@ -119,6 +120,20 @@ async def test_a_cancelled_caller_leaves_the_session_in_use() -> None:
             async with asyncio.timeout(0.3):
                 await call(upstream, "sleep")
         assert (await call(upstream, "echo", text="after"))["text"] == "after"
+
+
+@requirement("S1 McpClientUpstream")
+async def test_what_is_not_mcp_or_not_utf_8_on_stdout_is_passed_over_and_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    noise = r"printf 'caf\351 is open\n\n{\"half\": \n'; exec " + shlex.join(ECHO)
+    upstream = stdio(["sh", "-c", noise])
+    async with supervised(upstream) as changes:
+        await change(changes)
+        assert (await call(upstream, "echo", text="x"))["text"] == "x"
+    told = [message for message in caplog.messages if "not MCP" in message]
+    assert len(told) == 1
+    assert "open" not in told[0]
 
 
 @requirement("gateway 128", "S3 Error message safety")

@@ -23,6 +23,7 @@ from app.engine.contract import ChatMessage, ChatMetadata, ChatRequest
 from app.engine.events import Done, Event, ToolCallEvent
 from app.engine.loop import Engine
 from app.engine.model import Finish, Message, ModelEvent, ModelRequest, ModelTool, TextDelta, ToolCall
+from app.engine.window import ModelWindow
 from app.errors import ProviderError
 from app.faces.gateway import GatewayFace
 from app.gateway.fleet import MultiplexUpstream
@@ -567,7 +568,8 @@ async def ask(face: GatewayFace, question: str) -> tuple[str, list[tuple[str, di
     request = ChatRequest(
         messages=[ChatMessage(role="user", content=question)], metadata=ChatMetadata(correlation_id="req_1")
     )
-    events: list[Event] = [event async for event in Engine(ScriptedModel(), face).run(request, CONTEXT)]
+    engine = Engine(ScriptedModel(), face, ModelWindow(128_000, 4_096, load_token_counter()))
+    events: list[Event] = [event async for event in engine.run(request, CONTEXT)]
     assert isinstance(events[-1], Done)
     assert events[-1].finish_reason == "stop"
     calls = [(event.tool, dict(event.arguments)) for event in events if isinstance(event, ToolCallEvent)]

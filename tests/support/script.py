@@ -29,6 +29,9 @@ class ScriptModel:
         self.requests: list[ModelRequest] = []
         self.aborted = asyncio.Event()
 
+    async def aclose(self) -> None:
+        """It holds nothing."""
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
         self.requests.append(request)
         if len(self.requests) > len(self._turns):

@@ -1,0 +1,108 @@
+"""Conversations for the tests of the context: how to write one down, and any one that a client could send."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+Message = Mapping[str, Any]
+
+
+class FourCharacters:
+    """A TextCounter that can be reckoned in the head: a token is four characters, begun ones included."""
+
+    def count(self, text: str) -> int:
+        return -(-len(text) // 4)
+
+
+def system(text: str) -> Message:
+    return {"role": "system", "content": text}
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def step(results: Mapping[str, str], text: str = "", tool: str = "tool_view") -> list[Message]:
+    """An assistant message that calls *tool* once for each id, and the tool messages."""
+    calls = [{"id": call, "type": "function", "function": {"name": tool, "arguments": "{}"}} for call in results]
+    return [
+        {"role": "assistant", "content": text, "tool_calls": calls},
+        *({"role": "tool", "tool_call_id": call, "content": content} for call, content in results.items()),
+    ]
+
+
+def envelope(summary: str, *handles: str, status: str = "ok", **more: Any) -> str:
+    refs = [{"handle": handle, "media_type": "text/plain", "label": "full text", "size_bytes": 9} for handle in handles]
+    return json.dumps({"status": status, "summary": summary, "facts": [], "artifacts": refs, "provenance": {}, **more})
+
+
+def view(handle: str, content: str) -> str:
+    return json.dumps({"handle": handle, "selector": {"type": "head"}, "content": content, "total": {"chars": 9_000}})
+
+
+def cards(*ids: str) -> str:
+    return json.dumps({"cards": [{"id": name, "name": name, "description": "What it does, told." * 3} for name in ids]})
+
+
+def told(messages: Sequence[Message]) -> list[str]:
+    """A transcript: a line a message."""
+    return [f"{message['role']}: {message['content'] or len(message['tool_calls'])}" for message in messages]
+
+
+def pieces(messages: Sequence[Message]) -> list[str]:
+    """What each message is, whatever was done to its text (that of `conversations` ends in a number of its own)."""
+    return [
+        message.get("tool_call_id")
+        or ",".join(call["id"] for call in message.get("tool_calls", ()))
+        or message["content"].rpartition("#")[2]
+        for message in messages
+    ]
+
+
+_lengths = st.integers(0, 900)
+
+
+@st.composite
+def _result(draw: st.DrawFn) -> str:
+    text = "x y " * (draw(_lengths) // 4)
+    kind = draw(st.sampled_from(["envelope", "view", "cards", "error", "foreign", "foreign json"]))
+    match kind:
+        case "envelope":
+            return envelope(text, *["text:shop:orders#12345678:0123456789abcdef"] * draw(st.integers(0, 3)))
+        case "view":
+            return view("text:shop:orders#12345678:0123456789abcdef", text)
+        case "cards":
+            return cards(*(f"shop:tool_{n}#12345678" for n in range(draw(st.integers(0, 25)))))
+        case "error":
+            return json.dumps({"error": "ARGS_INVALID", "message": text, "path": "", "details": {"expected": text}})
+        case "foreign json":
+            return json.dumps({"rows": [text]})
+        case _:
+            return text
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Message]:
+    """Any history that the contract accepts: system messages anywhere but within a step, turns without an answer."""
+    messages: list[Message] = []
+    for _ in range(draw(st.integers(1, 12))):
+        number = len(messages)
+        text = "a b " * (draw(_lengths) // 8) + f"#{number}"
+        kind = draw(st.sampled_from(["user", "user", "assistant", "step", "step", "step", "system"]))
+        match kind:
+            case "user":
+                messages.append(user(text))
+            case "assistant":
+                messages.append(assistant(text))
+            case "system":
+                messages.append(system(f"#{number}"))
+            case _:
+                results = draw(st.lists(_result(), min_size=1, max_size=3))
+                messages += step({f"c{number}_{i}": result for i, result in enumerate(results)}, "Let me see.")
+    return messages

@@ -1,0 +1,294 @@
+"""What is shown of a long conversation: laws over any history, and transcripts (DESIGN §3 "Long conversations")."""
+
+import copy
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from app.context.build import Built, Message, build
+from app.context.shrink import shrink
+from app.context.sizes import CountedTexts, message_tokens
+from app.edges.token_table import load_token_counter
+from app.errors import ContextOverflow
+from tests.context.conversations import (
+    FourCharacters,
+    assistant,
+    conversations,
+    envelope,
+    pieces,
+    step,
+    system,
+    told,
+    user,
+    view,
+)
+from tests.support.requirement import requirement
+
+TOKENS = FourCharacters()
+HANDLE = "text:shop:orders.list#12345678:0123456789abcdef"
+rooms = st.integers(0, 1_500)
+
+
+def size(messages: Sequence[Message]) -> int:
+    return sum(message_tokens(message, TOKENS) for message in messages)
+
+
+def built(messages: Sequence[Message], room: int) -> Built:
+    """What is shown; a history that cannot fit is none of the test's business."""
+    try:
+        return build(messages, room, TOKENS)
+    except ContextOverflow:
+        assume(False)
+        raise
+
+
+def must_stay(messages: Sequence[Message]) -> list[Message]:
+    """System messages, the last user message, and the latest step of the turn that runs."""
+    last_user = max((i for i, message in enumerate(messages) if message["role"] == "user"), default=-1)
+    steps = [i for i, message in enumerate(messages) if message["role"] == "assistant" and i > last_user]
+    latest = steps[-1] if steps else len(messages)
+    return [m for i, m in enumerate(messages) if m["role"] == "system" or i == last_user or i >= latest]
+
+
+def shortest(message: Message) -> Message:
+    short = {**message, "content": shrink(message["content"])} if message["role"] == "tool" else message
+    return min(message, short, key=lambda m: message_tokens(m, TOKENS))
+
+
+@given(conversations(), rooms)
+def test_it_is_never_above_the_room_and_knows_its_size(messages: list[Message], room: int) -> None:
+    shown = built(messages, room)
+    assert shown.tokens == size(shown.messages) <= room
+
+
+@given(conversations(), rooms)
+def test_it_overflows_only_if_what_must_stay_does_not_fit(messages: list[Message], room: int) -> None:
+    needed = size([shortest(message) for message in must_stay(messages)])
+    try:
+        build(messages, room, TOKENS)
+    except ContextOverflow:
+        # A result is not shrunk for a saving of fewer than 16 tokens.
+        assert needed + 16 * sum(m["role"] == "tool" for m in must_stay(messages)) > room
+    else:
+        assert needed <= room
+
+
+@given(conversations(), rooms)
+def test_calls_and_results_stay_and_go_together(messages: list[Message], room: int) -> None:
+    waiting: list[str] = []
+    for message in built(messages, room).messages:
+        if message["role"] == "tool":
+            assert message["tool_call_id"] == waiting.pop(0)
+        else:
+            assert not waiting
+            waiting = [call["id"] for call in message.get("tool_calls", ())]
+    assert not waiting
+
+
+@given(conversations(), rooms)
+def test_system_messages_the_last_user_message_and_the_latest_step_stay(messages: list[Message], room: int) -> None:
+    shown = built(messages, room).messages
+    kept = must_stay(messages)
+    assert set(pieces(kept)) <= set(pieces(shown))
+    untouched = [message for message in kept if message["role"] in ("system", "user")]
+    assert all(any(message is other for other in shown) for message in untouched)
+
+
+@given(conversations(), rooms)
+def test_the_order_is_kept(messages: list[Message], room: int) -> None:
+    remaining = iter(pieces(messages))
+    assert all(piece in remaining for piece in pieces(built(messages, room).messages))
+
+
+@given(conversations(), rooms)
+def test_it_depends_on_the_history_alone_and_leaves_it_as_it_is(messages: list[Message], room: int) -> None:
+    before = copy.deepcopy(messages)
+    first = built(messages, room)
+    assert messages == before
+    assert built(before, room) == first
+
+
+@given(conversations(), rooms)
+def test_what_was_built_is_built_again_unchanged(messages: list[Message], room: int) -> None:
+    shown = built(messages, room).messages
+    assert build(shown, room, TOKENS).messages == shown
+
+
+@given(conversations())
+def test_nothing_changes_while_it_fits(messages: list[Message]) -> None:
+    shown = build(messages, size(messages) + 7, TOKENS, reserve_tokens=7)
+    assert all(after is before for after, before in zip(shown.messages, messages, strict=True))
+    assert (shown.dropped_turns, shown.dropped_steps, shown.shrunk_results) == (0, 0, 0)
+
+
+@requirement("S1 Prompt-caching compatibility")
+@given(conversations(), conversations(), rooms)
+def test_what_was_shown_is_shown_again_byte_for_byte_while_what_follows_fits(
+    earlier: list[Message], later: list[Message], room: int
+) -> None:
+    shown = built(earlier, room)
+    ends = [i for i in range(len(later) + 1) if later[i:][:1] == [] or later[i]["role"] != "tool"]
+    following = later[: max(end for end in ends if shown.tokens + size(later[:end]) <= room)]
+    assert build([*earlier, *following], room, TOKENS).messages == (*shown.messages, *following)
+
+
+@requirement("S1 Prompt-caching compatibility")
+def test_a_prefix_lasts_for_several_turns() -> None:
+    tokens = CountedTexts(load_token_counter())
+    messages = [system("Be brief."), user("Go through all the orders.")]
+    previous: tuple[Message, ...] = ()
+    changes = 0
+    for turn in range(100):
+        shown = build(messages, 8_000, tokens).messages
+        changes += shown[: len(previous)] != previous
+        previous = shown
+        messages += step({f"c{turn}": view(HANDLE, f"order {turn} is on its way to Oslo. " * 20)})
+    assert len(shown) < len(messages)
+    assert 0 < changes <= 12
+
+
+def test_long_results_are_shrunk_first_and_the_oldest_of_them_first() -> None:
+    long = "No. 17 shipped. " * 50
+    messages = [
+        user("Which orders are late?"),
+        *step({"c1": envelope(long, HANDLE)}, tool="tool_execute"),
+        assistant("17 is."),
+        user("And of last year?"),
+        *step({"c2": envelope(long, HANDLE)}, tool="tool_execute"),
+        *step({"c3": view(HANDLE, long)}),
+    ]
+    shown = build(messages, 600, TOKENS)
+    assert told(shown.messages) == [
+        "user: Which orders are late?",
+        "assistant: 1",
+        "tool: " + shrink(envelope(long, HANDLE)),
+        "assistant: 17 is.",
+        "user: And of last year?",
+        "assistant: 1",
+        "tool: " + shrink(envelope(long, HANDLE)),
+        "assistant: 1",
+        "tool: " + view(HANDLE, long),
+    ]
+    assert (shown.shrunk_results, shown.dropped_turns, shown.dropped_steps) == (2, 0, 0)
+
+
+def test_then_the_oldest_turns_go_whole_and_the_first_that_stays_says_so() -> None:
+    messages = [
+        system("Be brief."),
+        user("One. " * 30),
+        *step({"c1": "ok"}),
+        assistant("Done."),
+        user("Two."),
+        assistant("Done too. " * 12),
+        user("Three."),
+        assistant("And this."),
+        user("What was it all about?"),
+    ]
+    shown = build(messages, 125, TOKENS)
+    assert told(shown.messages) == [
+        "system: Be brief.",
+        "user: [Earlier messages left out to save room: 4]\nTwo.",
+        "assistant: " + "Done too. " * 12,
+        "user: Three.",
+        "assistant: And this.",
+        "user: What was it all about?",
+    ]
+    assert shown.dropped_turns == 1
+
+
+def test_the_last_user_message_is_not_touched_even_to_say_what_is_missing() -> None:
+    messages = [user("One. " * 40), assistant("Done."), user("Two. " * 40)]
+    assert told(build(messages, 80, TOKENS).messages) == ["user: " + "Two. " * 40]
+
+
+def test_a_running_turn_loses_its_oldest_steps_last_and_says_how_many_calls_that_were() -> None:
+    messages = [user("Count them all."), *(m for n in range(9) for m in step({f"c{n}": f"{n} found"}))]
+    shown = build(messages, 150, TOKENS)
+    assert told(shown.messages) == [
+        "user: Count them all.",
+        "assistant: 1",
+        "tool: [Earlier tool calls of this task left out to save room: 4]\n4 found",
+        *(line for n in range(5, 9) for line in ("assistant: 1", f"tool: {n} found")),
+    ]
+    assert shown.dropped_steps == 4
+
+
+def test_the_line_about_missing_calls_stays_with_a_result_that_is_shrunk_later() -> None:
+    long = envelope("long " * 150, HANDLE)
+    messages = [user("Go on."), *step({"c1": "x" * 450}), *step({"c2": "x" * 450}), *step({"c3": long})]
+    line = "[Earlier tool calls of this task left out to save room: 2]"
+    assert told(build(messages, 440, TOKENS).messages)[1:] == ["assistant: 1", f"tool: {line}\n{long}"]
+    messages += step({"c4": "x" * 700})
+    assert told(build(messages, 440, TOKENS).messages)[1:3] == ["assistant: 1", f"tool: {line}\n{shrink(long)}"]
+
+
+def test_each_turn_counts_its_own_missing_calls() -> None:
+    task = [m for n in range(9) for m in step({f"c{n}": f"{n} found"})]
+    first = build([user("Count."), *task], 150, TOKENS)
+    second = build([user("Count."), *task, user("Again."), *task], 150, TOKENS)
+    assert (first.dropped_steps, second.dropped_steps - first.dropped_steps) == (4, 4)
+    assert told(second.messages)[:3] == ["user: Again.", "assistant: 1", told(first.messages)[2]]
+
+
+def test_a_result_that_the_model_has_not_seen_stays_whole_and_older_ones_make_room() -> None:
+    news = "news " * 60
+    messages = [user("Read on."), *step({"c1": envelope("old " * 200, HANDLE)}), *step({"c2": news})]
+    shown = told(build(messages, 280, TOKENS).messages)
+    assert shown[2:] == ["tool: " + shrink(envelope("old " * 200, HANDLE)), "assistant: 1", f"tool: {news}"]
+
+
+def test_a_new_result_that_can_never_fit_is_shrunk_alone_and_the_rest_stays() -> None:
+    messages = [user("Read it all."), *step({"c1": "short", "c2": view(HANDLE, "long " * 400)})]
+    shown = build(messages, 200, TOKENS).messages
+    assert told(shown)[:3] == ["user: Read it all.", "assistant: 2", "tool: short"]
+    assert json.loads(shown[3]["content"])["handle"] == HANDLE
+    assert "content" not in json.loads(shown[3]["content"])
+
+
+def test_of_the_new_results_the_longest_is_shrunk_first() -> None:
+    messages = [user("Read."), *step({"c1": view(HANDLE, "one " * 120), "c2": view(HANDLE, "two " * 200)})]
+    shown = build(messages, 330, TOKENS)
+    assert told(shown.messages)[2] == "tool: " + view(HANDLE, "one " * 120)
+    assert shown.shrunk_results == 1
+
+
+def test_a_result_that_would_hardly_be_shorter_stays_and_the_turn_goes() -> None:
+    nearly = envelope("short", "text:a")
+    assert 0 < len(nearly) - len(shrink(nearly)) < 64
+    messages = [user("One."), *step({"c1": nearly}), assistant("Yes."), user("Two."), assistant("No."), user("So?")]
+    shown = build(messages, size(messages) - 1, TOKENS)
+    assert (shown.shrunk_results, shown.dropped_turns) == (0, 1)
+
+
+@requirement("S3 context_overflow")
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [user("long " * 400)],
+        [system("long " * 400), user("hi")],
+        [user("hi"), {**step({"c1": "ok"})[0], "content": "long " * 400}, step({"c1": "ok"})[1]],
+    ],
+)
+def test_what_must_stay_and_does_not_fit_is_an_overflow(messages: list[Message]) -> None:
+    with pytest.raises(
+        ContextOverflow, match=r"cannot be left out; there is room for 300 \(window 400, reserved 100\)"
+    ):
+        build(messages, 400, TOKENS, reserve_tokens=100)
+
+
+@requirement("S3 context_overflow")
+def test_the_last_token_of_the_room_can_be_used() -> None:
+    messages = [user("long " * 400), assistant("Yes."), user("So?"), *step({"c1": view(HANDLE, "long " * 400)})]
+    needed = size([shortest(message) for message in messages[2:]])
+    assert build(messages, needed, TOKENS).tokens == needed
+    with pytest.raises(ContextOverflow):
+        build(messages, needed - 1, TOKENS)
+
+
+@requirement("S3 context_overflow")
+def test_a_conversation_goes_on_after_a_message_that_was_too_long() -> None:
+    messages = [user("long " * 400), user("Sorry. Hello?")]
+    assert told(build(messages, 400, TOKENS).messages) == ["user: Sorry. Hello?"]
