@@ -2,6 +2,7 @@
 
 import random
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -18,6 +19,7 @@ from app.edges.mcp_server import McpEndpoint, mcp_server
 from app.edges.mcp_transport import http_transport, stdio_transport
 from app.edges.mcp_upstream import Connect, McpClientUpstream
 from app.edges.memory_store import MemoryArtifactStore
+from app.edges.metrics import CONTENT_TYPE, Gauges, Metrics
 from app.edges.openai_chat import OpenAIChatProvider
 from app.edges.scripted_model import ScriptedModel
 from app.edges.session_store import MemorySessionStore
@@ -42,6 +44,7 @@ from middleware.last_resort import LastResortMiddleware
 from routers.engine import engine_router
 from routers.health import health_router
 from routers.mcp import mcp_routes
+from routers.metrics import metrics_router
 from routers.openapi import publish_openapi
 from routers.refusals import refuse_in_one_shape
 
@@ -63,7 +66,10 @@ def create_app(
     """
     tokens = load_token_counter()
     runtime, fleet, lifecycle = create_runtime(settings, upstreams, tokens)
-    face = GatewayFace(runtime)
+    metrics = Metrics()
+    streams = StreamLimit(settings.engine.max_streams)
+    metrics.watch(partial(_gauges, runtime, fleet, streams))
+    face = GatewayFace(runtime, started=lifecycle.started, meter=metrics)
     # The runtime ends calls by their own deadlines; the engine's is the one behind them all.
     longest_s = max([settings.engine.tool_timeout_s, *(p.longest_s() for p in call_policies(settings).values())])
     limits = EngineLimits(settings.engine.max_iterations, longest_s + 1, settings.engine.max_parallel_tools)
@@ -93,14 +99,15 @@ def create_app(
     refuse_in_one_shape(app)
     app.include_router(
         engine_router(
-            Engine(provider, face, window, limits),
-            StreamLimit(settings.engine.max_streams),
+            Engine(provider, face, window, limits, metrics),
+            streams,
             ready=lifecycle.ready,
             heartbeat_s=settings.engine.heartbeat_s,
             drain_s=settings.server.drain_s,
         )
     )
     app.include_router(health_router(runtime, fleet, lifecycle.ready))
+    app.include_router(metrics_router(metrics.render, CONTENT_TYPE))
     app.router.routes.extend(mcp_routes(endpoint, settings.mcp.face))
     publish_openapi(app)
 
@@ -144,6 +151,7 @@ def call_policies(settings: Settings) -> dict[str, CallPolicy]:
             ),
             cached_tools=upstream.cache.tools,
             cache_ttl_s=upstream.cache.ttl_s,
+            tolerant_args=upstream.tolerant_args,
         )
         for upstream in settings.upstreams
     }
@@ -173,6 +181,12 @@ def make_provider(settings: ModelSettings) -> Provider:
         first_event_timeout_s=settings.first_event_timeout_s,
         idle_timeout_s=settings.idle_timeout_s,
     )
+
+
+def _gauges(runtime: ProxyRuntime, fleet: MultiplexUpstream, streams: StreamLimit) -> Gauges:
+    tools = Counter(item.server for item in runtime.catalog().items.values())
+    upstreams = {name: (status.phase == "ready", tools[name]) for name, status in fleet.statuses().items()}
+    return Gauges(upstreams, streams.active)
 
 
 async def _authenticate(keys: KeyRing, credential: str) -> Identity | Refused:

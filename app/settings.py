@@ -142,6 +142,8 @@ class UpstreamSettings(_Section):
     """By the tool's own name, which may hold ``*``; the first that fits."""
     retry: RetrySettings = RetrySettings()
     cache: CacheSettings = CacheSettings()
+    tolerant_args: bool = False
+    """Mend arguments where nothing can be lost: ``"42"`` where an integer is wanted, objects given as JSON text."""
 
     @field_validator("name")
     @classmethod

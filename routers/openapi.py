@@ -135,7 +135,22 @@ _EVENT_DATA: dict[str, Any] = {
     },
     "DoneData": _object(
         finish_reason=_text("Open set: stop, length, content_filter, max_iterations, cancelled."),
-        usage=_object(prompt_tokens=_TOKENS, completion_tokens=_TOKENS),
+        usage={
+            "type": "object",
+            "properties": {
+                "prompt_tokens": _TOKENS,
+                "completion_tokens": _TOKENS,
+                "tool_tokens": {
+                    **_TOKENS,
+                    "description": "If tools ran, estimated: what they gave the model.",
+                },
+                "naive_tool_tokens": {
+                    **_TOKENS,
+                    "description": "Likewise: what all tool definitions and raw results would have taken.",
+                },
+            },
+            "required": ["prompt_tokens", "completion_tokens"],
+        },
     ),
     "ErrorData": _object(
         code={"type": "string", "enum": ["provider_error", "tool_error", "context_overflow"]},

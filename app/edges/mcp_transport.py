@@ -22,12 +22,16 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._stream_protocols import ReadStream
 from mcp.shared.message import SessionMessage
-from mcp.types import CONNECTION_CLOSED
+from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError
+from pydantic import ValidationError
 
 log = logging.getLogger("wicketgate.upstream")
 
 UNREACHABLE = "upstream unreachable"
 """The message of the JSON-RPC error that stands for a POST which never got an answer."""
+
+MALFORMED = "not a valid answer"
+"""The message of the JSON-RPC error that stands for an answer that the SDK could not read."""
 
 _MAX_SSE_EVENT = 64 * 1024 * 1024
 _STDERR_LINE = 1_000
@@ -149,6 +153,7 @@ class _Watched:
         self._inner.close()  # type: ignore[attr-defined]  # every stream of the SDK has it; its Protocol does not
 
     def _seen(self, incoming: Incoming) -> Incoming:
+        incoming = _answered(incoming)
         if self._noise is not None and isinstance(incoming, Exception):
             noise, self._noise = self._noise, None
             noise()
@@ -158,6 +163,17 @@ class _Watched:
         if self._ended is not None:
             ended, self._ended = self._ended, None
             ended()
+
+
+def _answered(incoming: Incoming) -> Incoming:
+    """An answer that is no valid JSON-RPC, made into an error for its call, which would else wait for its deadline."""
+    if isinstance(incoming, ValidationError):
+        for problem in incoming.errors(include_url=False, include_context=False):
+            match problem["input"]:
+                case {"id": int() | str() as request_id, **rest} if "method" not in rest:
+                    failure = ErrorData(code=INTERNAL_ERROR, message=MALFORMED)
+                    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=failure))
+    return incoming
 
 
 @asynccontextmanager

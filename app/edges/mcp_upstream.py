@@ -24,6 +24,7 @@ from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from app.edges.mcp_transport import MALFORMED
 from app.errors import GatewayError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from app.gateway.ports import CallContext, UpstreamStatus
 from app.wire.correlation import META_KEY
@@ -231,6 +232,8 @@ class McpClientUpstream:
                 if isinstance(data, dict) and data.get("carried") is False:
                     return UpstreamUnavailable(f"{self._name} cannot be reached.")
                 return lost_meanwhile
+            case MCPError(message=message) if message == MALFORMED:
+                return UpstreamError(f"{self._name} gave an answer that is not a valid MCP result.")
             case MCPError(message="Session not found"):
                 live.lost.set()  # the server was restarted and refused the call unseen; a new session heals it
                 return UpstreamUnavailable(f"{self._name} has been restarted; the call was not run.")

@@ -4,28 +4,16 @@ An artifact that went out of bounds is gone: its handle is answered as one that 
 brings it back under the same handle.
 """
 
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from app.gateway.ports import Artifact
-
-log = logging.getLogger("wicketgate.artifacts")
-
-MAX_BYTES = 256 * 1024 * 1024
-MAX_AGE_S = 3600.0
-# What an entry costs beside its data, so that a flood of empty artifacts is bounded too.
-ENTRY_BYTES = 512
-
-_Key = tuple[str, str]
+from app.edges.artifact_bounds import MAX_AGE_S, MAX_BYTES, Bounds, Evicted, size_bytes
+from app.gateway.ports import Artifact, PutOutcome
 
 
 class MemoryArtifactStore:
-    """Implements ArtifactStore. The oldest go at *max_age_s*, the least recently used when bytes are short.
-
-    *now* gives seconds on a clock that never goes back. Use from one event loop only.
-    """
+    """Implements ArtifactStore. *now* gives seconds on a clock that never goes back. Use from one event loop only."""
 
     def __init__(
         self,
@@ -33,63 +21,63 @@ class MemoryArtifactStore:
         max_age_s: float = MAX_AGE_S,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._max_bytes = max_bytes
-        self._max_age_s = max_age_s
+        self._bounds = Bounds(max_bytes, max_age_s)
         self._now = now
-        self._size_bytes = 0
-        self._by_use: OrderedDict[_Key, Artifact] = OrderedDict()
-        self._stored_at: OrderedDict[_Key, float] = OrderedDict()
+        self._by_use: dict[str, OrderedDict[str, Artifact]] = {}
+        self._held_bytes: dict[str, int] = {}
+        self._total_bytes = 0
+        self._stored_at: OrderedDict[tuple[str, str], float] = OrderedDict()
 
-    async def put(self, owner: str, artifact: Artifact) -> None:
-        """Store, or store again, which renews the age. One larger than the whole store is not kept, and logged."""
-        key = (owner, artifact.handle)
-        self._drop(key)
-        expired = self._expire()
-        if _cost(artifact) > self._max_bytes:
-            log.warning("artifact of %d bytes is larger than the store: not kept", len(artifact.data))
-            return
-        self._by_use[key] = artifact
-        self._stored_at[key] = self._now()
-        self._size_bytes += _cost(artifact)
-        displaced = 0
-        while self._size_bytes > self._max_bytes:
-            self._drop(next(iter(self._by_use)))
-            displaced += 1
-        if expired or displaced:
-            log.info(
-                "artifacts evicted: %d by age, %d for space; %d left with %d bytes",
-                expired,
-                displaced,
-                len(self._by_use),
-                self._size_bytes,
-            )
+    async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
+        if self._bounds.refuses(artifact):
+            return "too_large"
+        if (owner, artifact.handle) in self._stored_at:
+            self._drop(owner, artifact.handle)
+        evicted = self._make_room(owner, size_bytes(artifact))
+        self._by_use.setdefault(owner, OrderedDict())[artifact.handle] = artifact
+        self._stored_at[owner, artifact.handle] = self._now()
+        self._count(owner, size_bytes(artifact))
+        evicted.log("memory")
+        return "kept"
 
     async def get(self, owner: str, handle: str) -> Artifact | None:
-        """The artifact, which counts as a use but does not renew its age; None if *owner* has no such handle."""
-        key = (owner, handle)
-        artifact = self._by_use.get(key)
-        if artifact is None or self._is_expired(key):
+        if (owner, handle) not in self._stored_at or self._is_expired((owner, handle)):
             return None
-        self._by_use.move_to_end(key)
-        return artifact
+        self._by_use[owner].move_to_end(handle)
+        return self._by_use[owner][handle]
 
-    def _is_expired(self, key: _Key) -> bool:
-        return self._now() - self._stored_at[key] >= self._max_age_s
+    async def aclose(self) -> None:
+        self._by_use.clear()
+        self._held_bytes.clear()
+        self._stored_at.clear()
+        self._total_bytes = 0
 
-    def _expire(self) -> int:
-        """Every put goes to the end, so the order of ``_stored_at`` is the order of age."""
-        count = 0
-        while self._stored_at and self._is_expired(key := next(iter(self._stored_at))):
-            self._drop(key)
-            count += 1
-        return count
+    def _make_room(self, owner: str, needed_bytes: int) -> Evicted:
+        evicted = Evicted()
+        # Every put goes to the end, so the order of ``_stored_at`` is the order of age.
+        while self._stored_at and self._is_expired(oldest := next(iter(self._stored_at))):
+            evicted.size_bytes += self._drop(*oldest)
+            evicted.by_age += 1
+        while self._total_bytes + needed_bytes > self._bounds.max_bytes:
+            giver = max(
+                self._held_bytes,
+                key=lambda name: (self._held_bytes[name] + needed_bytes * (name == owner), name == owner, name),
+            )
+            evicted.size_bytes += self._drop(giver, next(iter(self._by_use[giver])))
+            evicted.for_space += 1
+        return evicted
 
-    def _drop(self, key: _Key) -> None:
-        artifact = self._by_use.pop(key, None)
-        if artifact is not None:
-            del self._stored_at[key]
-            self._size_bytes -= _cost(artifact)
+    def _is_expired(self, key: tuple[str, str]) -> bool:
+        return self._now() - self._stored_at[key] >= self._bounds.max_age_s
 
+    def _drop(self, owner: str, handle: str) -> int:
+        size = size_bytes(self._by_use[owner].pop(handle))
+        del self._stored_at[owner, handle]
+        self._count(owner, -size)
+        if not self._by_use[owner]:
+            del self._by_use[owner], self._held_bytes[owner]
+        return size
 
-def _cost(artifact: Artifact) -> int:
-    return len(artifact.data) + ENTRY_BYTES
+    def _count(self, owner: str, change_bytes: int) -> None:
+        self._held_bytes[owner] = self._held_bytes.get(owner, 0) + change_bytes
+        self._total_bytes += change_bytes

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar, Literal
 
 from app.engine.model import TextDelta, Usage
+from app.gateway.meter import TokenCost
 
 DoneReason = Literal["stop", "length", "content_filter", "max_iterations", "cancelled"]
 
@@ -48,20 +49,22 @@ class ToolFailure:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end. *usage* sums every model call of the stream; 0/0 when the provider never told."""
+    """The end. *usage* sums every model call of the stream; 0/0 when the provider never told.
+
+    Streams that ran tools also say what the meta-tools gave the model and what it would have taken without a gateway,
+    estimated (``usage.tool_tokens``, ``usage.naive_tool_tokens``).
+    """
 
     name: ClassVar = "done"
     finish_reason: DoneReason
     usage: Usage
+    cost: TokenCost = field(default_factory=TokenCost)
 
     def data(self) -> dict[str, Any]:
-        return {
-            "finish_reason": self.finish_reason,
-            "usage": {
-                "prompt_tokens": self.usage.prompt_tokens,
-                "completion_tokens": self.usage.completion_tokens,
-            },
-        }
+        usage = {"prompt_tokens": self.usage.prompt_tokens, "completion_tokens": self.usage.completion_tokens}
+        if self.cost.shown:
+            usage |= {"tool_tokens": self.cost.shown, "naive_tool_tokens": self.cost.naive}
+        return {"finish_reason": self.finish_reason, "usage": usage}
 
 
 @dataclass(frozen=True, slots=True)

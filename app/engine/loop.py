@@ -5,7 +5,6 @@ is one ``done`` or one ``error``, and nothing comes after it.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -19,6 +18,7 @@ from app.engine.turn import Turn
 from app.engine.window import ModelWindow
 from app.errors import EngineError, ProviderError, ToolError
 from app.faces.surface import ToolSurface, UnknownTool
+from app.gateway.meter import Meter, NoMeter, TokenCost
 from app.gateway.ports import CallContext
 
 log = logging.getLogger("wicketgate.engine")
@@ -37,12 +37,18 @@ class Engine:
     """One provider and one face, wired at start-up; everything else comes with the request."""
 
     def __init__(
-        self, provider: Provider, surface: ToolSurface, window: ModelWindow, limits: EngineLimits | None = None
+        self,
+        provider: Provider,
+        surface: ToolSurface,
+        window: ModelWindow,
+        limits: EngineLimits | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._provider = provider
         self._surface = surface
         self._window = window
         self._limits = limits or EngineLimits()
+        self._meter = meter or NoMeter()
 
     async def run(
         self, request: ChatRequest, context: CallContext, interruption: Interruption | None = None
@@ -63,15 +69,20 @@ class Engine:
         run = _Run(
             self._provider, self._surface, self._window, self._limits, request, context, interruption or Interruption()
         )
+        outcome = "disconnected"
         try:
             async with aclosing(run.events()) as events:
                 async for batch in events:
+                    if isinstance(batch[-1], Done):
+                        outcome = batch[-1].finish_reason
                     yield batch
         except Interrupted:
             log.info("cancelled")
-            yield [Done("cancelled", run.usage)]
+            outcome = "cancelled"
+            yield [Done("cancelled", run.usage, run.cost)]
         except EngineError as error:
             log.error("stream failed: %s: %s", error.code, error)
+            outcome = error.code
             yield [ErrorEvent(error.code, error.safe_message)]
         except (asyncio.CancelledError, GeneratorExit):
             log.info("cancelled")
@@ -80,7 +91,10 @@ class Engine:
             # An engine fault is classed by its phase: the contract has no catch-all code.
             fault = ToolError if run.in_tools else ProviderError
             log.exception("stream failed: %s", fault.code)
+            outcome = fault.code
             yield [ErrorEvent(fault.code, fault.safe_message)]
+        finally:
+            self._meter.stream_ended(outcome, run.usage.prompt_tokens, run.usage.completion_tokens)
 
 
 class _Run:
@@ -105,6 +119,7 @@ class _Run:
         self._messages: list[Message] = [message_json(message) for message in request.messages]
         self._call_ids = {call.id for message in request.messages for call in message.tool_calls or ()}
         self.usage = Usage()
+        self.cost = TokenCost()
         self.in_tools = False
 
     async def events(self) -> AsyncGenerator[Sequence[Event], None]:
@@ -125,7 +140,7 @@ class _Run:
                 self.usage += turn.finish.usage
             if not turn.calls:
                 reason = turn.finish.reason
-                yield [Done("stop" if reason == "tool_calls" else reason, self.usage)]
+                yield [Done("stop" if reason == "tool_calls" else reason, self.usage, self.cost)]
                 return
 
             self.in_tools = True
@@ -140,7 +155,7 @@ class _Run:
 
             turns_with_tools += 1
             if turns_with_tools == self._limits.max_iterations:
-                yield [Done("max_iterations", self.usage)]
+                yield [Done("max_iterations", self.usage, self.cost)]
                 return
 
     async def _shown(self, tools: Sequence[ModelTool]) -> Sequence[Message]:
@@ -184,8 +199,8 @@ class _Run:
                 if not deadline.expired():
                     raise
                 return ToolFailure(call.id, f"{call.name} timed out after {self._limits.tool_timeout_s:g}s")
-        text = json.dumps(result.structured, ensure_ascii=False, separators=(",", ":"))
-        return ToolFailure(call.id, text) if result.is_error else ToolOutput(call.id, text)
+        self.cost += result.cost
+        return ToolFailure(call.id, result.text) if result.is_error else ToolOutput(call.id, result.text)
 
 
 def _tool_message(result: ToolResult) -> Message:

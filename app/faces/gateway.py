@@ -1,12 +1,16 @@
 """The gateway face: three tools in front of every other (S0 §4.2; wire shapes in DESIGN §3)."""
 
+import asyncio
+import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from app.catalog.card import card_json, render_cards
-from app.errors import ArgsInvalid, GatewayError
+from app.errors import ArgsInvalid, GatewayError, UpstreamUnavailable
 from app.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
+from app.gateway.meter import Meter, NoMeter, TokenCost, estimate_tokens
 from app.gateway.ports import CallContext
 from app.gateway.runtime import DEFAULT_TOP_K, Browse, DryRun, ProxyRuntime
 from app.results.envelope import ResultEnvelope
@@ -58,7 +62,10 @@ _TOOLS = (
                 "handle": {"type": "string"},
                 "selector": {
                     "type": "object",
-                    "description": '{"type":"head","chars":2000} or {"type":"lines","start":0,"end":50}',
+                    "description": (
+                        '{"type":"head","chars":2000}, {"type":"lines","start":0,"end":50}, {"type":"rows",...}, '
+                        '{"type":"grep","pattern":"error","context":2} or {"type":"json_path","path":"$.a[0].b"}'
+                    ),
                 },
             },
             "required": ["handle", "selector"],
@@ -69,28 +76,48 @@ _TOOLS = (
 )
 
 
+_ARGUMENTS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in _TOOLS}
+
+
 class GatewayFace:
     """Implements ToolSurface over a runtime. Every failure of a meta-tool is a result, never an exception."""
 
-    def __init__(self, runtime: ProxyRuntime) -> None:
+    def __init__(
+        self, runtime: ProxyRuntime, *, started: Callable[[], bool] = lambda: True, meter: Meter | None = None
+    ) -> None:
+        """*started* is false while the first tools are still being gathered: then nothing is said not to exist."""
         self._runtime = runtime
+        self._started = started
+        self._meter = meter or NoMeter()
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
         return _TOOLS
 
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
+        clock = asyncio.get_running_loop().time
+        began = clock()
         try:
-            match name:
-                case "tool_browse":
-                    return self._browse(_fields(arguments, name, {"query", "path", "top_k"}), context)
-                case "tool_execute":
-                    return await self._execute(_fields(arguments, name, {"tool_id", "args", "dry_run"}), context)
-                case "tool_view":
-                    return await self._view(_fields(arguments, name, {"handle", "selector"}), context)
-                case _:
-                    raise UnknownTool(name)
+            result = await self._call(name, arguments, context)
         except GatewayError as error:
-            return _result(error.as_dict(), is_error=True)
+            result = _result(error.as_dict(), is_error=True)
+        outcome = result.structured.get("error") or result.structured.get("status") or "ok"
+        self._meter.meta_tool(name, outcome, clock() - began, result.cost)
+        return result
+
+    async def _call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
+        known = _ARGUMENTS.get(name)
+        if known is None:
+            raise UnknownTool(name)
+        if not self._started():
+            raise UpstreamUnavailable("The tool servers are still being connected. Try again in a moment.")
+        fields = _fields(arguments, name, known)
+        match name:
+            case "tool_browse":
+                return self._browse(fields, context)
+            case "tool_execute":
+                return await self._execute(fields, context)
+            case _:
+                return await self._view(fields, context)
 
     def _browse(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         query, path = fields.get("query"), fields.get("path")
@@ -115,7 +142,8 @@ class GatewayFace:
         outcome = await self._runtime.execute(tool_id, fields.get("args", {}), context, dry_run=dry_run)
         if isinstance(outcome, DryRun):
             return _result(_dry_run_json(outcome))
-        return _result(outcome.as_dict(), is_error=outcome.status == "error")
+        result = _result(outcome.envelope.as_dict(), is_error=outcome.envelope.status == "error")
+        return replace(result, cost=outcome.cost)
 
     async def _view(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         handle = _text(fields, "handle")
@@ -124,10 +152,15 @@ class GatewayFace:
         body: dict[str, Any] = {"handle": handle, "selector": selector, "content": view.content, "total": view.total}
         if view.next is not None:
             body["next"] = view.next
-        return _result(body)
+        result = _result(body)
+        if view.media is None:
+            return result
+        data = base64.b64encode(view.media.data).decode("ascii")
+        media = {"type": view.media.kind, "data": data, "mimeType": view.media.media_type}
+        return replace(result, content=(*result.content, media))
 
 
-def _fields(arguments: object, tool: str, known: set[str]) -> Mapping[str, Any]:
+def _fields(arguments: object, tool: str, known: Collection[str]) -> Mapping[str, Any]:
     if arguments is None:
         return {}
     if not isinstance(arguments, Mapping):
@@ -151,7 +184,8 @@ def _browse_result(browse: Browse) -> SurfaceResult:
     body: dict[str, Any] = {"cards": [card_json(card) for card in browse.cards]}
     if browse.hint:
         body["hint"] = browse.hint
-    return SurfaceResult(({"type": "text", "text": render_cards(browse.cards) or browse.hint},), body, False)
+    lines = render_cards(browse.cards) or browse.hint
+    return _result(body, lines=lines, naive_chars=browse.spared_chars)
 
 
 def _dry_run_json(dry: DryRun) -> dict[str, Any]:
@@ -160,7 +194,7 @@ def _dry_run_json(dry: DryRun) -> dict[str, Any]:
         summary="The arguments are valid. This was a dry run: nothing was called.",
         facts=(),
         artifacts=(),
-        provenance={"tool_id": dry.tool_id},
+        provenance={"tool_id": dry.tool_id, **dry.notes},
     )
     return {
         **envelope.as_dict(),
@@ -174,6 +208,8 @@ def _dry_run_json(dry: DryRun) -> dict[str, Any]:
     }
 
 
-def _result(body: Mapping[str, Any], *, is_error: bool = False) -> SurfaceResult:
+def _result(body: Mapping[str, Any], *, is_error: bool = False, lines: str = "", naive_chars: int = 0) -> SurfaceResult:
+    """*lines* is the text for MCP clients where it is not the JSON itself."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    return SurfaceResult(({"type": "text", "text": text},), body, is_error)
+    cost = TokenCost(estimate_tokens(len(text)), estimate_tokens(naive_chars))
+    return SurfaceResult(({"type": "text", "text": lines or text},), body, text, is_error, cost)

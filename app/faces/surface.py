@@ -1,9 +1,10 @@
 """The one Protocol that every face implements and every door uses: a list of tools and a way to call one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from app.gateway.meter import TokenCost
 from app.gateway.ports import CallContext
 
 
@@ -19,11 +20,16 @@ class SurfaceTool:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceResult:
-    """Content blocks in MCP wire JSON, and the structured form, which is always an object (DESIGN §3)."""
+    """Content blocks in MCP wire JSON, and the structured form, which is always an object (DESIGN §3).
+
+    *text* is the structured form as compact JSON: what the engine shows its model.
+    """
 
     content: Sequence[Mapping[str, Any]]
-    structured: Mapping[str, Any] | None
+    structured: Mapping[str, Any]
+    text: str
     is_error: bool
+    cost: TokenCost = field(default_factory=TokenCost)
 
 
 class UnknownTool(LookupError):

@@ -24,7 +24,6 @@ from referencing import Registry, Specification
 from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012, Schema, SchemaRegistry
 
 from app.gateway.foreign_schema import ForeignSchema
-from app.gateway.refusal import near
 
 _ENGINES = {
     DRAFT4: Draft4Validator,
@@ -45,7 +44,8 @@ class CountedEngine:
     def __init__(self, schema: ForeignSchema) -> None:
         registry: SchemaRegistry = Registry()
         self._schema = schema
-        self._validator = _validator_class(schema.draft)(schema.root, registry=registry)
+        # With a resolver of its own it never builds one, which would know less and search more.
+        self._validator = _validator_class(schema.draft)(schema.root, registry=registry, _resolver=schema.resolver)
 
     def errors(self, instance: object, steps: int, limit: int) -> list[ValidationError]:
         """The first *limit* errors, in the schema's order. Raises TooMuch after *steps*, RecursionError when deep, and
@@ -107,30 +107,49 @@ def _validator_class(draft: Specification[Schema]) -> Any:
 
 
 def _counted(name: str, keyword: _Keyword) -> _Keyword:
-    deep = name in ("const", "enum", "uniqueItems")
+    deep = name in ("const", "enum", "uniqueItems", "dependencies", "dependentRequired")
     unevaluated = name in ("unevaluatedItems", "unevaluatedProperties")
-    # Following a reference costs as much as several keywords.
-    base = 4 if name in ("$ref", "$dynamicRef", "$recursiveRef") else 1
+    refers = name in ("$ref", "$dynamicRef", "$recursiveRef")
 
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
         work = _work.get()
-        work.spend(base + (_width(value) + _width(instance)) // 4)
+        # Each member can be one more schema to enter.
+        work.spend(1 + (_width(value) + _width(instance)) // 2)
         if deep:
             work.spend((_weight(value) + _weight(instance)) // 8)
+        if refers:
+            work.spend(_reference_steps(validator, name, value))
         if unevaluated:
             if not work.schema.checks_unevaluated:
                 work.is_undecided = True
                 return
-            work.spend(20)
+            work.spend(_unevaluated_steps(work.schema.in_place.get(id(schema), _FEW), instance))
         errors = keyword(validator, value, instance, schema) or ()
         if name in _NEEDS_CERTAINTY:
             errors = _certain(errors, work)
         for error in errors:
             # The engine has just written the whole value into its message, which we do not use.
-            work.spend(_weight(instance) // 8)
+            work.spend(1 + _weight(instance) // 8)
             yield error
 
     return counted
+
+
+# For a schema that only a dynamic reference leads to.
+_FEW = 10
+
+
+def _reference_steps(validator: Any, name: str, reference: str) -> int:
+    """Following a reference costs as much as several keywords: by its parts, or by the resources come through."""
+    if name == "$ref":
+        return 3 + reference.count("/") // 4
+    return 3 + sum(1 for _ in validator._resolver.dynamic_scope())
+
+
+def _unevaluated_steps(in_place: int, instance: Any) -> int:
+    """Everything that applies in place is gone through again, and indexes are looked up in a list."""
+    width = _width(instance)
+    return 20 + in_place * (4 + width // 8) + (width * width // 500 if isinstance(instance, list) else 0)
 
 
 def _certain(errors: Iterable[ValidationError], work: _Work) -> list[ValidationError]:
@@ -154,8 +173,7 @@ def _additional_properties(validator: Any, value: Any, instance: Any, schema: An
         if isinstance(value, dict):
             yield from validator.descend(instance[name], value, path=name)
         elif value is False:
-            unused = [each for each in known if each not in instance]
-            yield ValidationError("is not an argument here" + near(name, unused, "did you mean"), path=[name])
+            yield ValidationError("is not an argument here", path=[name])
 
 
 def _pattern(validator: Any, value: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -175,17 +193,18 @@ def _pattern_properties(validator: Any, value: Any, instance: Any, schema: Any) 
 def _required(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if not validator.is_type(instance, "object"):
         return
-    known = schema.get("properties", {})
     for name in value:
         if name not in instance:
-            unknown = [each for each in itertools.islice(instance, 50) if each not in known]
-            yield ValidationError("is required and missing" + near(name, unknown, "given as"), path=[name])
+            yield ValidationError("is required and missing", path=[name])
 
 
 def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     # The engine compares each with each when they cannot be sorted.
     if value and validator.is_type(instance, "array") and len({_canonical(each) for each in instance}) < len(instance):
         yield ValidationError("must not hold the same value twice")
+
+
+_SMALL = 1 << 60
 
 
 def _canonical(value: Any) -> Any:
@@ -197,6 +216,11 @@ def _canonical(value: Any) -> Any:
             return ("array", tuple(_canonical(each) for each in value))
         case dict():
             return ("object", frozenset((key, _canonical(each)) for key, each in value.items()))
+        case float() if value.is_integer():
+            return _canonical(int(value))
+        case int() if abs(value) >= _SMALL:
+            # Python's hash of a number is the number itself up to this, and from here on whatever a sender wants.
+            return ("integer", hex(value))
         case _:
             return value
 

@@ -28,9 +28,13 @@ class Lifecycle:
     def ready(self) -> bool:
         """True from the moment every upstream has given its tools or failed once, or the start deadline has passed,
         until the end of ``running``."""
+        return self.started() and not self._stopping
+
+    def started(self) -> bool:
+        """Like ``ready``, but it stays true while what runs comes to its end."""
         if not self._started:
             self._started = bool(self._upstreams) and all(map(self._settled, self._upstreams))
-        return self._started and not self._stopping
+        return self._started
 
     async def wait_ready(self, poll_s: float = 0.02) -> None:
         while not self.ready():  # noqa: ASYNC110  # the status of an upstream is read, it sends no event

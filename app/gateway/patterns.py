@@ -18,8 +18,13 @@ _MAX_PATTERN_CHARS = 500
 _MAX_POSITIONS = 300
 _MAX_COPIES = 64
 _MAX_CONFLICTS = 2
-# Longest text by degree: the number of steps is at most about length ** degree.
+# What following and compiling cost: entries of the follower lists, and code points of ranges (re walks through each).
+_MAX_FOLLOWERS = 3_000
+_MAX_RANGE_CHARS = 30_000
+# Longest text by degree: the number of steps is at most about length ** degree, times the ways at one place.
 _MAX_TEXT_CHARS = {1: 50_000, 2: 1_000, 3: 100, 4: 32}
+# A step takes some 10 ns, and nothing can run beside a search.
+_MAX_STEPS = 2_000_000
 
 _OTHER = 1 << 128
 _ANY = (1 << 129) - 1
@@ -32,20 +37,25 @@ _CATEGORIES = {
 
 @dataclass(frozen=True, slots=True)
 class SafePattern:
-    """*degree* is the power of the text's length that bounds the steps of a search."""
+    """*degree* is the power of the text's length that bounds the steps of a search; *ways* is what a step can cost."""
 
     compiled: re.Pattern[str]
     degree: int
+    ways: int
 
     def search(self, text: str) -> bool | None:
         """Whether the pattern occurs in *text*; None when the text is too long to be searched."""
-        if len(text) > _MAX_TEXT_CHARS[self.degree]:
-            return None
-        return self.compiled.search(text) is not None
+        return self.compiled.search(text) is not None if self._may_search(text) else None
 
     def steps(self, text: str) -> int:
         """An upper estimate of the work of a search."""
-        return 0 if len(text) > _MAX_TEXT_CHARS[self.degree] else int(len(text) ** self.degree)
+        return self._steps(text) if self._may_search(text) else 0
+
+    def _may_search(self, text: str) -> bool:
+        return len(text) <= _MAX_TEXT_CHARS[self.degree] and self._steps(text) <= _MAX_STEPS
+
+    def _steps(self, text: str) -> int:
+        return int(len(text) ** self.degree) * min(self.ways, len(text))
 
 
 def safe_pattern(pattern: str) -> SafePattern | None:
@@ -55,12 +65,13 @@ def safe_pattern(pattern: str) -> SafePattern | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compiled = re.compile(pattern)
             tree = _parser.parse(pattern)
-        if compiled.flags != re.compile("").flags:
-            return None
-        positions = _Positions()
-        start = positions.sequence(list(tree), None)
+            if tree.state.flags != _PLAIN_FLAGS:
+                return None
+            positions = _Positions()
+            start = positions.sequence(list(tree), None)
+            # Only what has been found small is compiled.
+            compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError, ValueError, _Unbounded):
         return None
     conflicts = positions.conflicts(start.first)
@@ -68,9 +79,12 @@ def safe_pattern(pattern: str) -> SafePattern | None:
         return None
     if not positions.has_loops:
         # From each place in the text, no more steps than the pattern has.
-        return SafePattern(compiled, 1)
+        return SafePattern(compiled, 1, positions.count)
     anchored = bool(tree) and tree[0][0] is _constants.AT and str(tree[0][1]).startswith("AT_BEGINNING")
-    return SafePattern(compiled, 1 + conflicts + (not anchored))
+    return SafePattern(compiled, 1 + conflicts + (not anchored), positions.most_ways(start.first))
+
+
+_PLAIN_FLAGS = _parser.parse("").state.flags
 
 
 class _Unbounded(Exception):
@@ -100,10 +114,20 @@ class _Positions:
         self._loops: list[int | None] = []
         self._followers: list[list[int]] = []
         self._loop_count = 0
+        self._follower_room = _MAX_FOLLOWERS
+        self._range_room = _MAX_RANGE_CHARS
 
     @property
     def has_loops(self) -> bool:
         return self._loop_count > 0
+
+    @property
+    def count(self) -> int:
+        return len(self._sets)
+
+    def most_ways(self, first: Sequence[int]) -> int:
+        """The most positions that can come next at one place."""
+        return max(len(first), *(len(followers) for followers in self._followers), 1)
 
     def sequence(self, items: Sequence[Any], loop: int | None) -> _Piece:
         whole = _EMPTY
@@ -130,18 +154,27 @@ class _Positions:
         return count
 
     def _then(self, one: _Piece, two: _Piece) -> _Piece:
-        for position in one.last:
-            self._followers[position].extend(two.first)
+        self._follow(one.last, two.first)
         return _Piece(
             one.nullable and two.nullable,
             one.first + two.first if one.nullable else one.first,
             one.last + two.last if two.nullable else two.last,
         )
 
+    def _follow(self, ends: Sequence[int], nexts: Sequence[int]) -> None:
+        self._follower_room -= len(ends) * len(nexts)
+        if self._follower_room < 0:
+            raise _Unbounded
+        for position in ends:
+            self._followers[position].extend(nexts)
+
     def _piece(self, item: Any, loop: int | None) -> _Piece:
         name, value = str(item[0]), item[1]
         match name:
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
+                self._range_room -= _range_chars(name, value)
+                if self._range_room < 0:
+                    raise _Unbounded
                 return self._position(_character_set(name, value), loop)
             case "AT":
                 return _EMPTY
@@ -189,8 +222,7 @@ class _Positions:
         # A counted repeat is taken as one without end: that can only add ways, never hide one.
         body = self._required(items, loop)
         if most > 1:
-            for position in body.last:
-                self._followers[position].extend(body.first)
+            self._follow(body.last, body.first)
         return _Piece(least == 0, body.first, body.last)
 
     def _required(self, items: Sequence[Any], loop: int | None) -> _Piece:
@@ -216,6 +248,12 @@ def _character_set(name: str, value: Any) -> int:
             for kind, member in members[negated:]:
                 union |= _member(str(kind), member)
             return _ANY & ~union | _OTHER if negated else union
+
+
+def _range_chars(name: str, value: Any) -> int:
+    if name != "IN":
+        return 0
+    return sum(member[1] - member[0] for kind, member in value if str(kind) == "RANGE")
 
 
 def _member(kind: str, member: Any) -> int:

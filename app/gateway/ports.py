@@ -68,9 +68,14 @@ class Artifact:
     data: bytes
 
 
+PutOutcome = Literal["kept", "too_large", "failed"]
+
+
 class ArtifactStore(Protocol):
     """Artifacts by owner and handle: another actor's handle does not exist."""
 
-    async def put(self, owner: str, artifact: Artifact) -> None: ...
+    async def put(self, owner: str, artifact: Artifact) -> PutOutcome: ...
 
     async def get(self, owner: str, handle: str) -> Artifact | None: ...
+
+    async def aclose(self) -> None: ...

@@ -7,7 +7,7 @@ import difflib
 import itertools
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, cast
 
 from jsonschema import ValidationError
@@ -15,6 +15,8 @@ from jsonschema import ValidationError
 from app.results.envelope import shorten
 
 MESSAGE_CHARS = 200
+_MAX_CAUSES = 100
+_MAX_FORMS = 5
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}")
 
 _MESSAGES = {
@@ -33,16 +35,45 @@ _MESSAGES = {
 }
 
 
-def told(error: ValidationError) -> dict[str, str]:
-    """``{path: "$.a[0]", message}``, each at most 200 characters."""
-    return {"path": _path(error.absolute_path), "message": shorten(_message(error), MESSAGE_CHARS)}
+def told(errors: Iterable[ValidationError]) -> list[dict[str, str]]:
+    """``[{path: "$.a[0]", message}]``, each at most 200 characters. Names are compared for some milliseconds in all."""
+    near = _Near()
+    return [
+        {"path": told_path(error.absolute_path), "message": shorten(_message(error, near), MESSAGE_CHARS)}
+        for error in errors
+    ]
 
 
-def near(name: str, candidates: Iterable[str], words: str) -> str:
-    """A note on the candidate most like *name*, if one is; only few are compared, as each costs some 50 µs."""
-    alike = (each for each in candidates if len(name) <= 40 and abs(len(each) - len(name)) <= 4)
-    found = difflib.get_close_matches(name, list(itertools.islice(alike, 30)), n=1)
-    return f"; {words} {_quoted(found[0])}?" if found else ""
+def told_path(steps: Iterable[str | int]) -> str:
+    """``$.a[0]``; names that are not plain are quoted. At most 200 characters."""
+    path = "$"
+    for step in steps:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += f".{step}" if _IDENTIFIER.fullmatch(step) else f"[{_quoted(step)}]"
+    return shorten(path, MESSAGE_CHARS)
+
+
+class _Near:
+    """Finds the name that was meant, for one refusal: comparing two costs up to 50 µs, so only so many are."""
+
+    def __init__(self) -> None:
+        self._room = 200
+
+    def note(self, name: object, candidates: Iterable[object], words: str) -> str:
+        """``; <words> "<candidate>"?`` on the candidate most like *name*, or nothing."""
+        if not isinstance(name, str) or len(name) > 40:
+            return ""
+        alike = (
+            each
+            for each in itertools.islice(candidates, 1_000)
+            if isinstance(each, str) and abs(len(each) - len(name)) <= 4
+        )
+        compared = list(itertools.islice(alike, min(self._room, 30)))
+        self._room -= len(compared)
+        found = difflib.get_close_matches(name, compared, n=1)
+        return f"; {words} {_quoted(found[0])}?" if found else ""
 
 
 def json_type(value: object) -> str:
@@ -63,24 +94,19 @@ def json_type(value: object) -> str:
             return "object"
 
 
-def _path(steps: Iterable[str | int]) -> str:
-    path = "$"
-    for step in steps:
-        if isinstance(step, int):
-            path += f"[{step}]"
-        else:
-            path += f".{step}" if _IDENTIFIER.fullmatch(step) else f"[{_quoted(step)}]"
-    return shorten(path, MESSAGE_CHARS)
-
-
-def _message(error: ValidationError) -> str:
+def _message(error: ValidationError, near: _Near) -> str:
     """In our words; the engine's own repeat the whole value."""
     keyword, value = str(error.validator), cast(Any, error.validator_value)
     match keyword:
-        case "required" | "pattern" | "uniqueItems":
+        case "pattern" | "uniqueItems":
             return error.message
+        case "required":
+            known, given = _names(error)
+            return error.message + near.note(_name(error), (each for each in given if each not in known), "given as")
         case "additionalProperties" if value is False:
-            return error.message
+            known, given = _names(error)
+            unused = (each for each in known if each not in given)
+            return error.message + near.note(_name(error), unused, "did you mean")
         case "type":
             allowed = value if isinstance(value, str) else " or ".join(value)
             return f"must be {allowed} (got {json_type(error.instance)})"
@@ -88,9 +114,9 @@ def _message(error: ValidationError) -> str:
             allowed = shorten("must be one of " + ", ".join(_quoted(each) for each in value[:20]), 140)
             if not isinstance(error.instance, str):
                 return allowed
-            return allowed + near(error.instance, (each for each in value if isinstance(each, str)), "did you mean")
+            return allowed + near.note(error.instance, value, "did you mean")
         case "anyOf" | "oneOf":
-            return _no_form(error)
+            return _no_form(error, near)
         case "dependentRequired" | "dependencies":
             return "needs other arguments that are missing"
         case "None" | "not" if not value:
@@ -100,17 +126,28 @@ def _message(error: ValidationError) -> str:
             return form.format(_quoted(value)) if form else f"does not satisfy {shorten(keyword, 40)}"
 
 
-def _no_form(error: ValidationError) -> str:
+def _names(error: ValidationError) -> tuple[Collection[str], Collection[str]]:
+    """The names that the schema has at the error's place, and those that were given there."""
+    return cast(Any, error.schema).get("properties", {}), cast(Any, error.instance)
+
+
+def _name(error: ValidationError) -> object:
+    return error.path[-1] if error.path else None
+
+
+def _no_form(error: ValidationError, near: _Near) -> str:
     forms: dict[Any, str] = {}
-    for cause in error.context or ():
-        place = _path(cause.path).removeprefix("$").lstrip(".")
+    for cause in itertools.islice(error.context or (), _MAX_CAUSES):
+        place = told_path(cause.path).removeprefix("$").lstrip(".")
         # The schema `false` has no path of its own in the engine's errors.
         form = cause.schema_path[0] if cause.schema_path else None
         if form not in forms:
-            forms[form] = f"{place} {_message(cause)}".strip()
+            forms[form] = f"{place} {_message(cause, near)}".strip()
+        if len(forms) == _MAX_FORMS:
+            break
     if not forms:
         return "fits more than one of the allowed forms"
-    return "fits none of the allowed forms: " + "; ".join(dict.fromkeys(itertools.islice(forms.values(), 5)))
+    return "fits none of the allowed forms: " + "; ".join(dict.fromkeys(forms.values()))
 
 
 def _quoted(value: object) -> str:

@@ -7,12 +7,15 @@ has fully succeeded. A call works on the snapshot it began with.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from app.auth.access import may_use, may_use_every_tool
 from app.auth.identity import Identity
 from app.catalog.card import ChoiceCard
 from app.catalog.catalog import Catalog, HydrationResult, build_catalog
+from app.catalog.near import near_ids
 from app.catalog.path import parse_path
 from app.catalog.selectable import SelectableItem
 from app.catalog.tokens import TokenCounter
@@ -20,13 +23,15 @@ from app.errors import GatewayError, HydrateFailed, ViewFailed
 from app.gateway.call_policy import CallPolicy
 from app.gateway.dispatch import Dispatcher
 from app.gateway.fleet import Listing, MultiplexUpstream
+from app.gateway.meter import TokenCost
 from app.gateway.ports import Artifact, ArtifactStore, CallContext, Upstream
 from app.gateway.result_cache import ResultCache
 from app.gateway.sessions import SessionStore
-from app.gateway.validation import Validator, compile_schema
+from app.gateway.validation import Admitted, Validator, compile_schema, is_bulky_json
 from app.results.envelope import ResultEnvelope
 from app.results.firewall import is_bulky, seal_result
-from app.results.selector import View, select
+from app.results.selector import select
+from app.results.view import View
 
 log = logging.getLogger("wicketgate.runtime")
 
@@ -44,11 +49,20 @@ class Browse:
 
 
 @dataclass(frozen=True, slots=True)
+class Execution:
+    """What a call gave, and what it cost the model beside what the raw result would have."""
+
+    envelope: ResultEnvelope
+    cost: TokenCost
+
+
+@dataclass(frozen=True, slots=True)
 class DryRun:
-    """The arguments are valid, and nothing was called."""
+    """The arguments are valid, and nothing was called. *notes* belong into the provenance."""
 
     tool_id: str
     upstream_name: str
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +163,7 @@ class ProxyRuntime:
 
     async def execute(
         self, tool_id: str, args: object, context: CallContext, *, dry_run: bool = False
-    ) -> ResultEnvelope | DryRun:
+    ) -> Execution | DryRun:
         """Validate, call, and keep what is large out of the answer (S0 §4.2, §4.4).
 
         Raises HydrateFailed, ArgsInvalid, SchemaInvalid before the upstream hears of it, and UpstreamUnavailable,
@@ -157,21 +171,21 @@ class ProxyRuntime:
         """
         snapshot = self._snapshot
         item = self._item(snapshot, tool_id, context)
-        arguments = self._validator(snapshot, item).check(args, path=item.id)
+        admitted = await self._admitted(snapshot, item, args)
         if dry_run:
-            return DryRun(item.id, item.upstream_name)
-        result, cached = await self._dispatcher.call(snapshot.catalog, item, arguments, context)
-        if is_bulky(result):  # off the loop: hashing alone takes half a millisecond a megabyte
-            envelope, sealed = await asyncio.to_thread(seal_result, result, item.id, item.upstream_name)
-        else:
-            envelope, sealed = seal_result(result, item.id, item.upstream_name)
-        for artifact in sealed:
+            return DryRun(item.id, item.upstream_name, admitted.notes)
+        result, cached = await self._dispatcher.call(snapshot.catalog, item, admitted.args, context)
+        extra = {**admitted.notes, "cache_hit": True} if cached else admitted.notes
+        seal = partial(seal_result, result, item.id, item.upstream_name, self._tokens, provenance=extra)
+        # Off the loop: hashing alone takes half a millisecond a megabyte.
+        sealed = await asyncio.to_thread(seal) if is_bulky(result) else seal()
+        for artifact in sealed.artifacts:
             ref = artifact.ref
             await self._artifacts.put(
                 context.identity.actor, Artifact(ref.handle, ref.media_type, ref.label, artifact.data)
             )
         self._mark_seen(item.id, context)
-        return replace(envelope, provenance={**envelope.provenance, "cache_hit": True}) if cached else envelope
+        return Execution(sealed.envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens))
 
     async def view(self, handle: str, selector: object, context: CallContext) -> View:
         """A bounded part of an artifact that this actor owns (DESIGN §3 "Results"). Raises ViewFailed."""
@@ -188,15 +202,31 @@ class ProxyRuntime:
     def _item(self, snapshot: _Snapshot, tool_id: str, context: CallContext) -> SelectableItem:
         item = snapshot.catalog.get(tool_id)
         if item is None or not may_use(context.identity, item.namespace, item.name):
-            raise HydrateFailed("No such tool. Use tool_browse to find the ids of tools.", path=tool_id)
+            # Made of what this caller may see, so that a hidden tool and none are one answer.
+            near = near_ids(tool_id, snapshot.catalog.items, _visible(context.identity, snapshot.catalog))
+            details = {"did_you_mean": near} if near else None
+            raise HydrateFailed(
+                "No such tool. Use tool_browse to find the ids of tools.", path=tool_id, details=details
+            )
         return item
 
+    async def _admitted(self, snapshot: _Snapshot, item: SelectableItem, args: object) -> Admitted:
+        validator = await self._validator(snapshot, item)
+        tolerant = self._dispatcher.policy(item.server).tolerant_args
+        if is_bulky_json(args):
+            return await asyncio.to_thread(validator.admit, args, path=item.id, tolerant=tolerant)
+        return validator.admit(args, path=item.id, tolerant=tolerant)
+
     @staticmethod
-    def _validator(snapshot: _Snapshot, item: SelectableItem) -> Validator:
+    async def _validator(snapshot: _Snapshot, item: SelectableItem) -> Validator:
         """Compiled at a tool's first use, kept as long as the snapshot. Raises SchemaInvalid."""
         validator = snapshot.validators.get(item.id)
         if validator is None:
-            validator = snapshot.validators[item.id] = compile_schema(item.args_schema, path=item.id)
+            if is_bulky_json(item.args_schema):
+                validator = await asyncio.to_thread(compile_schema, item.args_schema, path=item.id)
+            else:
+                validator = compile_schema(item.args_schema, path=item.id)
+            snapshot.validators[item.id] = validator
         return validator
 
     def _definition_chars(self, identity: Identity) -> int:

@@ -1,12 +1,13 @@
 """Whether arguments fit a tool's schema, and an answer that teaches when they do not (S0 §4.4, DESIGN §3 "Schemas")."""
 
+import itertools
 import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from jsonschema import ValidationError
 from referencing.exceptions import Unresolvable
 
 from app.errors import ArgsInvalid, SchemaInvalid
@@ -14,6 +15,7 @@ from app.gateway.counted_engine import CountedEngine, TooMuch
 from app.gateway.expected import Expected
 from app.gateway.foreign_schema import ForeignSchema, read_schema
 from app.gateway.refusal import json_type, told
+from app.gateway.repairs import Repair, repair
 
 log = logging.getLogger("wicketgate.validation")
 
@@ -23,8 +25,38 @@ MAX_ARGS_VALUES = 50_000
 # A step is a keyword on a value, 2 to 10 µs; ordinary schemas take fewer than ten a value.
 _STEPS = 3_000
 _STEPS_A_VALUE = 20
+_EXAMPLE_STEPS = 1_000
+# Up to here the worst of schemas takes some 15 ms; ordinary calls have fewer than 20 values.
+_BULKY_VALUES = 200
 # Whatever jsonschema makes of a schema that is well formed and yet impossible to apply.
 _ENGINE_FAILURES = (ArithmeticError, TypeError, ValueError, AttributeError, LookupError, Unresolvable)
+
+
+def is_bulky_json(value: object) -> bool:
+    """Whether a schema or arguments of this size are better compiled or checked in a thread. Looks at 200 values."""
+    waiting = [value]
+    room = _BULKY_VALUES
+    while waiting and room >= 0:
+        match waiting.pop():
+            case str() as text:
+                room -= 1 + len(text) // 1_000
+            case Mapping() as members:
+                room -= 1
+                waiting.extend(itertools.islice(members.values(), room + 1))
+            case list() as items:
+                room -= 1
+                waiting.extend(itertools.islice(items, room + 1))
+            case _:
+                room -= 1
+    return room < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Arguments that may be sent. *notes* belong into the provenance: ``arg_repairs`` and ``unchecked``, if any."""
+
+    args: Mapping[str, Any]
+    notes: Mapping[str, Any]
 
 
 class Validator:
@@ -42,13 +74,13 @@ class Validator:
         Raises ArgsInvalid with ``{errors: [{path, message}], expected, example?}``: all errors in the schema's order,
         at most 20, and the example only where it is valid itself. Raises SchemaInvalid when the schema turns out to
         be one that cannot be applied. Takes microseconds for ordinary calls and some 40 µs a value at the very most,
-        so large arguments are better checked in a thread.
+        so arguments that are ``is_bulky_json`` are better checked in a thread.
         """
         try:
             size = _measure(args)
             if not isinstance(args, Mapping):
                 raise _NotChecked(f"must be an object (got {json_type(args)})")
-            errors = self._errors(args, size, MAX_ERRORS + 1)
+            errors = self._engine.errors(args, _STEPS + _STEPS_A_VALUE * size, MAX_ERRORS + 1)
         except _NotChecked as reason:
             # Such arguments are not looked at again, not even for an example.
             raise self._invalid([_whole(str(reason))], None, set(), path) from None
@@ -62,11 +94,21 @@ class Validator:
             raise SchemaInvalid("The tool's own schema cannot be applied. Nothing was sent to it.", path=path) from None
         if errors:
             wrong = {str(error.absolute_path[0]) for error in errors if error.absolute_path}
-            raise self._invalid([told(error) for error in errors], args, wrong, path)
+            raise self._invalid(told(errors), args, wrong, path)
         return args
 
-    def _errors(self, args: object, size: int, limit: int) -> list[ValidationError]:
-        return self._engine.errors(args, _STEPS + _STEPS_A_VALUE * size, limit)
+    def repair(self, args: object) -> tuple[object, list[Repair]]:
+        """*args* with what can be mended without loss, and the list of repairs; see ``app.gateway.repairs``."""
+        return repair(args, self._schema)
+
+    def admit(self, args: object, *, path: str, tolerant: bool) -> Admitted:
+        """Check, and repair before it when the operator wants the upstream's arguments *tolerant*. Raises as check."""
+        repairs: list[Repair] = []
+        if tolerant:
+            args, repairs = self.repair(args)
+        checked = self.check(args, path=path)
+        notes = {"arg_repairs": repairs, "unchecked": list(self.unchecked)}
+        return Admitted(checked, {key: each for key, each in notes.items() if each})
 
     def _invalid(self, errors: Sequence[Mapping[str, str]], args: object, wrong: set[str], path: str) -> ArgsInvalid:
         if self._expected is None:
@@ -85,7 +127,7 @@ class Validator:
         try:
             # Text that UTF-8 cannot carry could not be sent: it raises ValueError here.
             json.dumps(example, ensure_ascii=False).encode()
-            return not self._errors(example, _measure(example), 1)
+            return not self._engine.errors(example, _EXAMPLE_STEPS + _STEPS_A_VALUE * _measure(example), 1)
         except (_NotChecked, TooMuch, RecursionError, *_ENGINE_FAILURES):
             return False
 
@@ -110,11 +152,15 @@ def _measure(args: object) -> int:
         below: list[Any] = []
         for value in level:
             match value:
-                case str() | bool() | int() | None:
+                case str():
+                    _refuse_lone_surrogates(value)
+                case bool() | int() | None:
                     pass
                 case dict():
-                    if not all(isinstance(key, str) for key in value):
-                        raise _NotChecked("must have strings as keys")
+                    for key in value:
+                        if not isinstance(key, str):
+                            raise _NotChecked("must have strings as keys")
+                        _refuse_lone_surrogates(key)
                     below.extend(value.values())
                 case list():
                     below.extend(value)
@@ -126,6 +172,15 @@ def _measure(args: object) -> int:
             return count
         level = below
     raise _NotChecked(f"must not be nested deeper than {MAX_ARGS_DEPTH} levels")
+
+
+def _refuse_lone_surrogates(text: str) -> None:
+    """Half a character cannot be sent: it would break the connection to the upstream, with everybody's calls on it."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise _NotChecked("must be Unicode text: half a surrogate pair stands alone") from None
 
 
 def _whole(problem: str) -> dict[str, str]:

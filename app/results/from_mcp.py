@@ -5,12 +5,12 @@ kept as JSON under a ``malformed`` handle and named in ``provenance["problems"]`
 ``error`` when there is no result at all.
 """
 
-import binascii
-import json
 import math
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
+from app.results.bulk import base64_bytes, json_bytes, outweighs, utf8
 from app.results.envelope import SUMMARY_CHARS, ArtifactRef, ResultEnvelope, Status, shorten
 
 Binary = tuple[bytes, str, str]
@@ -22,8 +22,8 @@ MAX_FACTS = 20
 # As many characters of structured content as are given whole; of a larger one, each fact is short.
 WHOLE_FACTS_CHARS = 2_000
 FACT_CHARS = 120
+_LIKE_CHARS = 80
 _NAME_CHARS = 200
-_MAX_PROBLEMS = 20
 
 
 def mcp_result_to_envelope(result: object, tool_name: str) -> tuple[ResultEnvelope, dict[str, Binary], str]:
@@ -49,11 +49,11 @@ def mcp_result_to_envelope(result: object, tool_name: str) -> tuple[ResultEnvelo
     if reading.annotations:
         provenance["content_annotations"] = reading.annotations
     if reading.problems:
-        provenance["problems"] = reading.problems[:_MAX_PROBLEMS]
+        provenance["problems"] = reading.problems
     envelope = ResultEnvelope(
         status=status,
         summary=shorten(text, SUMMARY_CHARS) if text else _without_text(reading.binaries),
-        facts=_facts(structured, reading.structured_chars) if isinstance(structured, Mapping) else (),
+        facts=facts(structured, whole=reading.structured_chars <= WHOLE_FACTS_CHARS),
         artifacts=tuple(
             ArtifactRef(handle, media_type, label, len(data))
             for handle, (data, media_type, label) in reading.binaries.items()
@@ -86,20 +86,20 @@ class _Reading:
                 self.keep(f"{kind}:{index}", self._decoded(index, data), part.get("mimeType"), kind)
             case {"type": "resource", "resource": {"text": str(text), **rest}} if "blob" not in rest:
                 self.texts.append(text)
-                self.keep(f"resource:{index}", _utf8(text), rest.get("mimeType") or "text/plain", _label(rest, "uri"))
+                self.keep(f"resource:{index}", utf8(text), rest.get("mimeType") or "text/plain", _label(rest, "uri"))
             case {"type": "resource", "resource": {"blob": str(blob), **rest}} if "text" not in rest:
                 self.keep(f"resource:{index}", self._decoded(index, blob), rest.get("mimeType"), _label(rest, "uri"))
             case {"type": "resource_link", "uri": str(uri)}:
-                self.keep(f"resource_link:{index}", _utf8(uri), "text/uri-list", _label(part, "name", "uri"))
+                self.keep(f"resource_link:{index}", utf8(uri), "text/uri-list", _label(part, "name", "uri"))
             case {"type": str(kind)}:
                 self.malformed(str(index), part, f"content[{index}] cannot be read as {shorten(kind, 40)!r}")
             case _:
                 self.malformed(str(index), part, f"content[{index}] has no type")
 
     def structured(self, value: object) -> None:
-        data = _json(value)
-        if not isinstance(value, Mapping) or data is None:
-            self.malformed("structured_content", value, "structuredContent is not a JSON object")
+        data = json_bytes(value)
+        if data is None:
+            self.problems.append("structuredContent: not JSON, so it could not be kept")
             return
         # Bytes for characters: near enough for a budget, and nothing is counted twice.
         self.structured_chars = len(data)
@@ -107,14 +107,15 @@ class _Reading:
 
     def malformed(self, where: str, value: object, problem: str) -> None:
         self.problems.append(problem)
-        data = _json(value)
+        data = json_bytes(value)
         if data is None:
             self.problems.append(f"{where}: not JSON, so it could not be kept")
         elif value is not None:
             self.keep(f"malformed:{where}", data, "application/json", "unreadable part, as it came")
 
     def keep(self, handle: str, data: bytes, media_type: object, label: str) -> None:
-        known = isinstance(media_type, str) and media_type.isprintable() and 0 < len(media_type) <= 100
+        known = isinstance(media_type, str) and media_type.isascii() and media_type.isprintable()
+        known = known and 0 < len(str(media_type)) <= 100
         self.binaries[self._prefix + handle] = (
             data,
             str(media_type) if known else "application/octet-stream",
@@ -122,16 +123,12 @@ class _Reading:
         )
 
     def _decoded(self, index: int, text: str) -> bytes:
-        """Base64, also when wrapped into lines; else the characters themselves (S1: nothing is lost)."""
-        try:
-            return binascii.a2b_base64(text, strict_mode=True)
-        except ValueError:
-            pass
-        try:
-            return binascii.a2b_base64("".join(text.split()), strict_mode=True)
-        except ValueError:
+        """Base64, or else the characters themselves (S1: nothing is lost)."""
+        data = base64_bytes(text)
+        if data is None:
             self.problems.append(f"content[{index}] is not base64; its characters are kept")
-            return _utf8(text)
+            return utf8(text)
+        return data
 
     def _annotate(self, index: int, annotations: object) -> None:
         if not isinstance(annotations, Mapping):
@@ -142,6 +139,8 @@ class _Reading:
             kept["audience"] = [shorten(each, 40) for each in audience[:10]]
         if isinstance(priority, int | float) and not isinstance(priority, bool) and math.isfinite(priority):
             kept["priority"] = priority
+        if isinstance(modified := annotations.get("lastModified"), str):
+            kept["lastModified"] = shorten(modified, 40)
         if kept:
             self.annotations.append({"part_index": index, **kept})
 
@@ -181,15 +180,21 @@ def _without_text(binaries: Mapping[str, Binary]) -> str:
     return shorten(f"(no text; {len(binaries)} artifacts: {', '.join(media_types)})", SUMMARY_CHARS)
 
 
-def _facts(structured: Mapping[Any, Any], size_chars: int) -> tuple[str, ...]:
-    """``key: value`` for the top level; what is long is given as its type and size."""
-    whole = size_chars <= WHOLE_FACTS_CHARS
+def facts(structured: object, *, whole: bool) -> tuple[str, ...]:
+    """``key: value`` for the top level of an object, ``value: ...`` for any other JSON.
+
+    Unless *whole*, at most 20 of them, and what is longer than 120 characters is given as its type, size and shape.
+    """
+    if structured is None:
+        return ()
     limit = WHOLE_FACTS_CHARS if whole else FACT_CHARS
+    if not isinstance(structured, Mapping):
+        return (f"value: {_value(structured, limit)}",)
     shown = len(structured) if whole else MAX_FACTS
-    facts = [f"{shorten(str(key), 80)}: {_value(value, limit)}" for key, value in list(structured.items())[:shown]]
+    given = [f"{shorten(str(key), 80)}: {_value(structured[key], limit)}" for key in islice(structured, shown)]
     if len(structured) > shown:
-        facts.append(f"({len(structured) - shown} more keys)")
-    return tuple(facts)
+        given.append(f"({len(structured) - shown} more keys)")
+    return tuple(given)
 
 
 def _value(value: object, limit: int) -> str:
@@ -197,27 +202,25 @@ def _value(value: object, limit: int) -> str:
         case str():
             return shorten(value, limit) if len(value) <= limit else f"text of {len(value):,} characters"
         case Mapping() | list() | tuple():
-            # A container with more members than characters allowed cannot fit: it is not even written out.
-            data = _json(value) if len(value) <= limit else None
+            # What has more members than characters are allowed cannot fit: it is not even written out.
+            data = None if outweighs(value, limit) else json_bytes(value)
             if data is not None and len(data) <= limit:
                 return data.decode("utf-8", "replace")
-            return f"object of {len(value):,} keys" if isinstance(value, Mapping) else f"list of {len(value):,}"
+            return _shape(value)
         case _:
-            return shorten((_json(value) or b"?").decode("utf-8", "replace"), limit)
+            return shorten((json_bytes(value) or b"?").decode("utf-8", "replace"), limit)
+
+
+def _shape(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...]) -> str:
+    """How much there is, and what it looks like if that is short."""
+    if isinstance(value, Mapping):
+        keys = ", ".join(shorten(str(key), 20) for key in islice(value, 6))
+        return f"object of {len(value):,} keys: {keys}{', …' if len(value) > 6 else ''}"
+    first = None if outweighs(value[0], _LIKE_CHARS) else json_bytes(value[0])
+    if first is None or len(first) > _LIKE_CHARS:
+        return f"list of {len(value):,}"
+    return f"list of {len(value):,}, the first: {first.decode('utf-8', 'replace')}"
 
 
 def _label(fields: Mapping[Any, Any], *keys: str) -> str:
     return next((value for key in keys if isinstance(value := fields.get(key), str) and value), "resource")
-
-
-def _utf8(text: str) -> bytes:
-    # A lone surrogate can come out of a JSON escape; it must neither raise nor be lost.
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _json(value: object) -> bytes | None:
-    """JSON in the upstream's own key order; None for what JSON cannot say (a cycle, a depth beyond the stack)."""
-    try:
-        return _utf8(json.dumps(value, ensure_ascii=False, default=str))
-    except (TypeError, ValueError, RecursionError):
-        return None

@@ -1,62 +1,56 @@
 """Which part of an artifact ``tool_view`` shows (S0 §4.2, DESIGN §3 "Results").
 
 Positions count from 0 and ends are exclusive. Every answer is bounded and says how to go on. Artifacts can be tens of
-megabytes, so lines are found on the bytes and JSON is parsed no deeper than its top level.
+megabytes, so lines are found on the bytes and JSON is parsed no deeper than it is asked for.
 """
 
 import codecs
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-import msgspec
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from app.errors import ViewFailed
+from app.results import json_path as paths
+from app.results.bulk import characters
 from app.results.envelope import shorten
+from app.results.grep import MAX_CONTEXT_LINES, MAX_PATTERN_CHARS, grep
+from app.results.json_part import json_keys, json_path
+from app.results.lines import lines
+from app.results.rows import rows
+from app.results.view import MAX_VIEW_CHARS, MediaPart, View
 
-MAX_VIEW_CHARS = 20_000
 DEFAULT_HEAD_CHARS = 500
+MAX_MEDIA_BYTES = 4 << 20
+_MAX_HEX_BYTES = 4_096
 _MAX_KEYS = 100
-_BLOCK_BYTES = 1 << 16
-# A character of UTF-8 has at most four bytes.
-_MAX_VIEW_BYTES = 4 * MAX_VIEW_CHARS
-# Up to here JSON that only Python writes (NaN) is read too, at the price of a full parse.
-_LENIENT_BYTES = 1 << 20
 
 FORMS = (
     '{"type":"head","start":0,"chars":500}',
     '{"type":"lines","start":0,"end":50}',
     '{"type":"rows","start":0,"end":20}',
     '{"type":"json_keys","keys":["a","b"],"start":0}',
+    paths.EXAMPLE,
+    '{"type":"grep","pattern":"error","context":2,"ignore_case":true}',
 )
 _FIELDS = {
     "head": {"start", "chars"},
     "lines": {"start", "end"},
-    "rows": {"start", "end"},
+    "rows": {"start", "end", "offset"},
     "json_keys": {"keys", "start"},
+    "json_path": {"path", "start", "offset"},
+    "grep": {"pattern", "context", "ignore_case", "start"},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """*content* has at most 20,000 characters of the *total* that there is, in *unit* (chars, lines, rows or keys).
-
-    *next* is the selector that goes on where this answer ended, or None at the end.
-    """
-
-    content: str
-    total: int
-    unit: str
-    next: dict[str, Any] | None
 
 
 def select(data: bytes, media_type: str, selector: object) -> View:
     """The part of *data* that *selector* names. Raises ViewFailed, with the valid forms, for any other selector.
 
-    ``head``: characters. ``lines``: whole lines. ``rows``: lines of a table, its first line (row 0) repeated on every
-    later page; of a JSON array, its elements, one a line. ``json_keys``: these members of a JSON object, indented,
-    where ``start`` is a character of that text; empty when the data is no JSON object.
+    ``head``: characters. ``lines``: whole lines. ``rows``: records of a table, the first of them (row 0) repeated on
+    every later page; of a JSON array, its elements, one a line. ``json_keys``: these members of a JSON object,
+    indented, where ``start`` is a character of that text; empty when the data is no JSON object. ``json_path``: the
+    values at a path, one a line, from the ``start``-th on. ``grep``: lines that hold a text, from the ``start``-th on.
+
+    An image or a sound of up to 4 MB is given as it is, whatever the selector. Of other data that is no text,
+    ``head`` shows bytes in hexadecimal.
     """
     if not isinstance(selector, Mapping):
         raise _refused("a selector is an object")
@@ -65,190 +59,68 @@ def select(data: bytes, media_type: str, selector: object) -> View:
         raise _refused("unknown selector type")
     if unknown := [key for key in selector if key != "type" and key not in _FIELDS[kind]]:
         raise _refused(f"{kind} has no field {shorten(str(unknown[0]), 40)!r}")
-    if not _is_text(data, media_type):
-        raise ViewFailed(f"This artifact is {media_type}, {len(data):,} bytes: it has no text to view.")
     start = _count(selector, "start", 0)
+    if not _is_text(data, media_type):
+        return _without_text(data, media_type, kind, start, selector)
     match kind:
         case "head":
             return _head(data, start, _count(selector, "chars", DEFAULT_HEAD_CHARS))
         case "lines":
-            return _lines(data, start, _end(selector))
+            return lines(data, start, _end(selector))
         case "rows":
-            return _rows(data, start, _end(selector))
+            return rows(data, start, _end(selector), _count(selector, "offset", 0))
+        case "json_keys":
+            return json_keys(data, _keys(selector), start)
+        case "json_path":
+            steps = paths.parse_json_path(selector.get("path"))
+            return json_path(data, str(selector["path"]), steps, start, _count(selector, "offset", 0))
         case _:
-            return _json_keys(data, _keys(selector), start)
+            return _grep(data, selector, start)
 
 
 def _head(data: bytes, start: int, chars: int) -> View:
+    content, total = characters(data, start, min(chars, MAX_VIEW_CHARS))
     end = start + min(chars, MAX_VIEW_CHARS)
-    if data.isascii():
-        content, total = data[start:end].decode("ascii"), len(data)
-    else:
-        text = _decode(data)
-        content, total = text[start:end], len(text)
     following = {"type": "head", "start": end, "chars": chars or DEFAULT_HEAD_CHARS}
     return View(content, total, "chars", following if end < total else None)
 
 
-def _lines(data: bytes, start: int, end: int | None) -> View:
-    total = _line_count(data)
-    stop = total if end is None else min(end, total)
-    content, reached, cut = _whole_lines(data, start, stop, MAX_VIEW_CHARS)
-    if cut is not None:
-        return View(content, total, "lines", {"type": "head", "start": cut, "chars": MAX_VIEW_CHARS})
-    return View(content, total, "lines", _next_page("lines", start, end, stop, reached, total))
+def _without_text(data: bytes, media_type: str, kind: str, start: int, selector: Mapping[Any, Any]) -> View:
+    media = _media_kind(media_type)
+    if media is not None and 0 < len(data) <= MAX_MEDIA_BYTES:
+        part = MediaPart(media, media_type.partition(";")[0].strip().lower(), data)
+        return View(f"{media}, {part.media_type}, {len(data):,} bytes", len(data), "bytes", None, part)
+    if kind != "head":
+        raise ViewFailed(
+            f"This artifact is {media_type}, {len(data):,} bytes: it has no text to view; "
+            '{"type":"head"} shows bytes in hexadecimal.'
+        )
+    count = min(_count(selector, "chars", DEFAULT_HEAD_CHARS), _MAX_HEX_BYTES)
+    end = start + count
+    following = {"type": "head", "start": end, "chars": count or DEFAULT_HEAD_CHARS}
+    return View(data[start:end].hex(" ", 4), len(data), "bytes", following if end < len(data) else None)
 
 
-def _rows(data: bytes, start: int, end: int | None) -> View:
-    elements = _elements(data)
-    if elements is not None:
-        return _json_rows(elements, start, end)
-    total = _line_count(data)
-    stop = total if end is None else min(end, total)
-    header = ""
-    if start > 0 and start < stop:
-        header = _whole_lines(data, 0, 1, MAX_VIEW_CHARS // 2)[0] + "\n"
-    content, reached, cut = _whole_lines(data, start, stop, MAX_VIEW_CHARS - len(header))
-    if cut is not None:
-        return View(header + content, total, "rows", {"type": "head", "start": cut, "chars": MAX_VIEW_CHARS})
-    return View(header + content, total, "rows", _next_page("rows", start, end, stop, reached, total))
+def _grep(data: bytes, selector: Mapping[Any, Any], start: int) -> View:
+    pattern, ignore_case = selector.get("pattern"), selector.get("ignore_case", False)
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_PATTERN_CHARS or "\n" in pattern:
+        raise _refused(f"pattern must be a text (no expression) on one line, of 1 to {MAX_PATTERN_CHARS} characters")
+    if not isinstance(ignore_case, bool):
+        raise _refused("ignore_case must be true or false")
+    context = _count(selector, "context", 0)
+    if context > MAX_CONTEXT_LINES:
+        raise _refused(f"context must be at most {MAX_CONTEXT_LINES}")
+    return grep(data, pattern, ignore_case=ignore_case, context=context, start=start)
 
 
-def _json_rows(elements: list[Any], start: int, end: int | None) -> View:
-    """An element longer than a whole answer is cut, and says so by its ``…``; ``head`` reads it in full."""
-    total = len(elements)
-    stop = total if end is None else min(end, total)
-    rows: list[str] = []
-    room = MAX_VIEW_CHARS
-    for element in elements[start:stop]:
-        row = _sound(bytes(element)[: _MAX_VIEW_BYTES + 4].decode("utf-8", "replace"))
-        if len(row) >= room:
-            if not rows:
-                rows.append(shorten(row, MAX_VIEW_CHARS))
-            break
-        rows.append(row)
-        room -= len(row) + 1
-    return View("\n".join(rows), total, "rows", _next_page("rows", start, end, stop, start + len(rows), total))
-
-
-def _json_keys(data: bytes, keys: list[str], start: int) -> View:
-    members = _top_level(data, dict[str, msgspec.Raw])
-    if members is None:
-        return View("", 0, "keys", None)
-    picked = [
-        f"  {json.dumps(key, ensure_ascii=False)}: {_indented(bytes(members[key]))}"
-        for key in dict.fromkeys(keys)
-        if key in members
-    ]
-    text = _sound("{\n" + ",\n".join(picked) + "\n}" if picked else "{}")
-    end = start + MAX_VIEW_CHARS
-    following = {"type": "json_keys", "keys": keys, "start": end} if end < len(text) else None
-    return View(text[start:end], len(members), "keys", following)
-
-
-def _indented(raw: bytes) -> str:
-    """A member as ``json.dumps(..., indent=2)`` writes it one level down; a very large one as it came."""
-    if len(raw) <= _LENIENT_BYTES:
-        try:
-            return json.dumps(json.loads(raw), indent=2, ensure_ascii=False).replace("\n", "\n  ")
-        except (ValueError, RecursionError):
-            pass
-    return _decode(raw)
-
-
-def _next_page(kind: str, start: int, end: int | None, stop: int, reached: int, total: int) -> dict[str, Any] | None:
-    """Go on to where the caller wanted to get; once there, a page of the same size further."""
-    if start >= total or (reached >= stop and stop >= total):
-        return None
-    if end is None:
-        return {"type": kind, "start": reached}
-    if reached < stop:
-        return {"type": kind, "start": reached, "end": end}
-    return {"type": kind, "start": max(stop, start), "end": max(stop, start) + max(end - start, 1)}
-
-
-def _whole_lines(data: bytes, start: int, stop: int, room: int) -> tuple[str, int, int | None]:
-    """Lines *start* to *stop* as far as they fit into *room* characters, and the first line left out.
-
-    A line that does not fit even alone is cut; then the third value is the character at which it goes on.
-    """
-    if start >= stop:
-        return "", max(start, stop), None
-    begin = position = _line_start(data, start)
-    reached = start
-    length = 0
-    for line_end in _line_ends(data, begin, stop - start):
-        length += len(_decode(data[position : min(line_end, position + _MAX_VIEW_BYTES + 4)])) + (reached > start)
-        if length > room:
-            break
-        position = line_end + 1
-        reached += 1
-    if reached > start:
-        return _decode(data[begin : position - 1]), reached, None
-    content = _decode(data[begin : begin + _MAX_VIEW_BYTES + 4])[:room]
-    return content, start, len(_decode(data[:begin])) + room
-
-
-def _line_count(data: bytes) -> int:
-    return data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
-
-
-def _line_start(data: bytes, line: int) -> int:
-    """The byte at which *line*, which exists, begins; block-wise, because one find a line is slow over a million."""
-    position = 0
-    while line:
-        block_end = position + _BLOCK_BYTES
-        inside = data.count(b"\n", position, block_end)
-        if inside < line:
-            line -= inside
-            position = block_end
-            continue
-        for _ in range(line):
-            position = data.index(b"\n", position) + 1
-        return position
-    return position
-
-
-def _line_ends(data: bytes, position: int, lines: int) -> Iterator[int]:
-    for _ in range(lines):
-        end = data.find(b"\n", position)
-        if end < 0:
-            yield len(data)
-            return
-        yield end
-        position = end + 1
-
-
-def _elements(data: bytes) -> list[Any] | None:
-    """The elements of a JSON array, or of the only array in a JSON object (structured content is always an object)."""
-    first = data[:_BLOCK_BYTES].lstrip()[:1]
-    if first == b"{":
-        members: dict[str, Any] = _top_level(data, dict[str, msgspec.Raw]) or {}
-        arrays = [raw for value in members.values() if (raw := bytes(value)).lstrip()[:1] == b"["]
-        if len(arrays) != 1:
+def _media_kind(media_type: str) -> Literal["image", "audio"] | None:
+    match media_type.partition("/")[0].strip().lower():
+        case "image":
+            return "image"
+        case "audio":
+            return "audio"
+        case _:
             return None
-        data = arrays[0]
-    elif first != b"[":
-        return None
-    elements: list[Any] | None = _top_level(data, list[msgspec.Raw])
-    return elements
-
-
-def _top_level(data: bytes, kind: Any) -> Any:
-    """The members of a JSON object or array as raw JSON, or None when the data is something else."""
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        pass
-    if len(data) > _LENIENT_BYTES:
-        return None
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    if kind is list[msgspec.Raw]:
-        return [json.dumps(each).encode() for each in value] if isinstance(value, list) else None
-    return {key: json.dumps(each).encode() for key, each in value.items()} if isinstance(value, dict) else None
 
 
 def _is_text(data: bytes, media_type: str) -> bool:
@@ -264,15 +136,6 @@ def _is_text(data: bytes, media_type: str) -> bool:
     except UnicodeDecodeError:
         return False
     return b"\0" not in sample
-
-
-def _decode(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
-
-
-def _sound(text: str) -> str:
-    """A lone surrogate, which a JSON escape can bring in, could not be sent on."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _count(selector: Mapping[Any, Any], field: str, default: int) -> int:

@@ -134,6 +134,17 @@ async def test_arguments_that_do_not_fit_never_reach_the_upstream_and_the_error_
     assert files.calls == []
 
 
+@requirement("S0 §4.4")
+async def test_half_a_character_never_reaches_the_upstream_that_others_share() -> None:
+    files = FileServer()
+    as_value, as_key = execute("c1", "fail", {"a": ["\ud800"]}), execute("c2", "fail", {"\udc00": 1})
+    async with running_service(ScriptModel(calls(as_value, as_key), says("ok")), [files]) as service:
+        stream = await service.chat()
+    errors = [json.loads(data["error"])["error"] for event, data in stream if event == "tool-result"]
+    assert errors == ["ARGS_INVALID", "ARGS_INVALID"]
+    assert files.calls == []
+
+
 @requirement("E55")
 async def test_a_tool_that_takes_too_long_is_cancelled_and_the_model_goes_on() -> None:
     files = FileServer()
@@ -175,7 +186,36 @@ async def test_usage_is_summed_over_the_model_calls() -> None:
     )
     async with running_service(model, [FileServer()]) as service:
         stream = await service.chat()
-    assert stream[-1][1]["usage"] == {"prompt_tokens": 60, "completion_tokens": 18}
+    usage = stream[-1][1]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (60, 18)
+
+
+@requirement("issue 4 token accounting")
+async def test_what_tools_cost_and_what_they_would_have_cost_is_told_at_the_end() -> None:
+    large = [{**tool, "description": "long " * 2_000} for tool in TOOLS]
+    files = FileServer()
+    files.tools[:] = large
+    browse = ToolCall("c1", "tool_browse", {"query": "read a file"}, "{}")
+    model = ScriptModel(calls(browse, execute("c2", "read_file", {"path": "x" * 4_000})), says("ok"), says("plain"))
+    async with running_service(model, [files]) as service:
+        with_tools, without = (await service.chat())[-1][1]["usage"], (await service.chat())[-1][1]["usage"]
+        metrics = (await service.http.get("/metrics")).text
+    # Four definitions of 10,000 characters and a result of 4,000, four characters a token.
+    assert with_tools["naive_tool_tokens"] > 10_000
+    assert 0 < with_tools["tool_tokens"] < 2_000
+    assert set(without) == {"prompt_tokens", "completion_tokens"}
+    told = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
+    assert told['wicketgate_meta_tool_calls_total{outcome="ok",tool="tool_browse"}'] == "1.0"
+    naive = sum(
+        float(told[f'wicketgate_tokens_naive_total{{tool="{tool}"}}']) for tool in ("tool_browse", "tool_execute")
+    )
+    assert naive == with_tools["naive_tool_tokens"]
+    assert told['wicketgate_streams_total{outcome="stop"}'] == "2.0"
+    assert told['wicketgate_upstream_up{upstream="files"}'] == "1.0"
+    assert told['wicketgate_tools{upstream="files"}'] == "4.0"
+    assert told["wicketgate_active_streams"] == "0.0"
+    assert "owner_1" not in metrics
+    assert "read_file" not in metrics
 
 
 @requirement("E63", "DESIGN §3 existence")

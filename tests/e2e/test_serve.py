@@ -63,7 +63,8 @@ async def test_one_correlation_id_is_seen_everywhere_and_the_logs_hold_no_conten
             assert await running.stop() == 0
     stream = frames(answer.text)
     assert [event for event, _ in stream] == ["tool-call", "tool-result", "text-delta", "text-delta", "done"]
-    assert stream[-1][1]["usage"] == {"prompt_tokens": 13, "completion_tokens": 9}
+    usage = stream[-1][1]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (13, 9)
     facts = json.loads(stream[1][1]["output"])
     assert "trace-42" in json.dumps(facts), "the id must have reached the tool in _meta"
     assert answer.headers["x-correlation-id"] == "trace-42"

@@ -85,9 +85,37 @@ def test_whatever_is_accepted_is_fast_on_the_longest_text_allowed(pattern: str, 
     safe = safe_pattern(pattern)
     if safe is None:
         return
-    length = {1: 50_000, 2: 1_000, 3: 100, 4: 32}[safe.degree]
-    text = (unit * length)[: length - len(tail)] + tail
+    lengths = (50_000, 10_000, 2_000, 1_000, 300, 100, 32, 8)
+    text = next(
+        text for length in lengths if safe.search(text := (unit * length)[: length - len(tail)] + tail) is not None
+    )
     began = time.process_time()
     found = safe.search(text)
     assert time.process_time() - began < 0.25
     assert found is (re.search(pattern, text) is not None)
+
+
+@requirement("gateway 77")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "[ab]{250}c",
+        "(?:[ab]?[ac])?" * 60 + "x",
+        "^(?:" + "|".join(chr(0x4E00 + n) for n in range(240)) + ")*$",
+        "a?" * 99,
+    ],
+)
+def test_a_long_pattern_is_searched_in_bounded_time_or_not_at_all(pattern: str) -> None:
+    safe = safe_pattern(pattern)
+    for text in ("a" * 50_000, chr(0x4E00 + 239) * 50_000, "a" * 1_000, "a" * 100):
+        began = time.process_time()
+        if safe is not None:
+            safe.search(text)
+        assert time.process_time() - began < 0.1
+
+
+@pytest.mark.parametrize("pattern", ["[\u0100-\uffff]" * 100, "[\u00ff-\U000fffff]" * 60, "(?:a|b|c){64}" * 20])
+def test_a_pattern_that_is_dear_to_compile_is_not_compiled(pattern: str) -> None:
+    began = time.process_time()
+    assert safe_pattern(pattern) is None
+    assert time.process_time() - began < 0.05

@@ -1,7 +1,7 @@
 """The runtime over stub upstreams: refresh, isolation, what reaches an upstream and what does not (S0 §4, S1, K)."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.ports import CallContext
 from app.gateway.retry import RetryPolicy
-from app.gateway.runtime import DryRun, ProxyRuntime
+from app.gateway.runtime import DryRun, Execution, ProxyRuntime
 from app.gateway.stub import StubUpstream
 from app.results.envelope import ResultEnvelope
 from tests.support.requirement import requirement
@@ -37,6 +37,12 @@ def context(*permissions: str, actor: str = "owner_1", session: str = "s") -> Ca
 def tool(name: str, *properties: str, required: tuple[str, ...] = ()) -> dict[str, Any]:
     schema = {"type": "object", "properties": {p: {"type": "string"} for p in properties}, "required": list(required)}
     return {"name": name, "description": f"The {name} tool.", "inputSchema": schema}
+
+
+async def envelope_of(running: Awaitable[Execution | DryRun]) -> ResultEnvelope:
+    execution = await running
+    assert isinstance(execution, Execution)
+    return execution.envelope
 
 
 def text(words: str) -> dict[str, Any]:
@@ -74,8 +80,7 @@ async def test_a_call_goes_to_the_owner_under_the_upstreams_own_name(make: Make)
     b = StubUpstream([tool("read", "path")], say_name, name="other")
     runtime = make(a, b)
     await runtime.refresh_catalog()
-    envelope = await runtime.execute(tool_id(runtime, "files.read"), {"path": "x"}, context())
-    assert isinstance(envelope, ResultEnvelope)
+    envelope = await envelope_of(runtime.execute(tool_id(runtime, "files.read"), {"path": "x"}, context()))
     assert (envelope.status, envelope.provenance["tool_id"]) == ("ok", tool_id(runtime, "files.read"))
     assert [name for name, _, _ in a.calls] == ["files.read"]
     assert b.calls == []
@@ -172,8 +177,7 @@ async def test_a_call_in_flight_over_a_refresh_completes(make: Make) -> None:
     upstream.tools[:] = [tool("other")]
     await runtime.refresh_catalog()
     release.set()
-    envelope = await running
-    assert isinstance(envelope, ResultEnvelope)
+    envelope = await envelope_of(running)
     assert envelope.summary == "done at last"
 
 
@@ -209,10 +213,8 @@ async def test_a_result_can_be_viewed_by_its_owner_in_any_session_and_by_nobody_
 
     runtime = make(StubUpstream([tool("export")], long_text))
     await runtime.refresh_catalog()
-    first = await runtime.execute(tool_id(runtime, "export"), {}, context())
-    second = await runtime.execute(tool_id(runtime, "export"), {}, context())
-    assert isinstance(first, ResultEnvelope)
-    assert isinstance(second, ResultEnvelope)
+    first = await envelope_of(runtime.execute(tool_id(runtime, "export"), {}, context()))
+    second = await envelope_of(runtime.execute(tool_id(runtime, "export"), {}, context()))
     assert len(first.summary) <= 500
     handle = first.artifacts[0].handle
     assert handle == second.artifacts[0].handle
@@ -277,3 +279,72 @@ async def test_the_stub_gives_copies_and_without_a_handler_an_error_result() -> 
     assert [listed["name"] for listed in await stub.list_tools()] == ["one"]
     result = await stub.call_tool("one", {}, context(), 1)
     assert result["isError"] is True
+
+
+CLOSE_ISSUE = {
+    "name": "close_issue",
+    "inputSchema": {"type": "object", "properties": {"issue_id": {"type": "integer"}}, "required": ["issue_id"]},
+}
+
+
+@requirement("gateway 65")
+async def test_tolerant_arguments_are_mended_before_the_check_and_the_provenance_says_so(make: Make) -> None:
+    upstream = StubUpstream([CLOSE_ISSUE], say_name)
+    strict, tolerant = make(upstream), make(upstream, default_policy=CallPolicy(tolerant_args=True))
+    await strict.refresh_catalog()
+    await tolerant.refresh_catalog()
+    issue = tool_id(strict, "close_issue")
+    with pytest.raises(ArgsInvalid):
+        await strict.execute(issue, {"issue_id": "42"}, context())
+    with pytest.raises(ArgsInvalid):
+        await tolerant.execute(issue, {"issue_id": "not-a-number"}, context())
+    assert upstream.calls == []
+    envelope = await envelope_of(tolerant.execute(issue, {"issue_id": "42"}, context()))
+    assert envelope.provenance["arg_repairs"] == [{"path": "$.issue_id", "rule": "str_to_integer"}]
+    assert [arguments for _, arguments, _ in upstream.calls] == [{"issue_id": 42}]
+    plain = await tolerant.execute(issue, {"issue_id": 42}, context())
+    assert isinstance(plain, ResultEnvelope)
+    assert plain.provenance.keys().isdisjoint({"arg_repairs", "unchecked"})
+    dry = await tolerant.execute(issue, '{"issue_id": "42"}', context(), dry_run=True)
+    assert isinstance(dry, DryRun)
+    assert [each["rule"] for each in dry.notes["arg_repairs"]] == ["json_to_object", "str_to_integer"]
+
+
+@requirement("gateway 77")
+async def test_what_a_schema_asks_and_was_not_checked_is_named_in_the_provenance(make: Make) -> None:
+    hostile = {"name": "say", "inputSchema": {"properties": {"words": {"type": "string", "pattern": "^(a+)+$"}}}}
+    runtime = make(StubUpstream([hostile], say_name))
+    await runtime.refresh_catalog()
+    envelope = await envelope_of(runtime.execute(tool_id(runtime, "say"), {"words": "a" * 40 + "!"}, context()))
+    assert envelope.provenance["unchecked"] == ["$.properties.words.pattern"]
+
+
+async def test_large_schemas_and_arguments_are_treated_like_small_ones(make: Make) -> None:
+    rows = {"type": "array", "items": {"type": "integer"}}
+    wide = {"type": "object", "properties": {f"p{number}": rows for number in range(300)}}
+    upstream = StubUpstream([{"name": "store", "inputSchema": wide}], say_name)
+    runtime = make(upstream)
+    await runtime.refresh_catalog()
+    store = tool_id(runtime, "store")
+    with pytest.raises(ArgsInvalid):
+        await runtime.execute(store, {"p1": [1] * 1_000 + ["x"]}, context())
+    assert upstream.calls == []
+    assert (await envelope_of(runtime.execute(store, {"p1": [1] * 1_000}, context()))).status == "ok"
+
+
+@requirement("S0 §3.4", "DESIGN §3")
+async def test_a_wrong_id_leads_to_tools_that_the_caller_may_see(make: Make) -> None:
+    runtime = make(StubUpstream([tool("close_issue"), tool("delete_issue")], say_name, name="tracker"))
+    await runtime.refresh_catalog()
+    close, delete = tool_id(runtime, "close_issue"), tool_id(runtime, "delete_issue")
+    who = context("tools:tracker:close_issue")
+    with pytest.raises(HydrateFailed) as wrong:
+        await runtime.execute("tracker:close_issue", {}, who)
+    assert wrong.value.details == {"did_you_mean": [close]}
+    answers = []
+    for absent in (delete, delete.replace("delete_issue", "delete_thing")):
+        with pytest.raises(HydrateFailed) as raised:
+            await runtime.execute(absent, {}, who)
+        answers.append({**raised.value.as_dict(), "path": ""})
+    assert answers[0] == answers[1]
+    assert "details" not in answers[0]

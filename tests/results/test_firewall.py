@@ -1,27 +1,46 @@
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.results.firewall import INLINE_CHARS, MAX_REFS, seal_result
+from app.catalog.tokens import TokenCounter
+from app.edges.token_table import load_token_counter
+from app.results.cost import COUNTED_CHARS, TokenCount
+from app.results.firewall import Sealed, is_bulky, seal_result
+from app.results.inline import INLINE_TOKENS
 from app.results.selector import select
 from tests.support.requirement import requirement
 
 TOOL_ID = "github:read@1"
+TOKENS: TokenCounter = load_token_counter()
 
 
 def text_result(text: str, **extra: object) -> dict[str, object]:
     return {"content": [{"type": "text", "text": text}], **extra}
 
 
+def seal(result: object, tool_name: str = "read", **options: Any) -> Sealed:
+    return seal_result(result, TOOL_ID, tool_name, TOKENS, **options)
+
+
+def cost(sealed: Sealed) -> int:
+    return TOKENS.count(json.dumps(sealed.envelope.as_dict(), ensure_ascii=False, separators=(",", ":")))
+
+
+def whole_text(sealed: Sealed) -> str:
+    note = " […goes on in facts]"
+    return sealed.envelope.summary.removesuffix(note) + sealed.envelope.facts[0].removeprefix("[…] ")
+
+
 @requirement("gateway 92", "S0 §4.2")
 def test_even_a_short_text_is_kept_under_a_handle_of_its_tool() -> None:
-    envelope, artifacts = seal_result(
-        text_result("line one\nline two\nline three\nline four\nline five"), TOOL_ID, "read"
-    )
-    (artifact,) = artifacts
+    sealed = seal(text_result("line one\nline two\nline three\nline four\nline five"))
+    envelope, (artifact,) = sealed.envelope, sealed.artifacts
     assert artifact.ref.handle.startswith(f"text:{TOOL_ID}:")
     assert envelope.artifacts == (artifact.ref,)
     assert select(artifact.data, artifact.ref.media_type, {"type": "head", "chars": 8}).content == "line one"
@@ -32,41 +51,123 @@ def test_even_a_short_text_is_kept_under_a_handle_of_its_tool() -> None:
 @requirement("gateway 95")
 def test_the_handle_is_made_of_the_content() -> None:
     expected = f"text:{TOOL_ID}:{hashlib.sha256(b'same').hexdigest()[:16]}"
-    assert seal_result(text_result("same"), TOOL_ID, "read")[1][0].ref.handle == expected
-    assert seal_result(text_result("same"), TOOL_ID, "read")[1][0].ref.handle == expected
+    assert seal(text_result("same")).artifacts[0].ref.handle == expected
+    assert seal(text_result("same")).artifacts[0].ref.handle == expected
 
 
 def test_the_digest_can_be_chosen() -> None:
-    _, artifacts = seal_result(text_result("a"), TOOL_ID, "read", lambda data: "0123456789abcdef-and-more")
-    assert artifacts[0].ref.handle == f"text:{TOOL_ID}:0123456789abcdef"
+    sealed = seal(text_result("a"), digest=lambda data: "0123456789abcdef-and-more")
+    assert sealed.artifacts[0].ref.handle == f"text:{TOOL_ID}:0123456789abcdef"
 
 
 @requirement("gateway 96")
 def test_each_call_can_be_viewed_as_what_it_was() -> None:
-    _, first = seal_result({"content": [], "structuredContent": {"n": 1}}, TOOL_ID, "read")
-    _, second = seal_result({"content": [], "structuredContent": {"n": 2}}, TOOL_ID, "read")
+    first = seal({"content": [], "structuredContent": {"n": 1}}).artifacts
+    second = seal({"content": [], "structuredContent": {"n": 2}}).artifacts
     assert first[0].ref.handle != second[0].ref.handle
     assert [json.loads(each[0].data) for each in (first, second)] == [{"n": 1}, {"n": 2}]
 
 
+@requirement("issue 4: firewall by token count")
 def test_a_text_of_1500_characters_can_be_read_without_a_second_call() -> None:
-    text = "".join(f"{i:04} " for i in range(300))
-    envelope, _ = seal_result(text_result(text), TOOL_ID, "read")
-    note = " […goes on in facts]"
-    assert envelope.summary.removesuffix(note) + envelope.facts[0].removeprefix("[…] ") == text
-    assert len(envelope.summary) <= 500
+    text = "The fox jumps over the lazy dog. " * 45
+    sealed = seal(text_result(text))
+    assert whole_text(sealed) == text
+    assert len(sealed.envelope.summary) <= 500
+    assert sealed.shown_tokens <= INLINE_TOKENS
 
 
-def test_a_large_text_is_a_head_with_counts_and_a_way_to_the_rest() -> None:
+def test_what_is_given_whole_is_a_matter_of_tokens_not_of_characters() -> None:
+    cheap, dear = "word " * 380, "😀" * 380
+    assert whole_text(seal(text_result(cheap))) == cheap
+    assert "kept out" in seal(text_result(dear)).envelope.summary
+    assert "kept out" in seal(text_result(cheap), inline_tokens=300).envelope.summary
+    assert seal(text_result(dear), inline_tokens=1_000).envelope.summary == dear
+
+
+def test_a_large_text_is_a_head_that_tells_what_is_kept_out_and_how_to_read_on() -> None:
     text = "".join(f"line {i}\n" for i in range(5_000))
-    envelope, artifacts = seal_result(text_result(text), TOOL_ID, "read")
-    assert len(envelope.summary) <= 500
-    assert f"{len(text):,} characters, 5,000 lines" in envelope.summary
-    assert envelope.facts == ()
-    selector = json.loads(envelope.summary[envelope.summary.index("{") : envelope.summary.index("}") + 1])
-    head = envelope.summary[: envelope.summary.index("\n[…")]
-    following = select(artifacts[0].data, "text/plain", selector).content
-    assert text.startswith(head + following)
+    sealed = seal(text_result(text))
+    summary = sealed.envelope.summary
+    assert len(summary) <= 500
+    head = summary[: summary.index("\n[…")]
+    assert f"{len(text) - len(head):,} characters, {5_000 - head.count(chr(10)):,} lines, about " in summary
+    assert sealed.envelope.facts == ()
+    selector = json.loads(summary[summary.index("{") : summary.index("}") + 1])
+    assert text.startswith(head + select(sealed.artifacts[0].data, "text/plain", selector).content)
+
+
+def test_a_middling_text_is_counted_exactly_and_a_long_one_is_said_to_be_estimated() -> None:
+    middling, long = "The fox jumps. " * 300, "The fox jumps. " * 30_000
+    assert seal(text_result(middling)).raw == TokenCount(TOKENS.count(middling), True)
+    estimated = seal(text_result(long)).raw
+    assert (estimated.exact, abs(estimated.tokens / TOKENS.count(long) - 1) < 0.01) == (False, True)
+    assert "about" not in seal(text_result(middling)).envelope.summary
+
+
+@requirement("issue 4: token accounting")
+def test_the_cost_of_the_raw_result_is_that_of_its_texts_or_else_of_its_structured_content() -> None:
+    structured = {"a": ["b"] * 50}
+    image = {"type": "image", "data": base64.b64encode(b"x" * 9_000).decode(), "mimeType": "image/png"}
+    assert seal(text_result("a b", structuredContent=structured)).raw == TokenCount(2, True)
+    assert seal({"content": [image], "structuredContent": structured}).raw.tokens == TOKENS.count(
+        json.dumps(structured)
+    )
+    assert seal({"content": [image]}).raw == TokenCount(0, True)
+
+
+def test_structured_content_that_fits_is_given_whole_and_else_in_short_with_its_size() -> None:
+    small = {"result": [{"id": number} for number in range(20)], "n": 20}
+    assert (
+        json.loads(seal({"content": [], "structuredContent": small}).envelope.facts[0][len("result: ") :])
+        == (small["result"])
+    )
+    dense = {"result": [{"id": number, "é": "😀"} for number in range(60)], "n": 60}
+    envelope = seal({"content": [], "structuredContent": dense}).envelope
+    assert envelope.facts == ('result: list of 60, the first: {"id": 0, "é": "😀"}', "n: 60")
+    assert f"{len(json.dumps(dense, ensure_ascii=False)):,} characters" in envelope.summary
+
+
+@requirement("issue 4: cheap on large input")
+def test_only_a_beginning_is_ever_counted() -> None:
+    class Watched:
+        longest = 0
+
+        def count(self, text: str) -> int:
+            self.longest = max(self.longest, len(text))
+            return TOKENS.count(text)
+
+        def encode(self, text: str) -> list[int]:
+            raise AssertionError
+
+        def decode(self, tokens: Sequence[int]) -> bytes:
+            raise AssertionError
+
+    watched = Watched()
+    for hostile in ("a" * 2_000_000, " " * 2_000_000, "😀" * 500_000, "\n" * 1_000_000):
+        seal_result(text_result(hostile, structuredContent={"t": hostile}), TOOL_ID, "t", watched)
+        seal_result({"content": [], "structuredContent": {hostile: hostile}}, TOOL_ID, "t", watched)
+    assert COUNTED_CHARS <= watched.longest <= 8_000
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        text_result("x" * 100_000),
+        {"content": [{"type": "image", "data": "x" * 100_000}]},
+        {"content": [{"type": "resource", "resource": {"blob": "x" * 100_000}}]},
+        {"content": [{"type": "text", "text": ""}] * 5_000},
+        {"content": [], "structuredContent": {"rows": [1] * 5_000}},
+        {"content": [], "structuredContent": {"k" * 100_000: 1}},
+    ],
+)
+def test_what_takes_long_to_seal_is_bulky_wherever_it_is_large(large: object) -> None:
+    assert is_bulky(large)
+
+
+@pytest.mark.parametrize("small", [None, "x", {}, text_result("x" * 10_000), {"structuredContent": {"a": [1] * 100}}])
+def test_what_is_sealed_at_once_is_not_bulky(small: object) -> None:
+    assert not is_bulky(small)
 
 
 def test_every_kind_of_content_gets_its_own_kind_of_handle() -> None:
@@ -79,44 +180,74 @@ def test_every_kind_of_content_gets_its_own_kind_of_handle() -> None:
         {"type": "resource_link", "uri": "https://x.example/", "name": "X"},
         {"type": "odd"},
     ]
-    envelope, artifacts = seal_result({"content": content, "structuredContent": {"a": 1}}, TOOL_ID, "t")
-    kinds = [artifact.ref.handle.split(":")[0] for artifact in artifacts]
-    assert kinds == ["text", "image", "audio", "resource", "resource_link", "malformed", "structured_content"]
-    assert "link X: https://x.example/" in envelope.facts
+    sealed = seal({"content": content, "structuredContent": {"a": 1}})
+    kinds = [artifact.ref.handle.split(":")[0] for artifact in sealed.artifacts]
+    assert kinds == [
+        *("text", "image", "audio", "resource", "resource_link", "malformed", "structured_content", "index")
+    ]
+    assert "link: X | https://x.example/" in sealed.envelope.facts
 
 
 def test_a_tool_name_with_colons_does_not_confuse_the_kinds() -> None:
-    _, artifacts = seal_result({"content": [{"type": "resource_link", "uri": "a:b"}]}, TOOL_ID, "x:image:y")
-    assert artifacts[0].ref.handle.startswith(f"resource_link:{TOOL_ID}:")
+    sealed = seal({"content": [{"type": "resource_link", "uri": "a:b"}]}, "x:image:y")
+    assert sealed.artifacts[0].ref.handle.startswith(f"resource_link:{TOOL_ID}:")
 
 
 def test_the_same_image_twice_is_one_artifact() -> None:
     part = {"type": "image", "data": base64.b64encode(b"same").decode(), "mimeType": "image/png"}
-    envelope, artifacts = seal_result({"content": [part, part]}, TOOL_ID, "t")
-    assert (len(envelope.artifacts), len(artifacts)) == (1, 1)
+    sealed = seal({"content": [part, part]})
+    assert (len(sealed.envelope.artifacts), len(sealed.artifacts)) == (1, 1)
 
 
 def test_very_many_artifacts_are_listed_in_one_more() -> None:
     content = [{"type": "resource_link", "uri": f"https://x.example/{i}"} for i in range(200)]
-    envelope, artifacts = seal_result({"content": content}, TOOL_ID, "t")
-    assert (len(envelope.artifacts), len(artifacts)) == (MAX_REFS, 201)
-    assert len(json.dumps(envelope.as_dict())) < 10_000
-    index = envelope.artifacts[-1]
-    (listing,) = [artifact.data for artifact in artifacts if artifact.ref == index]
+    sealed = seal({"content": content})
+    assert len(sealed.artifacts) == 201
+    assert sealed.shown_tokens <= INLINE_TOKENS
+    index = sealed.envelope.artifacts[-1]
+    (listing,) = [artifact.data for artifact in sealed.artifacts if artifact.ref == index]
     assert len(json.loads(listing)) == 200
     assert "/199" in select(listing, index.media_type, {"type": "rows", "start": 199}).content
 
 
 @requirement("gateway 90")
 def test_no_result_at_all_is_an_error_envelope() -> None:
-    envelope, artifacts = seal_result(None, TOOL_ID, "t")
-    assert (envelope.status, artifacts) == ("error", [])
+    sealed = seal(None)
+    assert (sealed.envelope.status, sealed.artifacts) == ("error", ())
+
+
+def test_notes_on_very_many_parts_are_counted_not_repeated() -> None:
+    part = {"type": "text", "text": "", "annotations": {"priority": 0.5}}
+    provenance = seal({"content": [part] * 1_000}).envelope.provenance
+    assert provenance.get("content_annotations_left_out", 1_000) > 900
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.text(max_size=INLINE_CHARS * 2), st.booleans())
+@given(st.text(max_size=4_000), st.booleans())
 def test_the_text_is_never_lost(text: str, is_error: bool) -> None:
-    envelope, artifacts = seal_result(text_result(text, isError=is_error), TOOL_ID, "t")
-    assert b"".join(artifact.data for artifact in artifacts) == text.encode()
-    assert len(envelope.summary) <= 500
-    assert envelope.status == ("error" if is_error else "ok")
+    sealed = seal(text_result(text, isError=is_error))
+    assert b"".join(artifact.data for artifact in sealed.artifacts) == text.encode()
+    assert len(sealed.envelope.summary) <= 500
+    assert sealed.envelope.status == ("error" if is_error else "ok")
+
+
+WORDS = st.sampled_from(["a", "word ", "😀", "\n", '"', "ก", "}{", "a\u0301", " ", "1", "\\", "é", "\t,"])
+TEXTS = st.builds(lambda pieces, times: "".join(pieces) * times, st.lists(WORDS, max_size=8), st.integers(1, 500))
+PARTS = st.one_of(
+    st.builds(lambda text: {"type": "text", "text": text, "annotations": {"priority": 1}}, TEXTS),
+    st.builds(lambda text: {"type": "resource_link", "uri": text, "name": text, "description": text}, TEXTS),
+    st.builds(lambda text: {"type": "resource", "resource": {"uri": text, "text": text}}, TEXTS),
+    st.builds(lambda text: {"type": text}, TEXTS),
+)
+STRUCTURED = st.none() | TEXTS | st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS, max_size=5), max_size=40)
+
+
+@requirement("issue 4: firewall by token count")
+@settings(max_examples=60, deadline=None)
+@given(st.lists(PARTS, max_size=25), STRUCTURED, st.sampled_from([300, 500, 1_000]))
+def test_an_envelope_never_costs_more_than_its_budget(parts: list[object], structured: object, budget: int) -> None:
+    sealed = seal({"content": parts, "structuredContent": structured}, inline_tokens=budget)
+    assert sealed.shown_tokens == cost(sealed) <= budget
+    assert len(sealed.envelope.summary) <= 500
+    for ref in sealed.envelope.artifacts:
+        assert ref.handle in {artifact.ref.handle for artifact in sealed.artifacts}

@@ -99,8 +99,8 @@ def test_large_structured_content_gives_short_and_few_facts() -> None:
     }
     envelope, _, _ = mcp_result_to_envelope(result(structuredContent=structured), "query")
     assert envelope.facts[:4] == (
-        "rows: list of 5,000",
-        "page: object of 1 keys",
+        "rows: list of 5,000, the first: 0",
+        "page: object of 1 keys: n",
         "body: text of 10,000 characters",
         "k0: 0",
     )
@@ -112,6 +112,14 @@ def test_small_structured_content_is_given_whole() -> None:
     structured = {"result": [{"id": i, "name": "n" * 20} for i in range(30)]}
     envelope, _, _ = mcp_result_to_envelope(result(structuredContent=structured), "query")
     assert json.loads(envelope.facts[0].removeprefix("result: ")) == structured["result"]
+
+
+@requirement("gateway 84")
+@pytest.mark.parametrize(("value", "fact"), [([1, 2], "value: [1, 2]"), (42, "value: 42"), ("a", "value: a")])
+def test_structured_content_of_the_newer_era_need_not_be_an_object(value: object, fact: str) -> None:
+    envelope, binaries, _ = mcp_result_to_envelope(result(structuredContent=value), "query")
+    assert json.loads(binaries["mcp:query:structured_content"][0]) == value
+    assert (envelope.status, envelope.facts) == ("ok", (fact,))
 
 
 @requirement("gateway 85", "S1")
@@ -148,7 +156,6 @@ def test_the_summary_has_at_most_500_characters_and_the_full_text_is_complete() 
         ({"content": [{"text": "a"}]}, "partial"),
         ({"content": [{"type": "hologram", "data": "x"}]}, "partial"),
         ({"content": [{"type": "resource", "resource": {"uri": "a:b"}}]}, "partial"),
-        ({"content": [], "structuredContent": [1]}, "partial"),
         ({"content": [], "isError": "yes"}, "error"),
     ],
 )

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import ViewFailed
-from app.results.selector import FORMS, MAX_VIEW_CHARS, View, select
+from app.results.selector import FORMS, MAX_MEDIA_BYTES, select
+from app.results.view import MAX_VIEW_CHARS, View
 from tests.support.requirement import requirement
 
 LINES = "line0\nline1\nline2\nline3\nline4"
@@ -72,6 +73,14 @@ def test_a_selector_gives_its_part(content: str, selector: object, expected: str
         {"type": "json_keys", "keys": None},
         {"type": "json_keys", "keys": [{}]},
         {"type": "json_keys", "keys": ["a"] * 101},
+        {"type": "rows", "offset": -1},
+        {"type": "grep"},
+        {"type": "grep", "pattern": ""},
+        {"type": "grep", "pattern": "a\nb"},
+        {"type": "grep", "pattern": "x" * 201},
+        {"type": "grep", "pattern": "a", "context": 11},
+        {"type": "grep", "pattern": "a", "context": -1},
+        {"type": "grep", "pattern": "a", "ignore_case": 1},
     ],
 )
 def test_a_bad_selector_is_refused_with_the_valid_forms(selector: object) -> None:
@@ -82,7 +91,7 @@ def test_a_bad_selector_is_refused_with_the_valid_forms(selector: object) -> Non
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_forms_that_are_offered_are_accepted(form: str) -> None:
-    assert view('{"a": 1, "b": 2}', json.loads(form)).total > 0
+    assert view('{"a": [{"b": "an error"}]}', json.loads(form)).total > 0
 
 
 def test_an_answer_says_how_much_there_is_and_how_to_go_on() -> None:
@@ -165,12 +174,36 @@ def test_a_lone_surrogate_in_json_can_be_sent_on() -> None:
     assert view('{"a": "\\ud800"}', {"type": "json_keys", "keys": ["a"]}).content.encode()
 
 
+@requirement("DESIGN §3 Results")
 @pytest.mark.parametrize(
-    ("data", "media_type"), [(b"\x89PNG", "image/png"), (b"RIFF", "audio/wav"), (b"\0\1", "application/octet-stream")]
+    ("media_type", "kind"), [("image/png", "image"), ("Audio/WAV; rate=8000", "audio"), ("image/x-odd", "image")]
 )
-def test_what_has_no_text_says_so(data: bytes, media_type: str) -> None:
+@pytest.mark.parametrize("selector", [{"type": "head"}, {"type": "grep", "pattern": "x"}])
+def test_an_image_or_a_sound_is_given_as_it_is_with_a_description(
+    media_type: str, kind: str, selector: dict[str, Any]
+) -> None:
+    page = select(b"\x89PNG", media_type, selector)
+    plain = media_type.partition(";")[0].lower()
+    assert page.media is not None
+    assert (page.media.kind, page.media.media_type, page.media.data) == (kind, plain, b"\x89PNG")
+    assert (page.content, page.total, page.next) == (f"{kind}, {plain}, 4 bytes", 4, None)
+
+
+def test_an_image_that_is_too_large_to_be_shown_is_bytes() -> None:
+    data = b"\x89" * (MAX_MEDIA_BYTES + 1)
+    page = select(data, "image/png", {"type": "head", "chars": 4})
+    assert (page.media, page.content, page.total) == (None, "89898989", len(data))
+
+
+@requirement("gateway 88")
+def test_bytes_that_are_no_text_are_read_in_hexadecimal_and_none_is_lost() -> None:
+    data = bytes(range(256)) * 40
+    pages = follow(data, {"type": "head", "chars": 1_000_000}, "application/octet-stream")
+    assert bytes.fromhex("".join(page.content for page in pages)) == data
+    assert (len(pages) > 1, pages[0].total, pages[0].unit) == (True, len(data), "bytes")
+    assert all(len(page.content) <= MAX_VIEW_CHARS for page in pages)
     with pytest.raises(ViewFailed, match="no text"):
-        select(data, media_type, {"type": "head"})
+        select(data, "application/octet-stream", {"type": "lines"})
 
 
 @pytest.mark.parametrize("media_type", ["image/svg+xml", "application/octet-stream", "application/vnd.x+json", "odd"])

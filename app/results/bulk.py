@@ -1,0 +1,156 @@
+"""Large values in slices, so that a thread that works on them lets the event loop go on (DESIGN §3 "Results").
+
+One call into C keeps every other thread waiting until it is done: 50 MB of JSON in one ``json.dumps`` is half a
+second. Here no call has more than about a megabyte to do.
+"""
+
+import binascii
+import codecs
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+SLICE = 1 << 20
+# One unit is a value, or sixteen characters: of either, about as much is written in the same time.
+_SLICE_UNITS = 8_192
+_UNIT_CHARS = 16
+_BATCH = 256
+# Deeper than any JSON that came over a wire; json itself knows what to do with a cycle.
+_MAX_DEPTH = 60
+
+
+def outweighs(value: object, units: int) -> bool:
+    """Whether a JSON value has more than *units* values (or sixteens of characters); looks at no more than that."""
+    left = units
+    pending: list[Any] = [value]
+    while pending and left >= 0:
+        each = pending.pop()
+        # Exact types, not a match statement: every value of 50 MB of JSON passes here once.
+        kind = type(each)
+        if kind is str:
+            left -= len(each) // _UNIT_CHARS + 1
+        elif kind is dict:
+            left -= len(each) + 1
+            if left >= 0:
+                left -= sum(map(len, map(str, each))) // _UNIT_CHARS
+                pending += each.values()
+        elif kind is list or kind is tuple:
+            left -= len(each) + 1
+            if left >= 0:
+                pending += each
+    return left < 0
+
+
+def utf8(text: str) -> bytes:
+    """A lone surrogate can come out of a JSON escape; it must neither raise nor be lost."""
+    if len(text) <= SLICE:
+        return text.encode("utf-8", "surrogatepass")
+    return b"".join(text[at : at + SLICE].encode("utf-8", "surrogatepass") for at in range(0, len(text), SLICE))
+
+
+def json_bytes(value: object) -> bytes | None:
+    """JSON in the value's own key order; None for what JSON cannot say (a cycle, a depth beyond the stack)."""
+    try:
+        return b"".join(_pieces(value))
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def base64_bytes(text: str) -> bytes | None:
+    """What base64 stands for, also when it is wrapped into lines; None for anything else."""
+    try:
+        return _base64(text)
+    except ValueError:
+        pass
+    # A slice that ends inside a line has no effect: only what is between the lines goes.
+    unwrapped = "".join("".join(text[at : at + SLICE].split()) for at in range(0, len(text), SLICE))
+    try:
+        return _base64(unwrapped)
+    except ValueError:
+        return None
+
+
+def count_chars(data: bytes) -> int:
+    """Characters of UTF-8, where what is not UTF-8 counts as ``replace`` decodes it."""
+    return characters(data, 0, 0)[1]
+
+
+def characters(data: bytes, start: int, count: int) -> tuple[str, int]:
+    """*count* characters of UTF-8 from *start* on, and how many there are in all."""
+    if data.isascii():
+        return data[start : start + count].decode("ascii"), len(data)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    taken: list[str] = []
+    position = 0
+    for at in range(0, len(data) + SLICE, SLICE):
+        text = decoder.decode(data[at : at + SLICE], at + SLICE >= len(data))
+        if position < start + count and position + len(text) > start:
+            taken.append(text[max(start - position, 0) : start + count - position])
+        position += len(text)
+    return "".join(taken), position
+
+
+def count_newlines(data: bytes, start: int = 0, end: int | None = None) -> int:
+    stop = len(data) if end is None else end
+    return sum(data.count(b"\n", at, min(at + SLICE, stop)) for at in range(start, stop, SLICE))
+
+
+def _pieces(value: Any, depth: int = 0) -> Iterator[bytes]:
+    if depth > _MAX_DEPTH or not outweighs(value, _SLICE_UNITS):
+        yield _dumps(value)
+        return
+    match value:
+        case str():
+            yield b'"'
+            for at in range(0, len(value), SLICE):
+                yield _dumps(value[at : at + SLICE])[1:-1]
+            yield b'"'
+        case dict():
+            yield b"{"
+            items = iter(value.items())
+            separator = b""
+            while batch := dict(islice(items, _BATCH)):
+                yield separator
+                separator = b", "
+                yield from _members(batch, depth + 1)
+            yield b"}"
+        case list() | tuple():
+            yield b"["
+            for at in range(0, len(value), _BATCH):
+                yield b", " if at else b""
+                yield from _elements(value[at : at + _BATCH], depth + 1)
+            yield b"]"
+        case _:
+            yield _dumps(value)
+
+
+def _members(batch: dict[Any, Any], depth: int) -> Iterator[bytes]:
+    if not outweighs(batch, _SLICE_UNITS):
+        yield _dumps(batch)[1:-1]
+        return
+    for number, (key, value) in enumerate(batch.items()):
+        # The name as an object of its own writes it, which is not always a string here.
+        yield (b", " if number else b"") + _dumps({key: 0})[1:-2]
+        yield from _pieces(value, depth)
+
+
+def _elements(batch: Any, depth: int) -> Iterator[bytes]:
+    if not outweighs(batch, _SLICE_UNITS):
+        yield _dumps(batch)[1:-1]
+        return
+    for number, value in enumerate(batch):
+        yield b", " if number else b""
+        yield from _pieces(value, depth)
+
+
+def _dumps(value: object) -> bytes:
+    return utf8(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _base64(text: str) -> bytes:
+    """Slices of whole groups of four; padding is only right at the very end."""
+    slices = [text[at : at + SLICE] for at in range(0, len(text), SLICE)]
+    if any(each.endswith("=") for each in slices[:-1]):
+        raise ValueError
+    return b"".join(binascii.a2b_base64(each, strict_mode=True) for each in slices)
