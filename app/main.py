@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
-from time import monotonic
+from time import monotonic, time
 
 from fastapi import FastAPI
 
@@ -23,6 +23,7 @@ from app.edges.metrics import CONTENT_TYPE, Gauges, Metrics
 from app.edges.openai_chat import OpenAIChatProvider
 from app.edges.scripted_model import ScriptedModel
 from app.edges.session_store import MemorySessionStore
+from app.edges.sqlite_store import SQLiteArtifactStore
 from app.edges.token_table import load_token_counter
 from app.engine.limits import StreamLimit
 from app.engine.loop import Engine, EngineLimits
@@ -32,11 +33,11 @@ from app.faces.gateway import GatewayFace
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.lifecycle import Lifecycle
-from app.gateway.ports import Upstream
+from app.gateway.ports import ArtifactStore, Upstream
 from app.gateway.result_cache import ResultCache
 from app.gateway.retry import RetryPolicy
 from app.gateway.runtime import ProxyRuntime
-from app.settings import LOOPBACK_HOSTS, KeySettings, ModelSettings, Settings, UpstreamSettings
+from app.settings import LOOPBACK_HOSTS, KeySettings, ModelSettings, Settings, StorageSettings, UpstreamSettings
 from middleware.auth import AuthMiddleware, Refused
 from middleware.body_limit import BodyLimitMiddleware
 from middleware.correlation import CorrelationMiddleware
@@ -65,7 +66,8 @@ def create_app(
     ``app.state.lifecycle`` tells when it is ready. Raises ConfigError.
     """
     tokens = load_token_counter()
-    runtime, fleet, lifecycle = create_runtime(settings, upstreams, tokens)
+    artifacts = make_artifact_store(settings.storage)
+    runtime, fleet, lifecycle = create_runtime(settings, upstreams, tokens, artifacts)
     metrics = Metrics()
     streams = StreamLimit(settings.engine.max_streams)
     metrics.watch(partial(_gauges, runtime, fleet, streams))
@@ -88,6 +90,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(artifacts.aclose)
             stack.push_async_callback(provider.aclose)
             await stack.enter_async_context(lifecycle.running())
             await stack.enter_async_context(endpoint.manager.run())
@@ -121,16 +124,20 @@ def create_app(
 
 
 def create_runtime(
-    settings: Settings, upstreams: Sequence[Upstream] | None = None, tokens: TokenCounter | None = None
+    settings: Settings,
+    upstreams: Sequence[Upstream] | None = None,
+    tokens: TokenCounter | None = None,
+    artifacts: ArtifactStore | None = None,
 ) -> tuple[ProxyRuntime, MultiplexUpstream, Lifecycle]:
-    """The part without doors: what `wicketgate check` needs, and what every door stands on."""
+    """The part without doors: what `wicketgate check` needs, and what every door stands on. Who puts or gets artifacts
+    gives a store, and closes it."""
     if upstreams is None:
         upstreams = [make_upstream(upstream) for upstream in settings.upstreams]
     fleet = MultiplexUpstream(upstreams)
     runtime = ProxyRuntime(
         fleet,
         tokens or load_token_counter(),
-        MemoryArtifactStore(now=monotonic),
+        artifacts or make_artifact_store(settings.storage),
         MemorySessionStore(now=monotonic) if settings.mcp.cache_stable else None,
         inferred=[upstream.name for upstream in settings.upstreams if upstream.namespace == "infer"],
         policies=call_policies(settings),
@@ -167,6 +174,13 @@ def make_upstream(settings: UpstreamSettings) -> Upstream:
         env = {name: value.get_secret_value() for name, value in settings.env.items()}
         connect = partial(stdio_transport, settings.name, settings.command, env, settings.cwd)
     return McpClientUpstream(settings.name, connect, connect_timeout_s=settings.connect_timeout_s, jitter=random.random)
+
+
+def make_artifact_store(settings: StorageSettings) -> ArtifactStore:
+    """The store that the configuration asks for, checked; nothing is open before its first use. Raises ConfigError."""
+    if settings.sqlite_file is None:
+        return MemoryArtifactStore(settings.max_bytes, settings.max_age_s, monotonic)
+    return SQLiteArtifactStore(settings.sqlite_file, settings.max_bytes, settings.max_age_s, time)
 
 
 def make_provider(settings: ModelSettings) -> Provider:

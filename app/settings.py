@@ -31,6 +31,8 @@ LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
+_SQLITE = "sqlite:///"
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -169,6 +171,39 @@ class UpstreamSettings(_Section):
         return self
 
 
+class StorageSettings(_Section):
+    """Where artifacts are kept, and how much and how long."""
+
+    url: str = "memory://"
+    """Or ``sqlite:///relative.db``, from the working directory, or ``sqlite:////absolute.db``."""
+    max_bytes: int = Field(default=256 * 1024 * 1024, ge=1024 * 1024)
+    max_age_s: float = Field(default=3_600.0, gt=0, le=30 * 86_400)
+
+    @field_validator("url")
+    @classmethod
+    def _known(cls, url: str) -> str:
+        if url == "memory://":
+            return url
+        if not url.startswith("sqlite:"):
+            raise ValueError("must be memory:// or a file, for example sqlite:///var/wicketgate.db")
+        file = url.removeprefix(_SQLITE)
+        if file == url:
+            raise ValueError(
+                "needs three slashes before a relative path (sqlite:///var/wicketgate.db) and four before an "
+                "absolute one (sqlite:////var/lib/wicketgate.db)"
+            )
+        if file == ":memory:":
+            raise ValueError("is memory:// here")
+        if not file.strip("/") or file.endswith("/") or "\0" in file or "?" in file:
+            raise ValueError("must name a file after sqlite:///, without options")
+        return url
+
+    @property
+    def sqlite_file(self) -> Path | None:
+        """None for memory."""
+        return Path(self.url.removeprefix(_SQLITE)) if self.url.startswith(_SQLITE) else None
+
+
 class Settings(_Section):
     """All of it. Made by ``load_settings``, or directly where no file is meant."""
 
@@ -177,6 +212,7 @@ class Settings(_Section):
     model: ModelSettings = ModelSettings()
     engine: EngineSettings = EngineSettings()
     mcp: McpSettings = McpSettings()
+    storage: StorageSettings = StorageSettings()
     upstreams: tuple[UpstreamSettings, ...] = ()
 
     _variables: frozenset[str] = PrivateAttr(default=frozenset())

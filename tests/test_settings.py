@@ -45,6 +45,18 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
         ("upstreams: [{name: a, command: [x]}, {name: a, command: [y]}]", "upstreams: the name 'a' is used twice"),
         ("auth: {keys: [{id: a, sha256: short, actor: x}]}", "auth.keys[0].sha256: "),
         ("server: {host: 0.0.0.0}", "auth.keys is empty"),
+        ("storage: {path: x}", "storage.path: unknown key"),
+        ("storage: {max_bytes: 1000}", "storage.max_bytes: "),
+        ("storage: {max_age_s: 0}", "storage.max_age_s: "),
+        ("storage: {url: 'redis://x'}", "storage.url: must be memory:// or a file"),
+        ("storage: {url: var/x.db}", "storage.url: must be memory:// or a file"),
+        ("storage: {url: 'sqlite://x.db'}", "storage.url: needs three slashes before a relative path"),
+        ("storage: {url: 'sqlite:/x.db'}", "storage.url: needs three slashes before a relative path"),
+        ("storage: {url: 'sqlite:///:memory:'}", "storage.url: is memory:// here"),
+        ("storage: {url: 'sqlite:///'}", "storage.url: must name a file"),
+        ("storage: {url: 'sqlite:////'}", "storage.url: must name a file"),
+        ("storage: {url: 'sqlite:///var/'}", "storage.url: must name a file"),
+        ("storage: {url: 'sqlite:///x.db?mode=ro'}", "storage.url: must name a file"),
         (
             "upstreams: [{name: a, url: 'http://x/${NOPE}'}]",
             "upstreams[0].url: the environment variable NOPE is not set",
@@ -69,6 +81,18 @@ def test_each_fault_is_named_by_its_field(tmp_path: Path, text: str, told: str) 
     with pytest.raises(ConfigError) as fault:
         load(tmp_path, text)
     assert told in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "file"),
+    [
+        ("memory://", None),
+        ("sqlite:///var/wicketgate.db", Path("var/wicketgate.db")),
+        ("sqlite:////var/lib/wicketgate.db", Path("/var/lib/wicketgate.db")),
+    ],
+)
+def test_three_slashes_are_a_relative_file_and_four_an_absolute_one(url: str, file: Path | None) -> None:
+    assert load_settings(None, {"WICKETGATE_STORAGE__URL": url}).storage.sqlite_file == file
 
 
 def test_several_faults_are_told_together(tmp_path: Path) -> None:

@@ -72,10 +72,23 @@ PutOutcome = Literal["kept", "too_large", "failed"]
 
 
 class ArtifactStore(Protocol):
-    """Artifacts by owner and handle: another actor's handle does not exist."""
+    """Artifacts by owner and handle: another actor's handle does not exist. Bounded in bytes and age."""
 
-    async def put(self, owner: str, artifact: Artifact) -> PutOutcome: ...
+    async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
+        """Keep it whole, or not at all; never raises for what the store is or holds. The same again renews its age.
 
-    async def get(self, owner: str, handle: str) -> Artifact | None: ...
+        ``too_large``: no store of this size keeps it, and nothing was pushed out for it. ``failed``: the store is out
+        of order at the moment, which it logs.
+        """
+        ...
 
-    async def aclose(self) -> None: ...
+    async def get(self, owner: str, handle: str) -> Artifact | None:
+        """The artifact, which counts as a use but does not renew its age; None if *owner* has no such handle.
+
+        Raises ViewFailed when the store is out of order.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Once, when nothing is put or got any more."""
+        ...

@@ -7,7 +7,7 @@ has fully succeeded. A call works on the snapshot it began with.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -24,11 +24,11 @@ from app.gateway.call_policy import CallPolicy
 from app.gateway.dispatch import Dispatcher
 from app.gateway.fleet import Listing, MultiplexUpstream
 from app.gateway.meter import TokenCost
-from app.gateway.ports import Artifact, ArtifactStore, CallContext, Upstream
+from app.gateway.ports import Artifact, ArtifactStore, CallContext, PutOutcome, Upstream
 from app.gateway.result_cache import ResultCache
 from app.gateway.sessions import SessionStore
 from app.gateway.validation import Admitted, Validator, compile_schema, is_bulky_json
-from app.results.envelope import ResultEnvelope
+from app.results.envelope import ResultEnvelope, shorten
 from app.results.firewall import is_bulky, seal_result
 from app.results.selector import select
 from app.results.view import View
@@ -179,13 +179,18 @@ class ProxyRuntime:
         seal = partial(seal_result, result, item.id, item.upstream_name, self._tokens, provenance=extra)
         # Off the loop: hashing alone takes half a millisecond a megabyte.
         sealed = await asyncio.to_thread(seal) if is_bulky(result) else seal()
+        envelope, not_kept = sealed.envelope, dict[str, PutOutcome]()
         for artifact in sealed.artifacts:
             ref = artifact.ref
-            await self._artifacts.put(
+            outcome = await self._artifacts.put(
                 context.identity.actor, Artifact(ref.handle, ref.media_type, ref.label, artifact.data)
             )
+            if outcome != "kept":
+                not_kept[ref.handle] = outcome
+        if not_kept:
+            envelope = _without(envelope, not_kept)
         self._mark_seen(item.id, context)
-        return Execution(sealed.envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens))
+        return Execution(envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens))
 
     async def view(self, handle: str, selector: object, context: CallContext) -> View:
         """A bounded part of an artifact that this actor owns (DESIGN §3 "Results"). Raises ViewFailed."""
@@ -249,6 +254,27 @@ class ProxyRuntime:
 def tools_left_out(catalog: Catalog) -> dict[str, str]:
     """Tools that cannot be shown, and why: by id, or by place in the upstream's list if it has not even an id."""
     return {**catalog.quarantine, **{f"{s.server}[{s.index}]": s.reason for s in catalog.skipped}}
+
+
+_NOT_KEPT: Mapping[PutOutcome, str] = {
+    "too_large": "larger than the store takes; ask the tool for less",
+    "failed": "the store is out of order at the moment",
+}
+
+
+def _without(envelope: ResultEnvelope, not_kept: Mapping[str, PutOutcome]) -> ResultEnvelope:
+    """The tool has run, so its answer goes out; what cannot be viewed is not offered, and a fact says why."""
+    told = tuple(
+        f"{shorten(ref.label, 60)} ({ref.size_bytes:,} bytes) cannot be viewed: {_NOT_KEPT[not_kept[ref.handle]]}"
+        for ref in envelope.artifacts
+        if ref.handle in not_kept
+    )
+    return replace(
+        envelope,
+        status="error" if envelope.status == "error" else "partial",
+        facts=(*envelope.facts, *told),
+        artifacts=tuple(ref for ref in envelope.artifacts if ref.handle not in not_kept),
+    )
 
 
 def _visible(identity: Identity, catalog: Catalog) -> Callable[[str], bool] | None:

@@ -302,8 +302,7 @@ async def test_tolerant_arguments_are_mended_before_the_check_and_the_provenance
     envelope = await envelope_of(tolerant.execute(issue, {"issue_id": "42"}, context()))
     assert envelope.provenance["arg_repairs"] == [{"path": "$.issue_id", "rule": "str_to_integer"}]
     assert [arguments for _, arguments, _ in upstream.calls] == [{"issue_id": 42}]
-    plain = await tolerant.execute(issue, {"issue_id": 42}, context())
-    assert isinstance(plain, ResultEnvelope)
+    plain = await envelope_of(tolerant.execute(issue, {"issue_id": 42}, context()))
     assert plain.provenance.keys().isdisjoint({"arg_repairs", "unchecked"})
     dry = await tolerant.execute(issue, '{"issue_id": "42"}', context(), dry_run=True)
     assert isinstance(dry, DryRun)
