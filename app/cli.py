@@ -12,8 +12,9 @@ import click
 from pydantic import ValidationError
 
 from app.edges.keys import HashedKey, new_key
+from app.edges.settings_file import load_settings
 from app.errors import ConfigError
-from app.settings import KeySettings, Settings, load_settings
+from app.settings import KeySettings, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 

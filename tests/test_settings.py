@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
+from app.edges.settings_file import load_settings
 from app.errors import ConfigError
-from app.settings import Settings, load_settings
+from app.settings import Settings
 from tests.support.requirement import requirement
 
 
@@ -30,6 +31,7 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
     [
         ("modle: {x: 1}", "modle: unknown key"),
         ("server: {prot: 1}", "server.prot: unknown key"),
+        ("from_variables: [x]", "from_variables: unknown key"),
         ("server: {port: many}", "server.port: "),
         ("server: {port: 70000}", "server.port: "),
         ("model: {provider: nope}", "model.provider: "),
