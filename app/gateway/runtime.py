@@ -7,8 +7,7 @@ has fully succeeded. A call works on the snapshot it began with.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.auth.access import may_use, may_use_every_tool
@@ -19,18 +18,15 @@ from app.catalog.near import near_ids
 from app.catalog.path import parse_path
 from app.catalog.selectable import SelectableItem
 from app.catalog.tokens import TokenCounter
-from app.errors import GatewayError, HydrateFailed, ViewFailed
+from app.errors import GatewayError, HydrateFailed
+from app.gateway.archive import Archive, Execution
 from app.gateway.call_policy import CallPolicy
 from app.gateway.dispatch import Dispatcher
 from app.gateway.fleet import Listing, MultiplexUpstream
-from app.gateway.meter import TokenCost
-from app.gateway.ports import Artifact, ArtifactStore, CallContext, PutOutcome, Upstream
+from app.gateway.ports import ArtifactStore, CallContext, Upstream
 from app.gateway.result_cache import ResultCache
 from app.gateway.sessions import SessionStore
 from app.gateway.validation import Admitted, Validator, compile_schema, is_bulky_json
-from app.results.envelope import ResultEnvelope, shorten
-from app.results.firewall import is_bulky, seal_result
-from app.results.selector import select
 from app.results.view import View
 
 log = logging.getLogger("wicketgate.runtime")
@@ -46,14 +42,6 @@ class Browse:
     cards: tuple[ChoiceCard, ...]
     hint: str = ""
     spared_chars: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """What a call gave, and what it cost the model beside what the raw result would have."""
-
-    envelope: ResultEnvelope
-    cost: TokenCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +88,7 @@ class ProxyRuntime:
         S1 table decides. *policies* say by upstream name how its calls are made."""
         self._fleet = upstream if isinstance(upstream, MultiplexUpstream) else MultiplexUpstream([upstream])
         self._tokens = tokens
-        self._artifacts = artifacts
+        self._archive = Archive(artifacts, tokens)
         self._sessions = sessions
         self._inferred = frozenset(inferred)
         self._dispatcher = Dispatcher(self._fleet, policies, default=default_policy, cache=cache)
@@ -175,34 +163,14 @@ class ProxyRuntime:
         if dry_run:
             return DryRun(item.id, item.upstream_name, admitted.notes)
         result, cached = await self._dispatcher.call(snapshot.catalog, item, admitted.args, context)
-        extra = {**admitted.notes, "cache_hit": True} if cached else admitted.notes
-        seal = partial(seal_result, result, item.id, item.upstream_name, self._tokens, provenance=extra)
-        # Off the loop: hashing alone takes half a millisecond a megabyte.
-        sealed = await asyncio.to_thread(seal) if is_bulky(result) else seal()
-        envelope, not_kept = sealed.envelope, dict[str, PutOutcome]()
-        for artifact in sealed.artifacts:
-            ref = artifact.ref
-            outcome = await self._artifacts.put(
-                context.identity.actor, Artifact(ref.handle, ref.media_type, ref.label, artifact.data)
-            )
-            if outcome != "kept":
-                not_kept[ref.handle] = outcome
-        if not_kept:
-            envelope = _without(envelope, not_kept)
+        provenance = {**admitted.notes, "cache_hit": True} if cached else admitted.notes
+        execution = await self._archive.keep(result, item, context.identity.actor, provenance)
         self._mark_seen(item.id, context)
-        return Execution(envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens))
+        return execution
 
     async def view(self, handle: str, selector: object, context: CallContext) -> View:
         """A bounded part of an artifact that this actor owns (DESIGN §3 "Results"). Raises ViewFailed."""
-        artifact = await self._artifacts.get(context.identity.actor, handle)
-        if artifact is None:
-            raise ViewFailed("No such artifact, or it has expired. Run the tool again to get a new one.", path=handle)
-        try:
-            # Off the loop: an artifact can be large, and a selector reads as much of it as it must.
-            return await asyncio.to_thread(select, artifact.data, artifact.media_type, selector)
-        except ViewFailed as error:
-            error.path = handle
-            raise
+        return await self._archive.view(handle, selector, context.identity.actor)
 
     def _item(self, snapshot: _Snapshot, tool_id: str, context: CallContext) -> SelectableItem:
         item = snapshot.catalog.get(tool_id)
@@ -254,27 +222,6 @@ class ProxyRuntime:
 def tools_left_out(catalog: Catalog) -> dict[str, str]:
     """Tools that cannot be shown, and why: by id, or by place in the upstream's list if it has not even an id."""
     return {**catalog.quarantine, **{f"{s.server}[{s.index}]": s.reason for s in catalog.skipped}}
-
-
-_NOT_KEPT: Mapping[PutOutcome, str] = {
-    "too_large": "larger than the store takes; ask the tool for less",
-    "failed": "the store is out of order at the moment",
-}
-
-
-def _without(envelope: ResultEnvelope, not_kept: Mapping[str, PutOutcome]) -> ResultEnvelope:
-    """The tool has run, so its answer goes out; what cannot be viewed is not offered, and a fact says why."""
-    told = tuple(
-        f"{shorten(ref.label, 60)} ({ref.size_bytes:,} bytes) cannot be viewed: {_NOT_KEPT[not_kept[ref.handle]]}"
-        for ref in envelope.artifacts
-        if ref.handle in not_kept
-    )
-    return replace(
-        envelope,
-        status="error" if envelope.status == "error" else "partial",
-        facts=(*envelope.facts, *told),
-        artifacts=tuple(ref for ref in envelope.artifacts if ref.handle not in not_kept),
-    )
 
 
 def _visible(identity: Identity, catalog: Catalog) -> Callable[[str], bool] | None:

@@ -18,8 +18,9 @@ from app.edges.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
 from app.errors import UpstreamError
 from app.faces.gateway import GatewayFace
+from app.gateway.archive import Execution
 from app.gateway.ports import CallContext
-from app.gateway.runtime import Execution, ProxyRuntime
+from app.gateway.runtime import ProxyRuntime
 from app.results.envelope import ResultEnvelope
 from app.results.view import View
 from tests.support import content_server as content

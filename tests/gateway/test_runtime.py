@@ -20,11 +20,12 @@ from app.errors import (
     UpstreamUnavailable,
     ViewFailed,
 )
+from app.gateway.archive import Execution
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.ports import CallContext
 from app.gateway.retry import RetryPolicy
-from app.gateway.runtime import DryRun, Execution, ProxyRuntime
+from app.gateway.runtime import DryRun, ProxyRuntime
 from app.gateway.stub import StubUpstream
 from app.results.envelope import ResultEnvelope
 from tests.support.requirement import requirement

@@ -1,0 +1,79 @@
+"""What becomes of a result: sealed into an envelope, kept for its owner, viewed in parts (S0 §4.2, DESIGN §3)."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from app.catalog.selectable import SelectableItem
+from app.catalog.tokens import TokenCounter
+from app.errors import ViewFailed
+from app.gateway.meter import TokenCost
+from app.gateway.ports import Artifact, ArtifactStore, PutOutcome
+from app.results.envelope import ResultEnvelope, shorten
+from app.results.firewall import is_bulky, seal_result
+from app.results.selector import select
+from app.results.view import View
+
+_NOT_KEPT: Mapping[PutOutcome, str] = {
+    "too_large": "larger than the store takes; ask the tool for less",
+    "failed": "the store is out of order at the moment",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What a call gave, and what it cost the model beside what the raw result would have."""
+
+    envelope: ResultEnvelope
+    cost: TokenCost
+
+
+class Archive:
+    def __init__(self, artifacts: ArtifactStore, tokens: TokenCounter) -> None:
+        self._artifacts = artifacts
+        self._tokens = tokens
+
+    async def keep(
+        self, result: Mapping[str, Any], item: SelectableItem, owner: str, provenance: Mapping[str, Any]
+    ) -> Execution:
+        """Seal an upstream's result and store its artifacts. Never fails: the tool has run, so its answer goes out."""
+        seal = partial(seal_result, result, item.id, item.upstream_name, self._tokens, provenance=provenance)
+        # Off the loop: hashing alone takes half a millisecond a megabyte.
+        sealed = await asyncio.to_thread(seal) if is_bulky(result) else seal()
+        not_kept: dict[str, PutOutcome] = {}
+        for artifact in sealed.artifacts:
+            ref = artifact.ref
+            outcome = await self._artifacts.put(owner, Artifact(ref.handle, ref.media_type, ref.label, artifact.data))
+            if outcome != "kept":
+                not_kept[ref.handle] = outcome
+        envelope = _without(sealed.envelope, not_kept) if not_kept else sealed.envelope
+        return Execution(envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens))
+
+    async def view(self, handle: str, selector: object, owner: str) -> View:
+        """A bounded part of an artifact of *owner*. Raises ViewFailed."""
+        artifact = await self._artifacts.get(owner, handle)
+        if artifact is None:
+            raise ViewFailed("No such artifact, or it has expired. Run the tool again to get a new one.", path=handle)
+        try:
+            # Off the loop: an artifact can be large, and a selector reads as much of it as it must.
+            return await asyncio.to_thread(select, artifact.data, artifact.media_type, selector)
+        except ViewFailed as error:
+            error.path = handle
+            raise
+
+
+def _without(envelope: ResultEnvelope, not_kept: Mapping[str, PutOutcome]) -> ResultEnvelope:
+    """What cannot be viewed is not offered, and a fact says why."""
+    told = tuple(
+        f"{shorten(ref.label, 60)} ({ref.size_bytes:,} bytes) cannot be viewed: {_NOT_KEPT[not_kept[ref.handle]]}"
+        for ref in envelope.artifacts
+        if ref.handle in not_kept
+    )
+    return replace(
+        envelope,
+        status="error" if envelope.status == "error" else "partial",
+        facts=(*envelope.facts, *told),
+        artifacts=tuple(ref for ref in envelope.artifacts if ref.handle not in not_kept),
+    )
