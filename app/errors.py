@@ -98,6 +98,11 @@ class UpstreamUnavailable(GatewayError):
     retryable = True
 
 
+class RateLimited(GatewayError):
+    code = "RATE_LIMITED"
+    retryable = True
+
+
 class EngineError(WicketgateError):
     """An unrecoverable failure in a chat stream (S3 "Mid-Stream Errors").
 

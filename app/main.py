@@ -34,6 +34,7 @@ from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.lifecycle import Lifecycle
 from app.gateway.ports import ArtifactStore, Upstream
+from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
 from app.gateway.retry import RetryPolicy
 from app.gateway.runtime import ProxyRuntime
@@ -143,6 +144,7 @@ def create_runtime(
         policies=call_policies(settings),
         default_policy=CallPolicy(settings.engine.tool_timeout_s),
         cache=ResultCache(monotonic),
+        quota=Quota(monotonic, per_actor=settings.quota.per_actor, per_tool=settings.quota.per_tool),
     )
     return runtime, fleet, Lifecycle(upstreams, runtime, start_deadline_s=settings.server.start_deadline_s)
 

@@ -200,6 +200,13 @@ class StorageSettings(_Section):
         return Path(self.url.removeprefix(_SQLITE)) if self.url.startswith(_SQLITE) else None
 
 
+class QuotaSettings(_Section):
+    """Executions in any sixty seconds. *per_tool* goes by tool id, which may hold ``*``; the first that fits."""
+
+    per_actor: int | None = Field(default=None, ge=0)
+    per_tool: dict[str, Annotated[int, Field(ge=0)]] = {}
+
+
 class Settings(_Section):
     """All of it. Made by ``load_settings``, or directly where no file is meant."""
 
@@ -209,6 +216,7 @@ class Settings(_Section):
     engine: EngineSettings = EngineSettings()
     mcp: McpSettings = McpSettings()
     storage: StorageSettings = StorageSettings()
+    quota: QuotaSettings = QuotaSettings()
     upstreams: tuple[UpstreamSettings, ...] = ()
     from_variables: frozenset[str] = Field(default=frozenset(), exclude=True, repr=False)
     """Values that the file took from variables: mostly secrets, and a masked path costs less than a shown password."""

@@ -24,6 +24,7 @@ from app.gateway.call_policy import CallPolicy
 from app.gateway.dispatch import Dispatcher
 from app.gateway.fleet import Listing, MultiplexUpstream
 from app.gateway.ports import ArtifactStore, CallContext, Upstream
+from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
 from app.gateway.sessions import SessionStore
 from app.gateway.validation import Admitted, Validator, compile_schema, is_bulky_json
@@ -83,6 +84,7 @@ class ProxyRuntime:
         policies: Mapping[str, CallPolicy] | None = None,
         default_policy: CallPolicy | None = None,
         cache: ResultCache | None = None,
+        quota: Quota | None = None,
     ) -> None:
         """*sessions* turns cache-stable browsing on (S0 §5). *inferred* names the upstreams whose namespaces the
         S1 table decides. *policies* say by upstream name how its calls are made."""
@@ -93,6 +95,7 @@ class ProxyRuntime:
         self._inferred = frozenset(inferred)
         self._dispatcher = Dispatcher(self._fleet, policies, default=default_policy, cache=cache)
         self._snapshot = _Snapshot(build_catalog({}, tokens), {})
+        self._quota = quota
         self._building = asyncio.Lock()
 
     def catalog(self) -> Catalog:
@@ -154,7 +157,7 @@ class ProxyRuntime:
     ) -> Execution | DryRun:
         """Validate, call, and keep what is large out of the answer (S0 §4.2, §4.4).
 
-        Raises HydrateFailed, ArgsInvalid, SchemaInvalid before the upstream hears of it, and UpstreamUnavailable,
+        Raises HydrateFailed, ArgsInvalid, SchemaInvalid, RateLimited before the upstream hears of it, and UpstreamUnavailable,
         UpstreamTimeout or UpstreamError after.
         """
         snapshot = self._snapshot
@@ -162,6 +165,8 @@ class ProxyRuntime:
         admitted = await self._admitted(snapshot, item, args)
         if dry_run:
             return DryRun(item.id, item.upstream_name, admitted.notes)
+        if self._quota is not None:
+            self._quota.take(context.identity.actor, item.id)
         result, cached = await self._dispatcher.call(snapshot.catalog, item, admitted.args, context)
         provenance = {**admitted.notes, "cache_hit": True} if cached else admitted.notes
         execution = await self._archive.keep(result, item, context.identity.actor, provenance)

@@ -15,6 +15,7 @@ from app.errors import (
     ArgsInvalid,
     CatalogError,
     HydrateFailed,
+    RateLimited,
     UpstreamError,
     UpstreamTimeout,
     UpstreamUnavailable,
@@ -24,6 +25,7 @@ from app.gateway.archive import Execution
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.ports import CallContext
+from app.gateway.quota import Quota
 from app.gateway.retry import RetryPolicy
 from app.gateway.runtime import DryRun, ProxyRuntime
 from app.gateway.stub import StubUpstream
@@ -348,3 +350,19 @@ async def test_a_wrong_id_leads_to_tools_that_the_caller_may_see(make: Make) -> 
         answers.append({**raised.value.as_dict(), "path": ""})
     assert answers[0] == answers[1]
     assert "details" not in answers[0]
+
+
+@requirement("gateway 70", "gateway 131")
+async def test_a_quota_is_taken_by_calls_and_not_by_dry_runs_or_refused_arguments(make: Make) -> None:
+    upstream = StubUpstream([tool("get", "x", required=("x",))], say_name)
+    runtime = make(upstream, quota=Quota(lambda: 0.0, per_actor=1))
+    await runtime.refresh_catalog()
+    get = tool_id(runtime, "get")
+    await runtime.execute(get, {"x": "1"}, context(), dry_run=True)
+    with pytest.raises(ArgsInvalid):
+        await runtime.execute(get, {}, context())
+    await runtime.execute(get, {"x": "1"}, context())
+    with pytest.raises(RateLimited):
+        await runtime.execute(get, {"x": "1"}, context())
+    await runtime.execute(get, {"x": "1"}, context(actor="another"))
+    assert len(upstream.calls) == 2
