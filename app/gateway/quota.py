@@ -12,7 +12,7 @@ _MAX_COUNTED = 10_000
 
 
 class Quota:
-    """*per_actor*: executions of one actor; *per_tool*: of one actor and the tools whose id fits a pattern, by the first
+    """*per_actor*: executions of one actor; *per_tool*: of one actor and the tools whose id fits a pattern, the first
     that does. The window slides: each execution counts for a minute of its own."""
 
     def __init__(

@@ -157,8 +157,8 @@ class ProxyRuntime:
     ) -> Execution | DryRun:
         """Validate, call, and keep what is large out of the answer (S0 §4.2, §4.4).
 
-        Raises HydrateFailed, ArgsInvalid, SchemaInvalid, RateLimited before the upstream hears of it, and UpstreamUnavailable,
-        UpstreamTimeout or UpstreamError after.
+        Raises HydrateFailed, ArgsInvalid, SchemaInvalid or RateLimited before the upstream hears of it, and
+        UpstreamUnavailable, UpstreamTimeout or UpstreamError after.
         """
         snapshot = self._snapshot
         item = self._item(snapshot, tool_id, context)
