@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +62,20 @@ class Program:
 
 
 @asynccontextmanager
-async def program(*args: str, env: Mapping[str, str] | None = None) -> AsyncIterator[Program]:
-    """Run ``python -m ARGS`` in the checkout; killed, with its group, if it still runs at the end."""
+async def program(
+    *args: str, env: Mapping[str, str] | None = None, stdin: int = asyncio.subprocess.DEVNULL
+) -> AsyncIterator[Program]:
+    """Run ``python -m ARGS`` in the checkout; killed, with its group, if it still runs at the end.
+
+    With ``stdin=PIPE`` its input stays open as long as the context.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         *args,
         cwd=ROOT,
         env={**os.environ, "PYTHONWARNINGS": "default", **(env or {})},
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
@@ -80,7 +85,8 @@ async def program(*args: str, env: Mapping[str, str] | None = None) -> AsyncIter
         yield running
     finally:
         if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended, and the loop does not know yet
+                os.killpg(process.pid, signal.SIGKILL)
         await running.ended()
 
 

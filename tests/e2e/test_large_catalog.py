@@ -1,0 +1,65 @@
+"""The end condition of the catalog: 10,000 tools behind the real process, found and followed over /mcp (S0 §3, K)."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.e2e.test_serve import HEADERS, address, write_config
+from tests.support.process import program
+from tests.support.requirement import requirement
+
+TOOLS = 10_000
+
+
+async def cards(client: Client, **arguments: Any) -> list[dict[str, Any]]:
+    result = await client.call_tool("tool_browse", arguments)
+    assert isinstance(result.structured_content, dict)
+    found: list[dict[str, Any]] = result.structured_content["cards"]
+    return found
+
+
+async def descend(client: Client, pick: int) -> str:
+    """The tool that is reached by always taking the child at *pick*. (All paths are walked in tests/catalog.)"""
+    path = "/"
+    while True:
+        card = (await cards(client, path=path))[pick]
+        if card["kind"] == "tool":
+            return str(card["id"])
+        path = card["id"]
+
+
+@requirement("gateway 118", "gateway 120", "issue 3 end condition")
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+async def test_ten_thousand_tools_are_browsed_and_a_change_is_followed(tmp_path: Path, mode: str) -> None:
+    size = ("--tools", str(TOOLS), "--shown", str(TOOLS))
+    async with program("bench.big_upstream", *size, stdin=asyncio.subprocess.PIPE) as upstream:
+        url = (await upstream.wait_for(r"listening on (\S+)", "stdout")).group(1) + "/mcp"
+        config = write_config(tmp_path, upstreams=[{"name": "big", "url": url}])
+        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+            base = await address(running)
+            async with (
+                httpx2.AsyncClient(headers=HEADERS, timeout=20) as http,
+                Client(streamable_http_client(f"{base}/mcp", http_client=http), mode=mode) as client,
+            ):
+                reached = {await descend(client, pick) for pick in (0, -1)}
+                assert len(reached) == 2
+                for tool_id in reached:
+                    words = re.sub(r"[@#].*", "", tool_id.split(":", 1)[1]).replace("_", " ")
+                    assert tool_id in [card["id"] for card in await cards(client, query=words, top_k=50)]
+
+                async with httpx.AsyncClient(base_url=base, headers=HEADERS, trust_env=False) as status:
+                    before = (await status.get("/readyz")).json()["catalog"]
+                    await status.post(url.replace("/mcp", "/control"), content=json.dumps({"rename": True}))
+                    async with asyncio.timeout(30):
+                        while (after := (await status.get("/readyz")).json()["catalog"]) == before:
+                            await asyncio.sleep(0.05)
+                assert (before["tools"], after["tools"]) == (TOOLS, TOOLS)
+                assert any(card["name"].endswith("_r1") for card in await cards(client, query="r1", top_k=50))
