@@ -88,6 +88,10 @@ class UpstreamError(GatewayError):
     code = "UPSTREAM_ERROR"
 
 
+class UpstreamLost(UpstreamError):
+    """The connection was lost while the call ran; whether it took effect is not known. The same code for callers."""
+
+
 class UpstreamTimeout(GatewayError):
     code = "UPSTREAM_TIMEOUT"
     retryable = True

@@ -54,6 +54,9 @@ VERSION = version("wicketgate")
 
 _INSTRUCTIONS = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
 
+_LOOPBACK_NAMES = [f"[{host}]" if ":" in host else host for host in LOOPBACK_HOSTS]
+_LOOPBACK = [*_LOOPBACK_NAMES, *(f"{name}:*" for name in _LOOPBACK_NAMES)]
+
 
 def create_app(
     settings: Settings,
@@ -82,7 +85,7 @@ def create_app(
     endpoint = McpEndpoint(
         mcp_server(face, version=VERSION, instructions=_INSTRUCTIONS),
         hosts=_hosts(settings),
-        origins=settings.mcp.allowed_origins,
+        origins=_origins(settings),
         max_bytes=settings.server.max_body_bytes,
         max_sessions=settings.mcp.max_sessions,
         max_sessions_per_actor=settings.mcp.max_sessions_per_actor,
@@ -214,8 +217,12 @@ async def _authenticate(keys: KeyRing, credential: str) -> Identity | Refused:
 
 def _hosts(settings: Settings) -> list[str]:
     """Host headers that /mcp answers to: a foreign one is a page in a browser that had its name rebound to us."""
-    loopback = [f"[{host}]" if ":" in host else host for host in LOOPBACK_HOSTS]
-    return [*loopback, *(f"{host}:*" for host in loopback), *settings.mcp.allowed_hosts]
+    return [*_LOOPBACK, *settings.mcp.allowed_hosts]
+
+
+def _origins(settings: Settings) -> list[str]:
+    """Pages that /mcp answers to: those of this machine, which still need a credential."""
+    return [*(f"http://{host}" for host in _LOOPBACK), *settings.mcp.allowed_origins]
 
 
 def _hashed(key: KeySettings) -> HashedKey:

@@ -10,6 +10,8 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import WithDefaultSchema
 
 from app.engine.contract import ChatRequest
 from app.wire.correlation import CORRELATION_ID, HEADER
@@ -28,13 +30,13 @@ def openapi_31(app: FastAPI) -> dict[str, Any]:
         "here: it speaks the Model Context Protocol.",
         routes=app.routes,
     )
-    request = ChatRequest.model_json_schema(ref_template=_REF)
+    request = ChatRequest.model_json_schema(ref_template=_REF, schema_generator=_WithoutDefaults)
     schemas = document["components"]["schemas"]
     schemas.update(request.pop("$defs"))
     schemas["ChatRequest"] = request
     schemas["Refusal"] = _object(code=_text(), message=_text())
     schemas.update(_EVENT_DATA)
-    schemas["ChatEventData"] = {"oneOf": [_ref(name) for name in _EVENTS.values()]}
+    schemas["ChatEventData"] = {"oneOf": [_ref(name) for name in _EVENT_DATA if name != "ToolResultData"]}
     schemas["ChatEvent"] = {
         "oneOf": [_ref(_event_name(event)) for event in _EVENTS],
         "discriminator": {
@@ -87,6 +89,13 @@ def publish_openapi(app: FastAPI) -> None:
     app.include_router(router)
 
 
+class _WithoutDefaults(GenerateJsonSchema):
+    """Some generators demand of the sender every property that has a default."""
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+
 def _ref(model: str) -> dict[str, Any]:
     return {"$ref": _REF.format(model=model)}
 
@@ -126,12 +135,12 @@ _TOKENS = {"type": "integer", "minimum": 0}
 _EVENT_DATA: dict[str, Any] = {
     "TextDeltaData": _object(content=_text()),
     "ToolCallData": _object(id=_text(), name=_text(), arguments={"type": "object"}),
+    # By name, and flat in ChatEventData: some generators lose what is anonymous, or one union inside another.
+    "ToolOutputData": _object(id=_text(), output=_text("JSON text of the tool's result.")),
+    "ToolErrorData": _object(id=_text(), error=_text("Went back to the model, which decides what to do.")),
     "ToolResultData": {
         "description": "Paired with its tool-call by id; exactly one of output and error.",
-        "oneOf": [
-            _object(id=_text(), output=_text("JSON text of the tool's result.")),
-            _object(id=_text(), error=_text("Went back to the model, which decides what to do.")),
-        ],
+        "oneOf": [_ref("ToolOutputData"), _ref("ToolErrorData")],
     },
     "DoneData": _object(
         finish_reason=_text("Open set: stop, length, content_filter, max_iterations, cancelled."),

@@ -74,6 +74,8 @@ class _History:
     def __init__(self, room_tokens: int, tokens: TextCounter) -> None:
         self.room_tokens = room_tokens
         self.must_tokens = 0
+        self._is_hopeless = False
+        """What must stay did not fit, and nothing but system messages has come since."""
         self._tokens = tokens
         self._read: list[Message] = []
         self._shown: list[Message | None] = []
@@ -106,17 +108,22 @@ class _History:
         match message["role"]:
             case "system":
                 self._system_tokens += size
+                self.must_tokens += size
+                return
             case "user":
                 self._users.append(position)
                 self._steps, self._next_step, self._steps_end = [], 0, position + 1
                 self._dropped_calls = 0
             case "assistant":
                 self._steps.append(position)
+        self._is_hopeless = False
 
     def fit(self) -> bool:
         """Reduce what is shown if it has outgrown the room; False, and nothing is changed, if that is not enough."""
         if self._total <= self.room_tokens:
             return True
+        if self._is_hopeless:
+            return False
         latest = self._steps[-1] if self._steps else self._steps_end
         savings = self._savings(latest)
         last_user_tokens = self._sizes[self._users[-1]] if self._users else 0
@@ -124,6 +131,7 @@ class _History:
         self.must_tokens = self._system_tokens + last_user_tokens + step_tokens - sum(savings.values())
         spare = self.room_tokens - self.must_tokens
         if spare < 0:
+            self._is_hopeless = True
             return False
         goal = self.must_tokens + spare * 4 // 5
         self._shrink_longest(savings, goal - self.must_tokens)

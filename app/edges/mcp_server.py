@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
+import anyio
 from mcp import types as t
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -18,7 +19,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_TIMEOUT
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from app.auth.identity import Identity
@@ -49,8 +50,10 @@ def mcp_server(surface: ToolSurface, *, version: str, instructions: str) -> "Ser
         return t.ListToolsResult(tools=[_tool(tool) for tool in surface.tools(_context(ctx))])
 
     async def call_tool(ctx: "ServerRequestContext[Any]", params: t.CallToolRequestParams) -> t.CallToolResult:
+        result = None
         try:
-            result = await surface.call(params.name, params.arguments, _context(ctx))
+            with _exchange(ctx):
+                result = await surface.call(params.name, params.arguments, _context(ctx))
         except UnknownTool:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}") from None
         except Exception:
@@ -59,6 +62,8 @@ def mcp_server(surface: ToolSurface, *, version: str, instructions: str) -> "Ser
             return t.CallToolResult(
                 content=[t.TextContent(type="text", text=body["message"])], structured_content=body, is_error=True
             )
+        if result is None:
+            raise MCPError(REQUEST_TIMEOUT, "The client has left.")
         return t.CallToolResult.model_validate(
             {
                 "content": result.content,
@@ -125,7 +130,14 @@ class McpEndpoint:
         headers = [(key, value.strip()) for key, value in scope["headers"]]
         if self._opens_session(scope, headers) and self._open_sessions(identity) >= self._max_sessions_per_actor:
             return await _refuse(send, "Too many open sessions of this actor")
-        await self.manager.handle_request({**scope, "headers": headers, "user": user}, receive, send)
+        # In the handshake era the SDK lets a call run on when its client is gone, for an answer to be fetched later;
+        # none is kept here, so what nobody can hear is ended (E87).
+        exchange = anyio.CancelScope()
+        scope["state"]["exchange"] = exchange
+        try:
+            await self.manager.handle_request({**scope, "headers": headers, "user": user}, receive, send)
+        finally:
+            exchange.cancel()
 
     @staticmethod
     def _opens_session(scope: Scope, headers: Sequence[tuple[bytes, bytes]]) -> bool:
@@ -166,6 +178,13 @@ def _context(ctx: "ServerRequestContext[Any]") -> CallContext:
         raise RuntimeError("this server is made for HTTP")
     identity: Identity = request.state.identity
     return CallContext(identity, correlation_id.get(), _session(ctx, identity, request.headers))
+
+
+def _exchange(ctx: "ServerRequestContext[Any]") -> anyio.CancelScope:
+    """Cancelled once the HTTP exchange that brought this call is over."""
+    assert ctx.request is not None
+    exchange: anyio.CancelScope = ctx.request.state.exchange
+    return exchange
 
 
 def _session(ctx: "ServerRequestContext[Any]", identity: Identity, headers: Mapping[str, str]) -> str:

@@ -82,7 +82,8 @@ async def http_transport(
 
     *lost* is never called: there is no standing connection whose end would show; a call that finds nobody tells.
     """
-    timeout = httpx2.Timeout(10, read=300)
+    # Reading has no deadline here: each call has its own, and a listening stream may be silent for ever.
+    timeout = httpx2.Timeout(10, read=None)
     async with (
         httpx2.AsyncClient(transport=_SafeTransport(), headers=dict(headers), timeout=timeout, trust_env=False) as http,
         streamable_http_client(url, http_client=http, max_sse_event_size=_MAX_SSE_EVENT) as streams,

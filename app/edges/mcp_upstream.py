@@ -25,7 +25,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from app.edges.mcp_transport import MALFORMED
-from app.errors import GatewayError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from app.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from app.gateway.ports import CallContext, UpstreamStatus
 from app.wire.correlation import META_KEY
 
@@ -221,7 +221,7 @@ class McpClientUpstream:
             scope.cancel()
 
     def _translate(self, error: Exception, live: _Live, timeout_s: float) -> GatewayError:
-        lost_meanwhile = UpstreamError(
+        lost_meanwhile = UpstreamLost(
             f"The connection to {self._name} was lost while the tool ran; whether it took effect is not known."
         )
         match error:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from app.catalog.tokens import TokenCounter
 from app.errors import ViewFailed
 from app.gateway.meter import TokenCost
 from app.gateway.ports import Artifact, ArtifactStore, PutOutcome
-from app.results.envelope import ResultEnvelope, shorten
+from app.results.envelope import ResultEnvelope
 from app.results.firewall import is_bulky, seal_result
 from app.results.selector import select
 from app.results.view import View
@@ -41,21 +41,25 @@ class Archive:
         """Seal an upstream's result and store its artifacts. Never fails: the tool has run, so its answer goes out."""
         seal = partial(seal_result, result, item.id, item.upstream_name, self._tokens, provenance=provenance)
         # Off the loop: hashing alone takes half a millisecond a megabyte.
-        sealed = await asyncio.to_thread(seal) if is_bulky(result) else seal()
-        not_kept: dict[str, PutOutcome] = {}
-        for artifact in sealed.artifacts:
+        offload = is_bulky(result)
+        sealed = await asyncio.to_thread(seal) if offload else seal()
+        not_stored: dict[str, str] = {}
+        # The first is what a model reads on in, so it is stored last: in a full store the others give way to it.
+        for artifact in reversed(sealed.artifacts):
             ref = artifact.ref
             outcome = await self._artifacts.put(owner, Artifact(ref.handle, ref.media_type, ref.label, artifact.data))
             if outcome != "kept":
-                not_kept[ref.handle] = outcome
-        envelope = _without(sealed.envelope, not_kept) if not_kept else sealed.envelope
-        return Execution(envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens))
+                not_stored[ref.handle] = _NOT_KEPT[outcome]
+        if not_stored:
+            seal = partial(seal, not_stored=not_stored)
+            sealed = await asyncio.to_thread(seal) if offload else seal()
+        return Execution(sealed.envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens))
 
     async def view(self, handle: str, selector: object, owner: str) -> View:
         """A bounded part of an artifact of *owner*. Raises ViewFailed."""
         artifact = await self._artifacts.get(owner, handle)
         if artifact is None:
-            raise ViewFailed("No such artifact, or it has expired. Run the tool again to get a new one.", path=handle)
+            raise no_such_artifact(handle)
         try:
             # Off the loop: an artifact can be large, and a selector reads as much of it as it must.
             return await asyncio.to_thread(select, artifact.data, artifact.media_type, selector)
@@ -64,16 +68,6 @@ class Archive:
             raise
 
 
-def _without(envelope: ResultEnvelope, not_kept: Mapping[str, PutOutcome]) -> ResultEnvelope:
-    """What cannot be viewed is not offered, and a fact says why."""
-    told = tuple(
-        f"{shorten(ref.label, 60)} ({ref.size_bytes:,} bytes) cannot be viewed: {_NOT_KEPT[not_kept[ref.handle]]}"
-        for ref in envelope.artifacts
-        if ref.handle in not_kept
-    )
-    return replace(
-        envelope,
-        status="error" if envelope.status == "error" else "partial",
-        facts=(*envelope.facts, *told),
-        artifacts=tuple(ref for ref in envelope.artifacts if ref.handle not in not_kept),
-    )
+def no_such_artifact(handle: str) -> ViewFailed:
+    """The one answer for what is not there, has expired, is another's, or is of a tool that the caller may not use."""
+    return ViewFailed("No such artifact, or it has expired. Run the tool again to get a new one.", path=handle)

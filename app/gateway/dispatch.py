@@ -39,6 +39,10 @@ class Dispatcher:
     def policy(self, server: str) -> CallPolicy:
         return self._policies.get(server, self._default)
 
+    def forget_results(self) -> None:
+        if self._cache is not None:
+            self._cache.clear()
+
     async def call(
         self, catalog: Catalog, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext
     ) -> tuple[Mapping[str, Any], bool]:

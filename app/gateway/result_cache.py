@@ -32,6 +32,10 @@ class ResultCache:
         digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
         return (catalog.version, item.id, digest)
 
+    def clear(self) -> None:
+        """Called at each refresh: tools that announce a change may also answer differently."""
+        self._results.clear()
+
     def get(self, key: Key) -> Mapping[str, Any] | None:
         kept = self._results.get(key)
         if kept is None:

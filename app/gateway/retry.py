@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.catalog.selectable import SelectableItem
-from app.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
+from app.errors import GatewayError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class RetryPolicy:
         if isinstance(error, UpstreamUnavailable):
             return True  # the call never left
         # A result with isError is an answer, and a refusal is too; neither comes here as one of these.
-        return isinstance(error, UpstreamTimeout) and self.declared_safe and _declared_idempotent(item)
+        return isinstance(error, UpstreamTimeout | UpstreamLost) and self.declared_safe and _declared_idempotent(item)
 
 
 def _declared_idempotent(item: SelectableItem) -> bool:

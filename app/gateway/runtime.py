@@ -18,8 +18,9 @@ from app.catalog.near import near_ids
 from app.catalog.path import parse_path
 from app.catalog.selectable import SelectableItem
 from app.catalog.tokens import TokenCounter
-from app.errors import GatewayError, HydrateFailed
-from app.gateway.archive import Archive, Execution
+from app.catalog.tool_id import parse_tool_id
+from app.errors import CatalogError, GatewayError, HydrateFailed
+from app.gateway.archive import Archive, Execution, no_such_artifact
 from app.gateway.call_policy import CallPolicy
 from app.gateway.dispatch import Dispatcher
 from app.gateway.fleet import Listing, MultiplexUpstream
@@ -123,6 +124,7 @@ class ProxyRuntime:
             )
             still_stale = (self._snapshot.stale | stale.keys()) - fresh.keys()
             self._snapshot = _Snapshot(catalog, listings, still_stale)
+            self._dispatcher.forget_results()
         for name, reason in stale.items():
             log.warning("upstream %s: tools not refreshed: %s", name, reason)
         left_out = tools_left_out(catalog)
@@ -175,6 +177,8 @@ class ProxyRuntime:
 
     async def view(self, handle: str, selector: object, context: CallContext) -> View:
         """A bounded part of an artifact that this actor owns (DESIGN §3 "Results"). Raises ViewFailed."""
+        if not _may_view(context.identity, handle):
+            raise no_such_artifact(handle)
         return await self._archive.view(handle, selector, context.identity.actor)
 
     def _item(self, snapshot: _Snapshot, tool_id: str, context: CallContext) -> SelectableItem:
@@ -227,6 +231,16 @@ class ProxyRuntime:
 def tools_left_out(catalog: Catalog) -> dict[str, str]:
     """Tools that cannot be shown, and why: by id, or by place in the upstream's list if it has not even an id."""
     return {**catalog.quarantine, **{f"{s.server}[{s.index}]": s.reason for s in catalog.skipped}}
+
+
+def _may_view(identity: Identity, handle: str) -> bool:
+    """A handle ``<kind>:<tool id>:<digest>`` is of use to whoever may use its tool: the same actor may hold narrower
+    keys."""
+    try:
+        parts = parse_tool_id(handle.partition(":")[2].rpartition(":")[0])
+    except CatalogError:
+        return False
+    return may_use(identity, parts.namespace, parts.name)
 
 
 def _visible(identity: Identity, catalog: Catalog) -> Callable[[str], bool] | None:

@@ -24,6 +24,7 @@ WHOLE_FACTS_CHARS = 2_000
 FACT_CHARS = 120
 _LIKE_CHARS = 80
 _NAME_CHARS = 200
+_NOT_THE_ANSWER = ("isError", "structuredContent", "resultType", "_meta")
 
 
 def mcp_result_to_envelope(result: object, tool_name: str) -> tuple[ResultEnvelope, dict[str, Binary], str]:
@@ -40,6 +41,8 @@ def mcp_result_to_envelope(result: object, tool_name: str) -> tuple[ResultEnvelo
         structured = result.get("structuredContent")
         if structured is not None:
             reading.structured(structured)
+        elif "content" not in result and (rest := {key: result[key] for key in result if key not in _NOT_THE_ANSWER}):
+            reading.malformed("result", rest, "the answer has no content")
     else:
         reading.malformed("result", result, "the answer is not a result object")
 

@@ -63,6 +63,7 @@ def fit(
     links: Sequence[str],
     raw: TokenCount,
     raw_chars: int,
+    viewable: bool,
     budget: int,
     tokens: TokenCounter,
 ) -> Shown:
@@ -70,6 +71,7 @@ def fit(
 
     Everything is given if it fits, a text longer than a summary with the help of a fact. Else the summary is a head
     of the text, and facts are given shortly and as far as they fit. Only ids may take the cost above the budget.
+    *viewable*: the first artifact holds the whole, so that a summary may send the model there.
     """
     envelope = replace(envelope, provenance=_provenance(envelope.provenance))
     whole = _whole(envelope, text, links, budget) if text or facts_are_whole else None
@@ -79,12 +81,12 @@ def fit(
     room = budget - _cost(replace(envelope, summary="", facts=()).as_dict(), tokens)
     short = facts(structured, whole=False)
     if text:
-        summary = _summary(text, room - min(_sum(short, tokens), room // 2), raw, tokens)
+        summary = _summary(text, room - min(_sum(short, tokens), room // 2), raw, viewable, tokens)
         room -= _cost(summary, tokens)
         given = envelope.facts if facts_are_whole and _sum(envelope.facts, tokens) <= room else short
     else:
         # Nothing but these facts is shown, and they did not all fit.
-        note = _note(raw_chars, 1, raw, 0) if structured is not None else ""
+        note = _note(raw_chars, 1, raw, 0, viewable) if structured is not None else ""
         summary = shorten(envelope.summary, SUMMARY_CHARS - len(note)) + note
         room -= _cost(summary, tokens)
         given = short
@@ -102,21 +104,22 @@ def _whole(envelope: ResultEnvelope, text: str, links: Sequence[str], budget: in
     return replace(envelope, summary=shorten(text[:cut], cut) + _GOES_ON, facts=(rest, *links))
 
 
-def _summary(text: str, room: int, raw: TokenCount, tokens: TokenCounter) -> str:
+def _summary(text: str, room: int, raw: TokenCount, viewable: bool, tokens: TokenCounter) -> str:
     if len(text) <= SUMMARY_CHARS and _cost(text, tokens) <= room:
         return shorten(text, SUMMARY_CHARS)
     head = _head(text[:HEAD_CHARS], max(room - _NOTE_TOKENS, _LEAST_HEAD_TOKENS), tokens)
     newlines = sum(text.count("\n", at, at + SLICE) for at in range(len(head), len(text), SLICE))
     lines = newlines + (not text.endswith("\n"))
     left = TokenCount(max(raw.tokens - tokens.count(head), 0), raw.exact)
-    return shorten(head, HEAD_CHARS) + _note(len(text) - len(head), lines, left, len(head))
+    return shorten(head, HEAD_CHARS) + _note(len(text) - len(head), lines, left, len(head), viewable)
 
 
-def _note(chars: int, lines: int, left: TokenCount, start: int) -> str:
+def _note(chars: int, lines: int, left: TokenCount, start: int, viewable: bool) -> str:
     """At most 160 characters for anything below a terabyte."""
     counts = f"{chars:,} characters, {lines:,} lines" if lines > 1 else f"{chars:,} characters"
     selector = f'{{"type":"head","start":{start},"chars":4000}}'
-    return f"\n[… kept out: {counts}, {left} tokens; go on: tool_view artifacts[0] {selector}]"
+    go_on = f"; go on: tool_view artifacts[0] {selector}" if viewable else ""
+    return f"\n[… kept out: {counts}, {left} tokens{go_on}]"
 
 
 def _head(text: str, room: int, tokens: TokenCounter) -> str:

@@ -22,6 +22,9 @@ DEFAULT_HEAD_CHARS = 500
 MAX_MEDIA_BYTES = 4 << 20
 _MAX_HEX_BYTES = 4_096
 _MAX_KEYS = 100
+_MAX_KEY_CHARS = 2_000
+# Farther than any artifact goes, and what an index of Python may still be after a sum.
+_FARTHEST = 1 << 60
 
 FORMS = (
     '{"type":"head","start":0,"chars":500}',
@@ -142,7 +145,7 @@ def _count(selector: Mapping[Any, Any], field: str, default: int) -> int:
     value = selector.get(field, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise _refused(f"{field} must be an integer that is not negative")
-    return value
+    return min(value, _FARTHEST)
 
 
 def _end(selector: Mapping[Any, Any]) -> int | None:
@@ -153,6 +156,8 @@ def _keys(selector: Mapping[Any, Any]) -> list[str]:
     keys = selector.get("keys")
     if not isinstance(keys, list) or len(keys) > _MAX_KEYS or not all(isinstance(key, str) for key in keys):
         raise _refused(f"keys must be a list of at most {_MAX_KEYS} strings")
+    if sum(map(len, keys)) > _MAX_KEY_CHARS:  # they come back in the answer
+        raise _refused(f"keys must not have more than {_MAX_KEY_CHARS:,} characters together")
     return keys
 
 

@@ -1,5 +1,6 @@
 """``/mcp`` with the official client in both protocol eras, behind the same middleware (S0 §4.2, S1; DESIGN §3)."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from mcp.types import CallToolResult
 from app.wire.correlation import HEADER
 from tests.contract.test_tool_calls import IDS
 from tests.support.requirement import requirement
-from tests.support.service import KEY, READER_KEY, SUSPENDED_KEY, FileServer, RunningService, running_service
+from tests.support.service import BOUND_S, KEY, READER_KEY, SUSPENDED_KEY, FileServer, RunningService, running_service
 
 ERAS = pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 
@@ -225,3 +226,40 @@ async def test_one_actor_cannot_take_all_sessions() -> None:
     assert [response.status_code for response in opened] == [200, 200, 503]
     assert "Too many open sessions" in opened[2].json()["error"]["message"]
     assert (other.status_code, ended.status_code, again.status_code) == (200, 200, 200)
+
+
+@pytest.mark.parametrize("mode", ["2026-07-28", "2025-11-25"])
+@requirement("E87")
+async def test_a_client_that_hangs_up_ends_the_tool_that_runs(mode: str) -> None:
+    """Without a word: a killed client sends no notification, its connection just closes."""
+    files = FileServer()
+    headers = {"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": mode}
+    params: dict[str, Any] = {"name": "tool_execute", "arguments": {"tool_id": IDS["slow"]}}
+    async with running_service(upstreams=[files]) as service:
+        if mode == "2025-11-25":
+            opened = await service.http.post("/mcp", json=INITIALIZE, headers=headers)
+            headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
+        else:
+            headers |= {"Mcp-Method": "tools/call", "Mcp-Name": "tool_execute"}
+            params["_meta"] = {
+                "io.modelcontextprotocol/protocolVersion": mode,
+                "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "0"},
+                "io.modelcontextprotocol/clientCapabilities": {},
+            }
+        call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+        leaving = asyncio.create_task(service.http.post("/mcp", json=call, headers=headers))
+        async with asyncio.timeout(BOUND_S):
+            while not files.slow_running:
+                await asyncio.sleep(0.01)
+        leaving.cancel()
+        async with asyncio.timeout(BOUND_S):
+            await files.slow_cancelled.wait()
+
+
+@requirement("gateway 137")
+@pytest.mark.parametrize("origin", ["http://localhost:6274", "http://127.0.0.1", "http://[::1]:80"])
+async def test_a_page_of_this_machine_is_let_in(origin: str) -> None:
+    accept = {"Accept": "application/json, text/event-stream"}
+    async with running_service() as service:
+        opened = await service.http.post("/mcp", json=INITIALIZE, headers={**accept, "Origin": origin})
+    assert opened.status_code == 200

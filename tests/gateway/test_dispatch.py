@@ -9,7 +9,7 @@ from app.auth.identity import Identity
 from app.catalog.catalog import build_catalog
 from app.catalog.tokens import TokenCounter
 from app.edges.token_table import load_token_counter
-from app.errors import GatewayError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from app.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from app.gateway.call_policy import CallPolicy
 from app.gateway.dispatch import Dispatcher
 from app.gateway.fleet import MultiplexUpstream
@@ -80,7 +80,9 @@ async def test_a_call_that_never_left_is_tried_again_as_often_as_allowed(call: C
         (UpstreamTimeout("t"), {}, True, 1),
         (UpstreamTimeout("t"), {"readOnlyHint": True}, True, 1),
         (UpstreamTimeout("t"), SAFE, True, 2),
-        (UpstreamError("refused, or lost while it ran"), SAFE, True, 1),
+        (UpstreamError("refused"), SAFE, True, 1),
+        (UpstreamLost("while it ran"), SAFE, False, 1),
+        (UpstreamLost("while it ran"), SAFE, True, 2),
     ],
 )
 async def test_a_call_that_may_have_run_is_repeated_only_on_the_operators_word(

@@ -1,6 +1,7 @@
 """The runtime over stub upstreams: refresh, isolation, what reaches an upstream and what does not (S0 §4, S1, K)."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -24,8 +25,9 @@ from app.errors import (
 from app.gateway.archive import Execution
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import CallContext
+from app.gateway.ports import Artifact, CallContext, PutOutcome
 from app.gateway.quota import Quota
+from app.gateway.result_cache import ResultCache
 from app.gateway.retry import RetryPolicy
 from app.gateway.runtime import DryRun, ProxyRuntime
 from app.gateway.stub import StubUpstream
@@ -366,3 +368,61 @@ async def test_a_quota_is_taken_by_calls_and_not_by_dry_runs_or_refused_argument
         await runtime.execute(get, {"x": "1"}, context())
     await runtime.execute(get, {"x": "1"}, context(actor="another"))
     assert len(upstream.calls) == 2
+
+
+@requirement("gateway 134", "DESIGN §3 existence")
+async def test_an_artifact_is_viewed_only_by_keys_that_may_use_its_tool(make: Make) -> None:
+    runtime = make(StubUpstream([tool("get")], say_name))
+    await runtime.refresh_catalog()
+    handle = (await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))).artifacts[0].handle
+    head = {"type": "head", "chars": 5}
+    assert (await runtime.view(handle, head, context("tools:stub:get"))).content == "calle"
+    answers = []
+    for wanted, caller in ((handle, context("tools:other:*")), (handle, context(actor="b")), ("nonsense", context())):
+        with pytest.raises(ViewFailed) as refused:
+            await runtime.view(wanted, head, caller)
+        answers.append({**refused.value.as_dict(), "path": ""})
+    assert answers[0] == answers[1] == answers[2]
+
+
+@requirement("gateway 132")
+async def test_a_refresh_empties_the_result_cache(make: Make) -> None:
+    upstream = StubUpstream([{**tool("get"), "annotations": {"readOnlyHint": True}}], say_name)
+    runtime = make(upstream, default_policy=CallPolicy(cached_tools=["get"]), cache=ResultCache(lambda: 0.0))
+    await runtime.refresh_catalog()
+    get = tool_id(runtime, "get")
+    hits = []
+    for refresh in (False, False, True, False):
+        if refresh:
+            await runtime.refresh_catalog()
+        hits.append((await envelope_of(runtime.execute(get, {}, context()))).provenance.get("cache_hit", False))
+    assert hits == [False, True, False, True]
+
+
+class Full:
+    """A store that keeps only what is called ``kept``."""
+
+    async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
+        return "kept" if artifact.label == "kept" else "too_large"
+
+    async def get(self, owner: str, handle: str) -> Artifact | None:
+        return None
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def test_what_could_not_be_stored_is_not_offered_and_a_fact_says_why(tokens: TokenCounter) -> None:
+    async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        link = {"type": "resource_link", "uri": "file:///kept", "name": "kept"}
+        return {"content": [{"type": "text", "text": "word " * 5_000}, link]}
+
+    upstream = StubUpstream([tool("get")], answer)
+    runtime = ProxyRuntime(upstream, tokens, Full())
+    await runtime.refresh_catalog()
+    envelope = await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))
+    assert envelope.status == "partial"
+    assert [ref.label for ref in envelope.artifacts] == ["kept"]
+    assert any("cannot be viewed" in fact for fact in envelope.facts)
+    assert "tool_view" not in envelope.summary
+    assert tokens.count(json.dumps(envelope.as_dict(), separators=(",", ":"))) <= 500
