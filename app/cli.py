@@ -198,7 +198,7 @@ async def _greet(wait_ready: Callable[[], Any], address: str, shown_key: str) ->
 
 async def _check(settings: Settings) -> int:
     """Connect, wait until every upstream has settled, print the table; the exit code."""
-    from app.gateway.runtime import tools_left_out
+    from app.gateway.catalog_keeper import tools_left_out
     from app.main import create_runtime, make_provider
 
     make_provider(settings.model)  # refuses what it cannot work with
@@ -209,8 +209,10 @@ async def _check(settings: Settings) -> int:
         by_server: dict[str, list[str]] = {name: [] for name in statuses}
         for item in catalog.items.values():
             by_server[item.server].append(item.id)
+        troubles = runtime.troubles()
         for name, status in statuses.items():
-            click.echo(f"{name}: {status.phase}{f' ({status.error})' if status.error else ''}")
+            trouble = status.error or troubles.get(name, "")
+            click.echo(f"{name}: {status.phase}{f' ({trouble})' if trouble else ''}")
             for tool_id in sorted(by_server[name]):
                 click.echo(f"  {tool_id}")
         left_out = tools_left_out(catalog)
@@ -221,7 +223,7 @@ async def _check(settings: Settings) -> int:
             f"{len(statuses) - len(down)} of {len(statuses)} upstreams connected, {len(catalog.items)} tools, "
             f"{len(left_out)} left out"
         )
-    return 1 if down or left_out else 0
+    return 1 if down or left_out or troubles else 0
 
 
 def _pretty(document: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from app.auth.identity import Identity
 from app.catalog.tokens import TokenCounter
 from app.context.sizes import CountedTexts
+from app.edges.heap import Heap
 from app.edges.keys import HashedKey, KeyRing
 from app.edges.mcp_server import McpEndpoint, mcp_server
 from app.edges.mcp_transport import http_transport, stdio_transport
@@ -147,6 +148,7 @@ def create_runtime(
         policies=call_policies(settings),
         default_policy=CallPolicy(settings.engine.tool_timeout_s),
         cache=ResultCache(monotonic),
+        heap=Heap(),
         quota=Quota(monotonic, per_actor=settings.quota.per_actor, per_tool=settings.quota.per_tool),
     )
     return runtime, fleet, Lifecycle(upstreams, runtime, start_deadline_s=settings.server.start_deadline_s)

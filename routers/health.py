@@ -7,9 +7,10 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from app.gateway.catalog_keeper import tools_left_out
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.ports import UpstreamPhase
-from app.gateway.runtime import ProxyRuntime, tools_left_out
+from app.gateway.runtime import ProxyRuntime
 
 
 class Alive(BaseModel):
@@ -17,7 +18,7 @@ class Alive(BaseModel):
 
 
 class UpstreamHealth(BaseModel):
-    """*error* is empty while the upstream is connected. *stale*: its *tools* are as it last gave them."""
+    """*error* is empty while all is well. *stale*: its *tools* are as it last gave them."""
 
     state: UpstreamPhase
     error: str
@@ -49,7 +50,7 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
     async def readyz() -> JSONResponse:
         """200 when requests are taken, else 503; the same body with both."""
         catalog = runtime.catalog()
-        stale = runtime.stale()
+        troubles = runtime.troubles()
         tools = Counter(item.server for item in catalog.items.values())
         body = Readiness(
             ready=ready(),
@@ -57,9 +58,9 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
             upstreams={
                 name: UpstreamHealth(
                     state=status.phase,
-                    error=status.error,
+                    error=status.error or troubles.get(name, ""),
                     tools=tools[name],
-                    stale=name in stale or status.phase == "down",
+                    stale=name in troubles or status.phase == "down",
                 )
                 for name, status in fleet.statuses().items()
             },

@@ -1,13 +1,42 @@
 """Who may see and call which tool; what a caller may not use does not exist for it (DESIGN §3)."""
 
+from dataclasses import dataclass
+from functools import lru_cache
+
 from app.auth.identity import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a set of permissions covers of the tools: the rule of ``Identity.allows`` for ``tools:<namespace>:<name>``,
+    made ready for asking it of ten thousand tools."""
+
+    everything: bool
+    namespaces: frozenset[str]
+    names: frozenset[str]
+    tools: frozenset[tuple[str, str]]
+
+    def covers(self, namespace: str, name: str) -> bool:
+        return self.everything or namespace in self.namespaces or name in self.names or (namespace, name) in self.tools
 
 
 def may_use(identity: Identity, namespace: str, name: str) -> bool:
     """Whether *identity* may browse, hydrate and execute ``namespace:name``: it holds ``tools:<namespace>:<name>``."""
-    return identity.allows(f"tools:{namespace}:{name}")
+    return reach_of(identity.permissions).covers(namespace, name)
 
 
-def may_use_every_tool(identity: Identity) -> bool:
-    """A shortcut for the common caller: nothing has to be filtered."""
-    return "*" in identity.permissions or "tools:*" in identity.permissions
+@lru_cache(maxsize=1_024)
+def reach_of(permissions: tuple[str, ...]) -> Reach:
+    everything = False
+    namespaces, names, tools = set[str](), set[str](), set[tuple[str, str]]()
+    for permission in permissions:
+        match permission.split(":"):
+            case ["*"] | ["tools" | "*", "*"] | ["tools" | "*", "*", "*"]:
+                everything = True
+            case ["tools" | "*", namespace, "*"]:
+                namespaces.add(namespace)
+            case ["tools" | "*", "*", name]:
+                names.add(name)
+            case ["tools" | "*", namespace, name]:
+                tools.add((namespace, name))
+    return Reach(everything, frozenset(namespaces), frozenset(names), frozenset(tools))

@@ -5,7 +5,6 @@ task's group while their callers only wait; every call has a deadline of its own
 """
 
 import asyncio
-import gc
 import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -18,9 +17,11 @@ from anyio.abc import TaskGroup
 from mcp import Client
 from mcp import types as t
 from mcp.client._transport import TransportStreams
+from mcp.client.session import ClientSession
 from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
-from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
@@ -41,7 +42,6 @@ _FIRST_DELAY_S = 0.2
 _MAX_DELAY_S = 10.0
 _LASTED_S = 30.0
 _MAX_PAGES = 1_000
-_MANY_TOOLS = 500
 _MAX_MESSAGE = 256
 
 
@@ -102,7 +102,7 @@ class McpClientUpstream:
         except UpstreamError as error:
             if error.details is not None:
                 raise
-            raise UpstreamUnavailable(f"{self._name} was lost before it had given its tools.") from None
+            raise UpstreamUnavailable(f"{self._name} did not give its tools.") from None
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
@@ -255,21 +255,47 @@ async def _all_tools(client: Client) -> AsyncGenerator[dict[str, Any], None]:
     """Every definition of every page, as wire JSON. A server that repeats a cursor, or never ends, is cut off."""
     cursor: str | None = None
     seen: set[str] = set()
-    listed = 0
     for _ in range(_MAX_PAGES):
-        page = await client.session.list_tools(params=t.PaginatedRequestParams(cursor=cursor))
-        for tool in page.tools:
-            yield tool.model_dump(by_alias=True, mode="json", exclude_none=True)
-        listed += len(page.tools)
-        if listed > _MANY_TOOLS:
-            # A full collection looks at every container of the heap and holds the loop meanwhile: 0.2 s with 10,000
-            # tools. Frozen ones are passed over, and still freed when nothing refers to them.
-            gc.freeze()
-        cursor = page.next_cursor
-        if not cursor or cursor in seen:
+        page = await _raw_page(client.session, cursor)
+        tools = page.get("tools")
+        if not isinstance(tools, list):
+            raise MCPError(INTERNAL_ERROR, MALFORMED)
+        refused = _mirror_headers(client.session, tools)
+        for tool in tools:
+            if not isinstance(tool, dict) or tool.get("name") not in refused:
+                yield tool
+        cursor = page.get("nextCursor")
+        if not isinstance(cursor, str) or not cursor or cursor in seen:
             return
         seen.add(cursor)
     log.warning("tools/list did not end after %d pages; the rest is left out", _MAX_PAGES)
+
+
+async def _raw_page(session: ClientSession, cursor: str | None) -> dict[str, Any]:
+    """One page as it came. ``session.list_tools`` refuses a whole page for one bad definition (gateway 121, 122), and
+    checks and dumps every tool on the loop; the catalog reads each by itself, off the loop."""
+    request = t.ListToolsRequest(params=t.PaginatedRequestParams(cursor=cursor))
+    data = request.model_dump(by_alias=True, mode="json", exclude_none=True)
+    options: CallOptions = {}
+    session._stamp(data, options)
+    page = await session._dispatcher.send_raw_request(data["method"], data.get("params"), options)
+    return dict(page)
+
+
+def _mirror_headers(session: ClientSession, tools: Sequence[Any]) -> set[str]:
+    """Tell the session of arguments that travel in headers too (2026-07-28, ``x-mcp-header``); the names of tools whose
+    annotations are invalid, which a client must not use."""
+    marked = []
+    for tool in tools:
+        if isinstance(tool, dict) and "x-mcp-header" in repr(tool.get("inputSchema")):
+            try:
+                marked.append(t.Tool.model_validate(tool, by_name=False))
+            except ValidationError:
+                continue  # the catalog says what is wrong with it
+    if not marked:
+        return set()
+    kept = session._absorb_tool_listing(t.ListToolsResult(tools=list(marked)), complete=False).tools
+    return {tool.name for tool in marked} - {tool.name for tool in kept}
 
 
 def _announces_changes(client: Client) -> bool:

@@ -13,13 +13,16 @@ from app.gateway.runtime import ProxyRuntime
 
 log = logging.getLogger("wicketgate.refresher")
 
+_MAX_BRAKE_S = 5.0
+
 
 class CatalogRefresher:
     """*refreshed* holds the upstreams that have had their turn at least once, whatever came of it."""
 
-    def __init__(self, runtime: ProxyRuntime, *, retry_s: float = 5.0) -> None:
+    def __init__(self, runtime: ProxyRuntime, *, retry_s: float = 5.0, brake_s: float = 0.1) -> None:
         self._runtime = runtime
         self._retry_s = retry_s
+        self._brake_s = brake_s
         self._retries: dict[str, asyncio.TimerHandle] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
@@ -45,12 +48,15 @@ class CatalogRefresher:
     def _until_quiet(self, upstream: str) -> Coroutine[None, None, None]:
         async def refresh() -> None:
             try:
-                again = True
+                again, pause_s = True, self._brake_s
                 while again:
                     self._again.discard(upstream)
                     await self._refresh(upstream)
                     self.refreshed.add(upstream)
                     again = upstream in self._again
+                    if again:  # one that never stops announcing must not keep us building
+                        await asyncio.sleep(pause_s)
+                        pause_s = min(pause_s * 2, _MAX_BRAKE_S)
             finally:
                 del self._running[upstream]
 
@@ -59,11 +65,13 @@ class CatalogRefresher:
     async def _refresh(self, upstream: str) -> None:
         try:
             report = await self._runtime.refresh_catalog([upstream])
-            if upstream in report.stale:
-                loop = asyncio.get_running_loop()
-                self._retries[upstream] = loop.call_later(self._retry_s, self.request, upstream)
         except CatalogError as error:
             # The catalog in force stays in force, whole (S0 §1.5).
             log.error("catalog not refreshed after %s changed: %s", upstream, error)
         except Exception:
             log.exception("catalog not refreshed after %s changed", upstream)
+        else:
+            if upstream not in report.stale:
+                return
+        loop = asyncio.get_running_loop()
+        self._retries[upstream] = loop.call_later(self._retry_s, self.request, upstream)

@@ -9,8 +9,18 @@ from app.catalog.card import ChoiceCard
 
 
 def session_key(kind: str, actor: str, name: str) -> str:
-    """The key of a session: the actor is always part of it, so no name that a client chooses reaches another's."""
-    return hashlib.sha256(json.dumps([kind, actor, name]).encode()).hexdigest()
+    """``<actor>/<session>``, both hashed: no name that a client chooses reaches another's session, and a store can
+    tell whose sessions they are."""
+    return f"{_hash([actor])}/{_hash([kind, actor, name])}"
+
+
+def owner_of(session: str) -> str:
+    """The part of a key that all sessions of one actor share."""
+    return session.partition("/")[0]
+
+
+def _hash(parts: list[str]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 class SessionStore(Protocol):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from app.auth.access import may_use, may_use_every_tool
 from app.auth.identity import Identity, parse_permissions
 from tests.support.requirement import requirement
 
@@ -32,14 +31,6 @@ def test_a_star_covers_the_rest_of_its_level_or_everything_below(granted: str, w
 def test_no_permission_covers_nothing_and_any_one_of_several_suffices() -> None:
     assert not Identity("a").allows("tools:github:x")
     assert Identity("a", ("memory:*", "tools:github:x")).allows("tools:github:x")
-
-
-def test_the_shortcut_agrees_with_the_rule() -> None:
-    for permissions in [("*",), ("tools:*",), ("tools:files:*",), ()]:
-        identity = Identity("a", permissions)
-        if may_use_every_tool(identity):
-            assert may_use(identity, "any", "thing")
-    assert not may_use_every_tool(Identity("a", ("tools:files:*",)))
 
 
 def test_a_list_of_permissions_is_split_and_checked() -> None:

@@ -231,6 +231,18 @@ async def test_an_upstream_over_http_is_configured_by_its_url(tmp_path: Path) ->
     assert running.stdout.count("  shop:") > 50
 
 
+@requirement("gateway 25", "gateway 121", "gateway 122")
+async def test_bad_definitions_are_left_out_alone_and_the_good_ones_beside_them_serve(tmp_path: Path) -> None:
+    odd = {"name": "odd", "command": [sys.executable, "-m", "tests.support.odd_server"]}
+    async with program("app", "check", "--config", str(write_config(tmp_path, upstreams=[odd]))) as running:
+        assert await running.ended(40) == 1
+    assert "odd: ready" in running.stdout
+    for kept in ("odd:first#", "odd:no_schema#", "odd:last@2.1.0"):
+        assert f"  {kept}" in running.stdout
+    for place in (1, 3, 4, 5, 6):
+        assert f"left out: odd[{place}]: " in running.stdout
+
+
 async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     async with program("app", "check", "--config", str(config)) as running:

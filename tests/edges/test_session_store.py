@@ -53,3 +53,15 @@ def test_no_two_sessions_share_a_key_whatever_their_names_hold() -> None:
         for parts in [("run", "a", "b:c"), ("run", "a:b", "c"), ("mcp", "a", "b:c"), ("run", "a", ""), ("run", "", "a")]
     }
     assert len(keys) == 5
+
+
+def test_an_actor_that_invents_sessions_pushes_out_only_its_own() -> None:
+    store = MemorySessionStore(lambda: 0.0, max_per_actor=2)
+    victim = session_key("mcp", "victim", "s")
+    store.order(victim, [card("a")])
+    for number in range(100):
+        store.order(session_key("named", "flooder", str(number)), [card("a")])
+    assert "__cache_breakpoint__" in names(store.order(victim, [card("a"), card("b")]))
+    for number, remembered in ((0, False), (99, True)):
+        shown = store.order(session_key("named", "flooder", str(number)), [card("a"), card("b")])
+        assert ("__cache_breakpoint__" in names(shown)) is remembered

@@ -159,7 +159,7 @@ async def test_an_upstream_that_fails_keeps_its_last_tools_and_the_others_are_re
     shaky.failing = True
     steady.tools.append(tool("c"))
     report = await runtime.refresh_catalog()
-    assert report.stale == {"shaky": "shaky is not connected."}
+    assert report.stale == runtime.troubles() == {"shaky": "shaky is not connected."}
     assert sorted(item.upstream_name for item in runtime.catalog().items.values()) == ["a", "b", "c"]
     assert (await runtime.refresh_catalog(["steady"])).stale == {}
     assert sorted(item.upstream_name for item in runtime.catalog().items.values()) == ["a", "b", "c"]
@@ -426,3 +426,44 @@ async def test_what_could_not_be_stored_is_not_offered_and_a_fact_says_why(token
     assert any("cannot be viewed" in fact for fact in envelope.facts)
     assert "tool_view" not in envelope.summary
     assert tokens.count(json.dumps(envelope.as_dict(), separators=(",", ":"))) <= 500
+
+
+@requirement("gateway 125")
+async def test_listings_that_are_what_they_were_change_nothing(make: Make) -> None:
+    runtime = make(StubUpstream([tool("one")]))
+    await runtime.refresh_catalog()
+    before = runtime.catalog()
+    await runtime.refresh_catalog()
+    assert runtime.catalog() is before
+
+
+@requirement("S0 §1.5", "gateway 14")
+async def test_refreshes_that_meet_are_built_as_one_and_a_collision_hurts_only_its_upstream(make: Make) -> None:
+    upstreams = [StubUpstream([tool(f"tool_{n}")], name=f"up{n}") for n in range(20)]
+    upstreams[7].tools.append(tool("tool_7"))
+    runtime = make(*upstreams)
+    outcomes = await asyncio.gather(
+        *(runtime.refresh_catalog([upstream.name]) for upstream in upstreams), return_exceptions=True
+    )
+    failed = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, CatalogError)]
+    assert failed == [7]
+    assert sorted({item.server for item in runtime.catalog().items.values()}) == sorted(
+        upstream.name for upstream in upstreams if upstream.name != "up7"
+    )
+    assert "tool_7" in runtime.troubles()["up7"]
+    upstreams[7].tools.pop()
+    await runtime.refresh_catalog(["up7"])
+    assert runtime.troubles() == {}
+    assert len(runtime.catalog().items) == 20
+
+
+@requirement("DESIGN §3 Auth")
+async def test_many_permissions_cost_a_look_up_and_hide_what_they_do_not_cover(make: Make) -> None:
+    runtime = make(StubUpstream([tool(f"tool_{n}") for n in range(300)], name="big"))
+    await runtime.refresh_catalog()
+    caller = context(*(f"tools:big:tool_{n}" for n in range(0, 300, 3)), "tools:else:*")
+    shown = runtime.browse_query("tool", 50, caller)
+    assert len(shown.cards) == 50
+    assert all(int(card.name.removeprefix("tool_")) % 3 == 0 for card in shown.cards)
+    everything = runtime.browse_path("/", context()).spared_chars
+    assert 0 < shown.spared_chars < everything / 2

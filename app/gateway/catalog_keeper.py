@@ -1,0 +1,134 @@
+"""How the catalog in force comes about: upstreams are asked, a new one is built whole, and swapped in (S0 §1.5, K).
+
+Refreshes that wait for one another are built as one. Listings that are what they were change nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.catalog.catalog import Catalog, build_catalog
+from app.catalog.tokens import TokenCounter
+from app.errors import CatalogError, GatewayError
+from app.gateway.fleet import Listing, MultiplexUpstream
+from app.gateway.snapshot import Snapshot
+
+log = logging.getLogger("wicketgate.catalog")
+
+_LARGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshReport:
+    """What a refresh did: tools in force; upstreams whose last good tools stay in use, and tools left out, with why."""
+
+    tools: int
+    stale: Mapping[str, str]
+    left_out: Mapping[str, str]
+
+
+class HeapKeeper(Protocol):
+    def refreshing(self) -> AbstractContextManager[None]:
+        """Open while a refresh is under way."""
+        ...
+
+    def settle(self) -> None:
+        """A large catalog has been replaced."""
+        ...
+
+
+class CatalogKeeper:
+    """Holds the one mutable reference: *snapshot*, replaced by assignment after a refresh has fully succeeded."""
+
+    def __init__(
+        self,
+        fleet: MultiplexUpstream,
+        tokens: TokenCounter,
+        *,
+        inferred: Collection[str] = (),
+        heap: HeapKeeper | None = None,
+    ) -> None:
+        self._fleet = fleet
+        self._tokens = tokens
+        self._inferred = frozenset(inferred)
+        self._heap = heap
+        self._pending: dict[str, Listing] = {}
+        self._building = asyncio.Lock()
+        self.snapshot = Snapshot(build_catalog({}, tokens), {}, {})
+
+    async def refresh(self, upstreams: Collection[str] | None) -> RefreshReport:
+        """Raises CatalogError when tools of one of *upstreams* collide; all of its last good tools stay in use then."""
+        with self._heap.refreshing() if self._heap else nullcontext():
+            answers = await self._fleet.list_tools(upstreams)
+            failed = {name: str(answer) for name, answer in answers.items() if isinstance(answer, GatewayError)}
+            fresh = {name: answer for name, answer in answers.items() if not isinstance(answer, GatewayError)}
+            self._pending.update(fresh)
+            async with self._building:
+                await self._take_over(failed)
+            snapshot = self.snapshot
+            for name, reason in failed.items():
+                log.warning("upstream %s: tools not refreshed: %s", name, reason)
+            collided = [snapshot.troubles[name] for name in fresh if name in snapshot.troubles]
+            if collided:
+                raise CatalogError(collided[0])
+            return RefreshReport(len(snapshot.catalog.items), failed, tools_left_out(snapshot.catalog))
+
+    async def _take_over(self, failed: Mapping[str, str]) -> None:
+        """Build with all that waits. If tools collide, each upstream is taken over alone, as far as it goes."""
+        waiting, self._pending = self._pending, {}
+        before = self.snapshot
+        troubles = {**before.troubles, **failed}
+        if not waiting:
+            self.snapshot = _with_troubles(before, troubles)
+            return
+        # Off the loop: comparing and building take up to a second for a large catalog, and calls go on meanwhile.
+        changed = await asyncio.to_thread(_changed, waiting, before.listings)
+        for name in waiting:
+            troubles.pop(name, None)
+        if not changed:
+            self.snapshot = _with_troubles(before, troubles)
+            return
+        catalog, listings = before.catalog, dict(before.listings)
+        try:
+            catalog = await self._build({**listings, **changed}, catalog)
+            listings.update(changed)
+        except CatalogError as error:
+            if len(changed) == 1:
+                troubles[next(iter(changed))] = str(error)
+            else:
+                for name, listing in changed.items():
+                    try:
+                        catalog = await self._build({**listings, name: listing}, catalog)
+                        listings[name] = listing
+                    except CatalogError as collision:
+                        troubles[name] = str(collision)
+        self.snapshot = Snapshot(catalog, listings, troubles)
+        for tool, reason in tools_left_out(catalog).items():
+            log.warning("tool left out: %s: %s", tool, reason)
+        log.info("catalog %s: %d tools of %d upstreams", catalog.version, len(catalog.items), len(listings))
+        if self._heap and catalog is not before.catalog and len(catalog.items) > _LARGE:
+            self._heap.settle()
+
+    async def _build(self, listings: Mapping[str, Listing], previous: Catalog) -> Catalog:
+        return await asyncio.to_thread(build_catalog, listings, self._tokens, previous=previous, infer=self._inferred)
+
+
+def tools_left_out(catalog: Catalog) -> dict[str, str]:
+    """Tools that cannot be shown, and why: by id, or by place in the upstream's list if it has not even an id."""
+    return {**catalog.quarantine, **{f"{s.server}[{s.index}]": s.reason for s in catalog.skipped}}
+
+
+def _changed(waiting: Mapping[str, Listing], in_force: Mapping[str, Listing]) -> dict[str, Listing]:
+    return {name: listing for name, listing in waiting.items() if in_force.get(name) != listing}
+
+
+def _with_troubles(snapshot: Snapshot, troubles: Mapping[str, str]) -> Snapshot:
+    """The same catalog; what was worked out for it is kept where nothing has changed."""
+    if troubles == snapshot.troubles:
+        return snapshot
+    other = Snapshot(snapshot.catalog, snapshot.listings, troubles)
+    other.validators = snapshot.validators
+    return other

@@ -1,0 +1,50 @@
+"""What is in force at one moment: a catalog, where it came from, and what is known of it for each audience."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from app.auth.access import reach_of
+from app.auth.identity import Identity
+from app.catalog.catalog import Catalog
+from app.gateway.fleet import Listing
+from app.gateway.validation import Validator
+
+_MAX_AUDIENCES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Who holds the same permissions. *visible* is None when they cover every tool. *definition_chars*: how long the
+    definitions of all that is visible are, which a prompt is spared."""
+
+    visible: Callable[[str], bool] | None
+    definition_chars: int
+
+
+class Snapshot:
+    """*troubles* says by upstream why its tools are not fresh: it did not give them, or they collided with others."""
+
+    def __init__(self, catalog: Catalog, listings: Mapping[str, Listing], troubles: Mapping[str, str]) -> None:
+        self.catalog = catalog
+        self.listings = listings
+        self.troubles = troubles
+        self.validators: dict[str, Validator] = {}
+        self._audiences: OrderedDict[tuple[str, ...], Audience] = OrderedDict()
+
+    def audience(self, identity: Identity) -> Audience:
+        """Worked out at the first call of somebody with these permissions; a look-up from then on."""
+        known = self._audiences.get(identity.permissions)
+        if known is None:
+            known = self._audiences[identity.permissions] = self._work_out(identity)
+            if len(self._audiences) > _MAX_AUDIENCES:
+                self._audiences.popitem(last=False)
+        return known
+
+    def _work_out(self, identity: Identity) -> Audience:
+        reach = reach_of(identity.permissions)
+        if reach.everything:
+            return Audience(None, self.catalog.definition_chars())
+        items = self.catalog.items.values()
+        visible = frozenset(item.id for item in items if reach.covers(item.namespace, item.name)).__contains__
+        return Audience(visible, self.catalog.definition_chars(visible))

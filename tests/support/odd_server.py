@@ -1,0 +1,40 @@
+"""A server written by hand that lists bad definitions between good ones. ``python -m tests.support.odd_server``"""
+
+import json
+import sys
+from typing import Any
+
+TOOLS: list[Any] = [
+    {"name": "first", "description": "A good tool.", "inputSchema": {"type": "object"}},
+    {"description": "no name", "inputSchema": {"type": "object"}},
+    {"name": "no_schema", "description": "no schema at all"},
+    {"name": "schema_true", "inputSchema": True},
+    {"name": "odd_properties", "inputSchema": {"type": "object", "properties": ["a"]}},
+    {"name": "odd_annotations", "inputSchema": {"type": "object"}, "annotations": "x"},
+    "not even an object",
+    {"name": "last", "inputSchema": {"type": "object"}, "_meta": {"version": "2.1.0"}},
+]
+
+
+def answer(method: str) -> dict[str, Any]:
+    if method == "initialize":
+        info = {"name": "odd", "version": "0"}
+        return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+    return {"tools": TOOLS}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" not in message:
+            continue
+        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        if message["method"] in ("initialize", "tools/list"):
+            reply["result"] = answer(message["method"])
+        else:
+            reply["error"] = {"code": -32601, "message": "no such method"}
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    main()
