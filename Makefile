@@ -7,7 +7,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE   := app routers middleware examples bench tests
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types imports pytest format openapi bench-catalog bench-pause lock clean
+.PHONY: bench-validators fuzz-validation
+.PHONY: help run test lint types imports pytest format openapi bench-catalog bench-pause bench-execute lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +42,15 @@ bench-catalog: $(VENV)/.dev ## what refreshing and browsing cost, and how well q
 
 bench-pause: $(VENV)/.dev ## the longest pause of the event loop while 10,000 tools are refreshed
 	@$(BIN)/python -m bench.pause
+
+bench-execute: $(VENV)/.dev ## what tool_execute adds to a direct call, over stdio and HTTP, in process and over /mcp
+	@$(BIN)/python -m bench.execute
+
+bench-validators: $(VENV)/.dev ## what checking arguments costs with our validator and with others, and who can be held
+	@$(BIN)/python -m bench.validators
+
+fuzz-validation: $(VENV)/.dev ## 10,000 hostile pairs of schema and arguments: what raised, and the slowest
+	@$(BIN)/python -m bench.fuzz_validation --examples 10000
 
 lock: ## resolve the dependencies anew (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \

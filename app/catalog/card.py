@@ -40,7 +40,7 @@ def build_card(item: SelectableItem, tokens: TokenCounter, score: float | None =
     """
     bare = ChoiceCard(
         id=item.id,
-        name=one_line(item.name)[:_MAX_NAME_CHARS],
+        name=display_name(item),
         description="",
         tags=_card_tags(item.tags),
         kind=item.kind,
@@ -76,6 +76,29 @@ def build_inner_card(
         else:
             high = middle - 1
     return naming(low)
+
+
+def display_name(item: SelectableItem) -> str:
+    """What the tool is called to be read: the name in its id, or the upstream's own where that was mapped into it.
+
+    At most 64 characters, one line (S0 §2.1). It is never what a tool is found or run by.
+    """
+    if item.upstream_name.endswith(item.name):
+        return item.name[:_MAX_NAME_CHARS]
+    # What is cut before it is folded bounds what a huge name can cost.
+    own = one_line(item.upstream_name[:_MAX_NAME_READ_CHARS])[:_MAX_NAME_CHARS].strip()
+    return own or item.name[:_MAX_NAME_CHARS]
+
+
+def member_name(item: SelectableItem) -> str | None:
+    """How an inner card tells of a tool whose segment says little, as the upstream's name is in another script.
+
+    At most 32 characters, and none that parts the members of a list; None where the segment tells enough.
+    """
+    if item.upstream_name.isascii():
+        return None
+    shown = "".join(char if _in_a_word(char) else " " for char in display_name(item))
+    return " ".join(shown.split())[:_MAX_MEMBER_CHARS].strip() or None
 
 
 def render_card(card: ChoiceCard) -> str:
@@ -136,6 +159,8 @@ def one_line(text: str) -> str:
 
 
 _MAX_NAME_CHARS = 64
+_MAX_NAME_READ_CHARS = 1000
+_MAX_MEMBER_CHARS = 32
 _MAX_TAGS = 5
 _MAX_TAG_CHARS = 24
 # More names than this never fit into 60 tokens.
@@ -160,6 +185,10 @@ def _visible(char: str) -> str:
     if category in ("Cc", "Zl", "Zp", "Zs"):
         return " "
     return "" if category[0] == "C" or _INVISIBLE.match(char) else char
+
+
+def _in_a_word(char: str) -> bool:
+    return unicodedata.category(char)[0] in "LMN" or char in "_-./"
 
 
 def _card_tags(tags: Iterable[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from app.catalog.graph import ChoiceGraph, Inner, Visible
 from app.catalog.router import Router
 from app.catalog.selectable import SelectableItem, mcp_tool_to_selectable
 from app.catalog.tokens import TokenCounter
-from app.catalog.tool_id import ToolId
+from app.catalog.tool_id import ToolId, parse_tool_id, shorten_tool_id
 from app.errors import CatalogError, HydrateFailed
 
 
@@ -191,7 +191,20 @@ def _read(definition: Mapping[str, Any], key: _Key, chars: int, tokens: TokenCou
     try:
         return _Entry(item, digest, chars, build_card(item, tokens), "")
     except CatalogError as failure:
-        return _Entry(item, digest, chars, None, str(failure))
+        reason = str(failure)
+    shorter = _with_shorter_id(item)
+    if shorter.id != item.id:
+        try:
+            return _Entry(shorter, digest, chars, build_card(shorter, tokens), "")
+        except CatalogError:
+            # Quarantine tells of the id that the tool would have by the rules.
+            pass
+    return _Entry(item, digest, chars, None, reason)
+
+
+def _with_shorter_id(item: SelectableItem) -> SelectableItem:
+    tool_id = shorten_tool_id(item.id, item.upstream_name, item.args_schema)
+    return replace(item, id=tool_id, name=parse_tool_id(tool_id).name)
 
 
 def _told(item: SelectableItem) -> str:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from app.catalog.card import member_name
 from app.catalog.clusters import Branch, Leaf, place_namespace
 from app.catalog.path import WILDCARD
 from app.catalog.selectable import SelectableItem
@@ -16,7 +17,10 @@ Visible = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A namespace or cluster. *tool_count* and *members*, the labels of its children, are of what is visible."""
+    """A namespace or cluster. *tool_count* and *members* are of what is visible.
+
+    The members are the segments of its children, or a tool's own name where that is in another script.
+    """
 
     path: str
     label: str
@@ -33,8 +37,12 @@ class ChoiceGraph:
 
     def __init__(self, items: Iterable[SelectableItem], previous: "ChoiceGraph | None" = None) -> None:
         ids: defaultdict[str, list[ToolId]] = defaultdict(list)
+        self._names: dict[ToolId, str] = {}
         for item in items:
             ids[item.namespace].append(item.id)
+            name = member_name(item)
+            if name is not None:
+                self._names[item.id] = name
         kept: Mapping[str, Branch | Leaf] = previous._root.children if previous else {}
         namespaces: dict[str, Branch | Leaf] = {}
         for namespace in sorted(ids):
@@ -62,12 +70,13 @@ class ChoiceGraph:
         if isinstance(node, Leaf):
             return (node,)
         return tuple(
-            child if isinstance(child, Leaf) else _inner(child, visible) for child in _shown_children(node, visible)
+            child if isinstance(child, Leaf) else self._inner(child, visible)
+            for child in _shown_children(node, visible)
         )
 
     def walk(self, visible: Visible | None = None) -> Iterator[Node]:
         """Every node below the root, each before its children."""
-        yield from _walk(self._root, visible)
+        yield from self._walk(self._root, visible)
 
     def path_of(self, tool_id: str) -> str:
         """Raises PathNotFound."""
@@ -75,6 +84,23 @@ class ChoiceGraph:
             return self._paths[ToolId(tool_id)]
         except KeyError:
             raise PathNotFound("No tool has this id.", path=tool_id) from None
+
+    def _walk(self, branch: Branch, visible: Visible | None) -> Iterator[Node]:
+        for child in _shown_children(branch, visible):
+            if isinstance(child, Leaf):
+                yield child
+            else:
+                yield self._inner(child, visible)
+                yield from self._walk(child, visible)
+
+    def _inner(self, branch: Branch, visible: Visible | None) -> Inner:
+        count = len(branch.tool_ids) if visible is None else sum(map(visible, branch.tool_ids))
+        members = tuple(self._member(child) for child in _shown_children(branch, visible))
+        return Inner(branch.path, branch.label, branch.namespace, count, members)
+
+    def _member(self, child: Branch | Leaf) -> str:
+        name = self._names.get(child.tool_id) if isinstance(child, Leaf) else None
+        return name or child.path.rpartition("/")[2]
 
 
 def _exists(node: "Branch | Leaf", visible: Visible | None) -> bool:
@@ -86,21 +112,6 @@ def _exists(node: "Branch | Leaf", visible: Visible | None) -> bool:
 def _shown_children(branch: Branch, visible: Visible | None) -> "list[Branch | Leaf]":
     shown = (child for child in branch.children.values() if _exists(child, visible))
     return sorted(shown, key=lambda child: (True, child.tool_id) if isinstance(child, Leaf) else (False, child.path))
-
-
-def _inner(branch: Branch, visible: Visible | None) -> Inner:
-    count = len(branch.tool_ids) if visible is None else sum(map(visible, branch.tool_ids))
-    labels = tuple(child.path.rpartition("/")[2] for child in _shown_children(branch, visible))
-    return Inner(branch.path, branch.label, branch.namespace, count, labels)
-
-
-def _walk(branch: Branch, visible: Visible | None) -> Iterator[Node]:
-    for child in _shown_children(branch, visible):
-        if isinstance(child, Leaf):
-            yield child
-        else:
-            yield _inner(child, visible)
-            yield from _walk(child, visible)
 
 
 def _leaves(branch: Branch) -> Iterator[Leaf]:

@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NewType
 
 from app.errors import CatalogError
@@ -103,6 +103,17 @@ def derive_tool_id(upstream_name: str, input_schema: object, version: str | None
     mapped = (namespace, name, legal_version) != (wanted_namespace, own_name, version)
     hash_part = hash8(upstream_name, input_schema) if mapped or version is None else None
     return format_tool_id(ToolIdParts(namespace, name, legal_version, hash_part))
+
+
+def shorten_tool_id(tool_id: ToolId, upstream_name: str, input_schema: object) -> ToolId:
+    """The id with its name cut to 64 characters, as a mapped name is, and a hash over the original, also beside a
+    version: for a name within the grammar that is too long for its card. An id with a shorter name is left as it is.
+    """
+    parts = parse_tool_id(tool_id)
+    if len(parts.name) <= _MAPPED_NAME_CHARS:
+        return tool_id
+    cut = replace(parts, name=parts.name[:_MAPPED_NAME_CHARS], hash8=hash8(upstream_name, input_schema))
+    return format_tool_id(cut)
 
 
 def _check(parts: ToolIdParts) -> None:

@@ -49,7 +49,7 @@ class ChatMetadata(_Contract):
         description="Trace id of the request, made by the gateway. Returned as X-Correlation-ID."
     )
     conversation_id: str | None = Field(default=None, min_length=1, max_length=256)
-    trigger: Trigger = "message"
+    trigger: Trigger = Field(default="message", description="What began the run; message if absent.")
     client_context: dict[str, Any] | None = None
 
 

@@ -89,6 +89,7 @@ class CatalogKeeper:
         for name in waiting:
             troubles.pop(name, None)
         if not changed:
+            log.info("catalog %s: unchanged", before.catalog.version)
             self.snapshot = _with_troubles(before, troubles)
             return
         catalog, listings = before.catalog, dict(before.listings)

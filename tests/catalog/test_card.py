@@ -73,6 +73,33 @@ def test_a_display_name_has_at_most_64_characters() -> None:
     assert card("n" * 100).name == "n" * 64
 
 
+@requirement("S0 §2.1", "DESIGN §3 Cards")
+@pytest.mark.parametrize(
+    ("upstream", "shown"),
+    [
+        ("create_issue", "create_issue"),
+        ("github.create_issue", "create_issue"),
+        ("検索商品", "検索商品"),
+        ("get\u2028weather \u202eforged", "get weather forged"),
+        ("\u200b", "tool"),
+        ("語" * 90, "語" * 64),
+        (" " * 2_000_000 + "語", "tool"),
+    ],
+)
+def test_a_name_that_was_mapped_is_displayed_as_the_upstream_wrote_it_on_one_line(upstream: str, shown: str) -> None:
+    assert card(upstream).name == shown
+
+
+@requirement("S0 §2.1", "S0 §2.3", "DESIGN §3 Cards")
+@given(hostile.filter(str.strip))
+def test_any_display_name_is_one_short_visible_line_and_never_in_the_rendered_card(name: str) -> None:
+    made = card(name)
+    assert 0 < len(made.name) <= 64
+    assert made.name == one_line(made.name)
+    assert render_card(made) == render_card(replace(made, name=""))
+    assert tokens().count(render_card(made)) < HARD_CAP_TOKENS
+
+
 @requirement("S0 §2.1", "gateway 39")
 def test_the_line_shows_cost_and_side_effects_when_there_are_any_and_never_the_score() -> None:
     plain = item("get", _meta={"version": "1"}, annotations={"readOnlyHint": True})

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from app.catalog.card import card_json, render_card
 from app.catalog.catalog import Catalog, SkippedDefinition, build_catalog
+from app.catalog.tool_id import hash8, parse_tool_id
 from app.errors import CatalogError, HydrateFailed, PathNotFound
 from tests.catalog.fixtures import definition, tokens
 from tests.support.requirement import requirement
 
 TOO_LONG = "".join(f"Q{i}z_x" for i in range(25))[:128]
+LONG_SERVER = "q7z_x" * 12
 
 
 def catalog(previous: Catalog | None = None, infer: tuple[str, ...] = (), **definitions: Any) -> Catalog:
@@ -103,14 +105,36 @@ def test_what_is_not_well_formed_is_skipped_and_told_by_its_index() -> None:
 
 @requirement("S0 §2.3", "DESIGN §3 Cards", "gateway 36")
 def test_a_tool_whose_card_cannot_fit_is_quarantined_and_the_others_are_browsed() -> None:
-    found = catalog(files=[definition("read"), definition(TOO_LONG)])
+    found = build_catalog({LONG_SERVER: [definition("read"), definition(TOO_LONG)]}, tokens())
     (held,) = found.quarantine
-    assert held.startswith(f"files:{TOO_LONG}#")
+    assert held.startswith(f"{LONG_SERVER}:{TOO_LONG}#")
     assert "hard cap" in found.quarantine[held]
-    assert [card.name for card in found.cards_at(("files",))] == ["read"]
-    assert found.router.route(TOO_LONG, 5) == []
+    assert [card.name for card in found.cards_at((LONG_SERVER,))] == ["read"]
+    assert held not in [tool_id for tool_id, _ in found.router.route(TOO_LONG, 5)]
     with pytest.raises(HydrateFailed):
         found.hydrate(held)
+
+
+@requirement("S0 §1.1", "S0 §2.3", "DESIGN §3 Ids", "gateway 24")
+@pytest.mark.parametrize("length", [64, 65, 100, 128, 129])
+@pytest.mark.parametrize("version", [None, "1.2"])
+def test_a_long_name_is_reachable_whatever_its_length(length: int, version: str | None) -> None:
+    name = ("q7Xz_" * 30)[:length]
+    meta = {} if version is None else {"version": version}
+    found = catalog(files=[definition(name, _meta=meta), definition(name + "'", _meta=meta)])
+    assert not found.quarantine
+    assert {made.upstream_name for made in found.items.values()} == {name, name + "'"}
+    tool_id = next(tool_id for tool_id, made in found.items.items() if made.upstream_name == name)
+    parts = parse_tool_id(tool_id)
+    assert parts.name == found.items[tool_id].name == (name if length <= 65 else name[:64])
+    assert parts.version == version
+    assert parts.hash8 == (None if version and length <= 65 else hash8(name, found.items[tool_id].args_schema))
+    assert found.graph.path_of(tool_id).startswith("/files/q7xz_")
+
+
+@requirement("DESIGN §3 Ids")
+def test_a_long_name_whose_card_fits_keeps_its_whole_id() -> None:
+    assert one(catalog(a=[definition("very_" * 25, _meta={"version": "1"})])) == f"a:{'very_' * 25}@1"
 
 
 @requirement("S0 §4.3", "gateway 62", "gateway 112")

@@ -1,4 +1,5 @@
 import functools
+import itertools
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -135,6 +136,84 @@ def test_generated_catalogs_are_reached_whole_by_walking(namespaces: int, each: 
     assert max(len(found.children(parse_path(node.path))) for node in nodes) <= MAX_CHILDREN
 
 
+LONG_NAMESPACE = "n" + "q7z_x" * 12 + "abc"
+SHAPES = {
+    "a long name of which the end differs": (
+        "crm",
+        [f"customer_relationship_management_enterprise_resource_planning_accounts_{n:04}" for n in range(500)],
+    ),
+    "one long word before a number": ("github", ["a" * 60 + f"_{n:04}" for n in range(2000)]),
+    "numbers below a deep path": ("github", [f"api_v1_resources_users_{n}" for n in range(1500)]),
+    "a namespace that leaves no room": (LONG_NAMESPACE, [f"api_v1_resources_users_{n}" for n in range(1500)]),
+    "names that begin with each other": ("github", ["a" * n for n in range(1, 129)]),
+    "names that differ in case alone": (
+        "github",
+        ["".join(pair) for pair in itertools.product(*((c, c.upper()) for c in "something"))],
+    ),
+    "another script": ("github", [f"検索{chr(0x4E00 + n)}" for n in range(500)]),
+}
+
+
+@requirement("S0 §3.2", "S0 §2.3", "DESIGN §3 Browsing", "gateway 51", "gateway 52")
+@pytest.mark.parametrize(("server", "drawn"), SHAPES.values(), ids=SHAPES)
+def test_no_shape_of_names_makes_a_level_of_more_than_50(server: str, drawn: list[str]) -> None:
+    found = graph(drawn, server)
+    nodes = walked(found)
+    inner = [node for node in nodes if isinstance(node, Inner)]
+    assert len({node.tool_id for node in nodes if isinstance(node, Leaf)}) == len(nodes) - len(inner) == len(drawn)
+    for node in inner:
+        made = build_inner_card(node.path, node.label, node.namespace, node.tool_count, node.members, tokens())
+        assert len(found.children(parse_path(node.path))) <= MAX_CHILDREN
+        assert len(node.path) <= MAX_INNER_PATH_CHARS
+        assert tokens().count(render_card(made)) < 80
+    assert max(node.path.count("/") for node in nodes) <= 8
+
+
+@requirement("DESIGN §3 Browsing")
+def test_where_a_path_would_get_too_long_the_end_of_a_label_stands_for_it() -> None:
+    found = graph(SHAPES["a long name of which the end differs"][1], "crm")
+    assert at(found, "/crm/customer_relationship_management")[:2] == [
+        "/crm/customer_relationship_management/planning_accounts_00",
+        "/crm/customer_relationship_management/planning_accounts_01",
+    ]
+    leaf = found.children(parse_path("/crm/customer_relationship_management/planning_accounts_01/012"))[0]
+    assert leaf.path.rpartition("/")[2].startswith("management_enterprise_resource_planning_accounts_012")
+
+
+@requirement("DESIGN §3 Browsing")
+@pytest.mark.parametrize(("server", "drawn"), SHAPES.values(), ids=SHAPES)
+def test_a_tool_more_moves_few_others_in_any_shape(server: str, drawn: list[str]) -> None:
+    most = drawn[:-1]
+    before, after = tool_paths(graph(most, server)), tool_paths(graph(drawn, server))
+    assert len(after) == len(drawn)
+    assert sum(after[tool_id] != path for tool_id, path in before.items()) <= MAX_CHILDREN
+
+
+@requirement("S0 §3.2", "S0 §2.3", "gateway 52")
+@settings(deadline=None, max_examples=15)
+@given(
+    st.sampled_from(["github", "n" * 40, LONG_NAMESPACE]),
+    st.text("ab_", max_size=70),
+    st.sets(st.text("aA_.1-", min_size=1, max_size=8), min_size=51, max_size=200),
+)
+def test_names_that_are_alike_stand_in_levels_of_at_most_50(server: str, shared: str, ends: set[str]) -> None:
+    found = graph([f"x{shared}{end}" for end in ends], server)
+    nodes = walked(found)
+    assert sum(isinstance(node, Leaf) for node in nodes) == len(ends)
+    assert len(set(paths(nodes))) == len(nodes)
+    for node in nodes:
+        if isinstance(node, Inner):
+            assert len(found.children(parse_path(node.path))) <= MAX_CHILDREN
+            assert len(node.path) <= MAX_INNER_PATH_CHARS
+
+
+@requirement("S0 §2.1", "DESIGN §3 Cards")
+def test_members_in_another_script_go_by_their_own_name_which_cannot_be_taken_for_two() -> None:
+    (shop,) = graph(["検索", "create_issue", "Créer\nune, delete_all — x … [y]: (z)", "語" * 90], "shop").children(())
+    assert isinstance(shop, Inner)
+    assert sorted(shop.members) == ["Créer une delete_all x y z", "create_issue", "検索", "語" * 32]
+
+
 words = st.sampled_from(
     ["get", "list", "create", "issue", "issues", "repo", "pull", "request", "tool", "user", "X", "1", "22", "a", "b"]
 )
@@ -167,6 +246,7 @@ def test_in_any_catalog_every_tool_has_one_path_and_every_inner_card_fits(drawn:
             made = build_inner_card(node.path, node.label, node.namespace, node.tool_count, node.members, tokens())
             assert node.tool_count == len(below) > 0
             assert len(node.path) <= MAX_INNER_PATH_CHARS
+            assert len(found.children(parse_path(node.path))) <= MAX_CHILDREN
             assert tokens().count(render_card(made)) < 80
 
 

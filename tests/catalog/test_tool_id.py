@@ -13,6 +13,7 @@ from app.catalog.tool_id import (
     hash8,
     infer_namespace,
     parse_tool_id,
+    shorten_tool_id,
 )
 from app.errors import CatalogError
 from tests.catalog.fixtures import vectors
@@ -158,6 +159,16 @@ def test_a_version_outside_the_grammar_is_mapped_and_never_loses_the_tool() -> N
     assert derive_tool_id("read", None, "1.0 (beta)", "files") == f"files:read@1.0-beta#{digest}"
     assert derive_tool_id("read", None, "版", "files") == f"files:read#{digest}"
     assert derive_tool_id("read", None, "9" * 40, "files") == f"files:read@{'9' * 32}#{digest}"
+
+
+@requirement("DESIGN §3 Ids")
+def test_a_shortened_id_has_64_characters_of_the_name_and_the_hash_of_all() -> None:
+    long, digest = "n" * 65, hash8("n" * 65, None)
+    for version, told in ((None, ""), ("2", "@2")):
+        tool_id = derive_tool_id(long, None, version, "files")
+        assert shorten_tool_id(tool_id, long, None) == f"files:{'n' * 64}{told}#{digest}"
+    short = derive_tool_id("n" * 64, None, "2", "files")
+    assert shorten_tool_id(short, "n" * 64, None) == short
 
 
 @requirement("DESIGN §3 Ids", "gateway 26")
