@@ -28,7 +28,7 @@ def rows(data: bytes, start: int, end: int | None, offset: int) -> View:
     if start >= stop:
         return View("", total, "rows", next_page("rows", start, end, stop, max(start, stop), total))
     header = ""
-    if start > 0:
+    if start > 0 and data[:1] not in (b"{", b"["):  # records of JSON Lines name their own fields
         header = whole_units(data, 0, _record_ends(data, inner, 0, 1), MAX_VIEW_CHARS // 2)[0] + "\n"
     begin = line_start(data, _line_of(inner, start))
     ends = _record_ends(data, inner, start, stop, begin)

@@ -65,6 +65,8 @@ def select(data: bytes, media_type: str, selector: object) -> View:
     start = _count(selector, "start", 0)
     if not _is_text(data, media_type):
         return _without_text(data, media_type, kind, start, selector)
+    if kind in ("rows", "json_keys", "json_path") and data.startswith(codecs.BOM_UTF8):
+        data = data[len(codecs.BOM_UTF8) :]  # no part of the JSON or of the first field
     match kind:
         case "head":
             return _head(data, start, _count(selector, "chars", DEFAULT_HEAD_CHARS))

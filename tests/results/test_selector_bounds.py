@@ -1,4 +1,4 @@
-"""No number and no name in a selector can break a view or swell its answer (gateway 97)."""
+"""What selectors meet in the wild: huge numbers, long names, byte order marks, JSON Lines (gateway 97)."""
 
 import json
 
@@ -32,3 +32,15 @@ def test_any_count_however_large_is_answered(selector: dict[str, object], huge: 
 def test_names_that_would_swell_the_answer_are_refused() -> None:
     with pytest.raises(ViewFailed, match="together"):
         select(JSON, "application/json", {"type": "json_keys", "keys": ["k" * 1_000] * 3})
+
+
+def test_a_byte_order_mark_is_no_part_of_the_data() -> None:
+    marked = b"\xef\xbb\xbf" + JSON
+    assert select(marked, "application/json", {"type": "json_path", "path": "$.a[0]"}).content == "1"
+    assert select(marked, "application/json", {"type": "json_keys", "keys": ["a"]}).content != ""
+    assert select(b"\xef\xbb\xbfid,x\n1,2", "text/csv", {"type": "rows", "start": 1}).content == "id,x\n1,2"
+
+
+def test_json_lines_have_no_header_to_repeat() -> None:
+    lines = b'{"a":1}\n{"a":2}\n{"a":3}'
+    assert select(lines, "text/plain", {"type": "rows", "start": 1, "end": 2}).content == '{"a":2}'
