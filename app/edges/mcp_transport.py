@@ -17,6 +17,8 @@ from typing import Self, TextIO
 
 import anyio
 import httpx2
+import mcp.client.stdio
+from anyio.streams.text import TextReceiveStream
 from mcp.client._transport import TransportStreams
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -34,6 +36,7 @@ MALFORMED = "not a valid answer"
 """The message of the JSON-RPC error that stands for an answer that the SDK could not read."""
 
 _MAX_SSE_EVENT = 64 * 1024 * 1024
+_MAX_LINE_CHARS = 64 * 1024 * 1024
 _STDERR_LINE = 1_000
 _STDERR_KEPT = 20
 
@@ -89,6 +92,40 @@ async def http_transport(
         streamable_http_client(url, http_client=http, max_sse_event_size=_MAX_SSE_EVENT) as streams,
     ):
         yield streams
+
+
+class _WholeLines(TextReceiveStream):
+    """The text of a child's stdout in whole lines; one that is too long is passed over, and never held.
+
+    The SDK joins what it has with each chunk and splits it all again: 50 MB on one line cost it ten seconds of CPU. And
+    a line without an end would grow for as long as the child writes.
+    """
+
+    async def receive(self) -> str:
+        open_line: list[str] = self.__dict__.setdefault("_open_line", [])
+        while True:
+            chunk = await super().receive()
+            head, newline, rest = chunk.rpartition("\n")
+            if not newline:
+                open_line.append(chunk)
+                self._bound(open_line)
+                continue
+            if self.__dict__.pop("_too_long", False):
+                head = head.partition("\n")[2]  # what belonged to it is gone
+            text = "".join([*open_line, head, newline])
+            open_line[:] = [rest] if rest else []
+            return text
+
+    def _bound(self, open_line: list[str]) -> None:
+        if sum(map(len, open_line)) > _MAX_LINE_CHARS:
+            if not self.__dict__.get("_too_long"):
+                log.warning("a server's stdout has a line of more than %d characters: passed over", _MAX_LINE_CHARS)
+            self.__dict__["_too_long"] = True
+            open_line.clear()
+
+
+# There is no parameter for it in 2.3.0.
+mcp.client.stdio.TextReceiveStream = _WholeLines  # type: ignore[attr-defined]
 
 
 class _SafeTransport(httpx2.AsyncBaseTransport):

@@ -22,6 +22,7 @@ from app.edges.mcp_upstream import McpClientUpstream
 from app.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from app.gateway.ports import CallContext
 from app.wire.correlation import META_KEY
+from tests.support.odd_server import LARGE_TEXT
 from tests.support.process import alive, program
 from tests.support.requirement import requirement
 
@@ -54,6 +55,26 @@ async def call(upstream: McpClientUpstream, tool: str, timeout_s: float = 10, **
     result = await upstream.call_tool(tool, arguments, CONTEXT, timeout_s)
     structured: dict[str, Any] = result["structuredContent"]
     return structured
+
+
+async def test_a_line_that_is_too_long_is_passed_over_and_not_held(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("app.edges.mcp_transport._MAX_LINE_CHARS", 1_000_000)
+    noise = shlex.join([sys.executable, "-c", "print('x' * 9_000_000)"])
+    upstream = stdio(["sh", "-c", f"{noise}; exec {shlex.join(ECHO)}"])
+    async with supervised(upstream) as changes:
+        await change(changes)
+        assert (await call(upstream, "echo", text="x"))["text"] == "x"
+    assert sum("passed over" in message and "characters" in message for message in caplog.messages) == 1
+
+
+async def test_a_result_of_twenty_megabytes_on_one_line_arrives_whole() -> None:
+    upstream = stdio([sys.executable, "-m", "tests.support.odd_server"])
+    async with supervised(upstream) as changes:
+        await change(changes)
+        result = await upstream.call_tool("first", {}, CONTEXT, 20)
+    assert result["content"][0]["text"] == LARGE_TEXT
 
 
 @requirement("E91", "S1 McpClientUpstream")

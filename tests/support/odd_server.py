@@ -1,8 +1,13 @@
-"""A server written by hand that lists bad definitions between good ones. ``python -m tests.support.odd_server``"""
+"""A server written by hand that lists bad definitions between good ones. ``python -m tests.support.odd_server``
+
+Every call is answered with some 20 MB on one line.
+"""
 
 import json
 import sys
 from typing import Any
+
+LARGE_TEXT = "é and\n" * 3_000_000
 
 TOOLS: list[Any] = [
     {"name": "first", "description": "A good tool.", "inputSchema": {"type": "object"}},
@@ -29,11 +34,13 @@ def main() -> None:
         if "id" not in message:
             continue
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
-        if message["method"] in ("initialize", "tools/list"):
+        if message["method"] == "tools/call":
+            reply["result"] = {"content": [{"type": "text", "text": LARGE_TEXT}]}
+        elif message["method"] in ("initialize", "tools/list"):
             reply["result"] = answer(message["method"])
         else:
             reply["error"] = {"code": -32601, "message": "no such method"}
-        print(json.dumps(reply), flush=True)
+        print(json.dumps(reply, ensure_ascii=False), flush=True)
 
 
 if __name__ == "__main__":
