@@ -7,6 +7,7 @@ taken twice. What nothing fits stays out: a missing argument is told, never gues
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,8 +89,17 @@ def _wanted(name: str, line: str) -> Wanted:
         kinds = frozenset(["object"])
     elif hint := re.search(r"\((email|date|uri|url|time)\)", shape):
         description = f"{description} ({hint[1]})"
-    choices = tuple(json.loads(each) for each in _CHOICE.findall(shape)) if not kinds else ()
+    choices = _choices(shape) if not kinds else ()
     return Wanted(name, kinds, match["required"] is not None, pattern, choices, description)
+
+
+def _choices(shape: str) -> tuple[Any, ...]:
+    """The values in the shape that are JSON; what only looks like it is none."""
+    choices = []
+    for text in _CHOICE.findall(shape):
+        with suppress(ValueError):
+            choices.append(json.loads(text))
+    return tuple(choices)
 
 
 @dataclass(slots=True)
