@@ -25,16 +25,17 @@ class TokenCount:
 
 def count_tokens(text: str, tokens: TokenCounter) -> TokenCount:
     """Exact up to 6,000 characters, else as many more as the text is longer than those."""
-    counted = tokens.count(text[:COUNTED_CHARS])
-    if len(text) <= COUNTED_CHARS:
-        return TokenCount(counted, True)
-    return TokenCount(round(counted * len(text) / COUNTED_CHARS), False)
+    return _from_head(text[:COUNTED_CHARS], len(text), tokens)
 
 
 def count_json(data: bytes, tokens: TokenCounter) -> TokenCount:
     """As ``count_tokens``, for JSON in UTF-8."""
-    head = data[:COUNTED_CHARS].decode("utf-8", "ignore")
+    return _from_head(data[:COUNTED_CHARS].decode("utf-8", "ignore"), len(data), tokens)
+
+
+def _from_head(head: str, length: int, tokens: TokenCounter) -> TokenCount:
+    """*head* is the first COUNTED_CHARS units of what is *length* units long."""
     counted = tokens.count(head)
-    if len(data) <= COUNTED_CHARS:
+    if length <= COUNTED_CHARS:
         return TokenCount(counted, True)
-    return TokenCount(round(counted * len(data) / COUNTED_CHARS), False)
+    return TokenCount(round(counted * length / COUNTED_CHARS), False)
