@@ -4,7 +4,6 @@ What is settled here: a face's failures are results with ``isError``, never exce
 text to clients of the older era); a session belongs to the credential that opened it; Host and Origin are checked.
 """
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_TIMEOUT
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.responses import JSONResponse
 
 from app.auth.identity import Identity
 from app.errors import UpstreamError
@@ -129,7 +129,8 @@ class McpEndpoint:
         # httptools leaves trailing blanks on header values, and the SDK compares some of them to the body.
         headers = [(key, value.strip()) for key, value in scope["headers"]]
         if self._opens_session(scope, headers) and self._open_sessions(identity) >= self._max_sessions_per_actor:
-            return await _refuse(send, "Too many open sessions of this actor")
+            await _TOO_MANY_SESSIONS(scope, receive, send)
+            return
         # In the handshake era the SDK lets a call run on when its client is gone, for an answer to be fetched later;
         # none is kept here, so what nobody can hear is ended (E87).
         exchange = anyio.CancelScope()
@@ -152,12 +153,8 @@ class McpEndpoint:
         return sum(owner["client_id"] == identity.actor for owner in owners)
 
 
-async def _refuse(send: Send, message: str) -> None:
-    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": message}}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
+_TOO_MANY = {"code": INTERNAL_ERROR, "message": "Too many open sessions of this actor"}
+_TOO_MANY_SESSIONS = JSONResponse({"jsonrpc": "2.0", "id": None, "error": _TOO_MANY}, 503)
 
 _NOBODY = CallContext(Identity("nobody"), "-", "-")
 
