@@ -107,6 +107,30 @@ class RateLimited(GatewayError):
     retryable = True
 
 
+class Forbidden(GatewayError):
+    """The caller may see this tool, but not call it, or not like this."""
+
+    code = "FORBIDDEN"
+
+
+class ApprovalRequired(GatewayError):
+    """Nothing ran: somebody has to agree to this very call first (DESIGN §3 "The engine")."""
+
+    code = "APPROVAL_REQUIRED"
+
+
+class InputRequired(WicketgateError):
+    """A tool server asks something before it can go on, of a client that answers with a second attempt (2026-07-28).
+
+    Not a failure: whoever holds the door passes *requests* (by key, wire JSON) and *request_state* on.
+    """
+
+    def __init__(self, requests: Mapping[str, Any], request_state: str | None) -> None:
+        super().__init__("input required")
+        self.requests = requests
+        self.request_state = request_state
+
+
 class EngineError(WicketgateError):
     """An unrecoverable failure in a chat stream (S3 "Mid-Stream Errors").
 

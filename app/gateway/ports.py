@@ -8,14 +8,74 @@ from app.auth.identity import Identity
 
 UpstreamPhase = Literal["connecting", "ready", "down"]
 
+AnswerTime = Literal["now", "later", "never"]
+
+
+class Caller(Protocol):
+    """The client that waits for a call, as far as the tool server may speak to it meanwhile.
+
+    *answers*: ``now``, it can be asked while the call runs (handshake era); ``later``, it sends its answers with a
+    second attempt (2026-07-28, ``input_required``); ``never``, it cannot be asked.
+    """
+
+    @property
+    def answers(self) -> AnswerTime: ...
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Forward progress; nothing happens if the client did not ask for it. Never raises."""
+        ...
+
+    async def log(self, level: str, data: object, logger: str | None) -> None:
+        """Forward a log message of the tool server. Never raises."""
+        ...
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Forward a request such as ``elicitation/create`` and wait for its result, as wire JSON. Only where *answers*
+        is ``now``. Raises CannotAsk when the client cannot answer this."""
+        ...
+
+
+class SilentCaller:
+    """A caller that hears nothing until the call is over, and cannot be asked."""
+
+    answers: AnswerTime = "never"
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        return
+
+    async def log(self, level: str, data: object, logger: str | None) -> None:
+        return
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise CannotAsk(method)
+
+
+class CannotAsk(Exception):
+    """This client cannot answer a request of a tool server."""
+
+
+SILENT = SilentCaller()
+
+
+@dataclass(frozen=True, slots=True)
+class InputAnswers:
+    """What a client brings with its second attempt after ``InputRequired``: its answers by the key of the request,
+    and the tool server's own state, byte for byte."""
+
+    responses: Mapping[str, Any]
+    request_state: str | None
+
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Who asks, under which trace, in which browsing session (DESIGN §3 "Browsing")."""
+    """Who asks, under which trace, in which browsing session (DESIGN §3 "Browsing"); who hears what happens meanwhile,
+    and what was answered to the tool server's questions."""
 
     identity: Identity
     correlation_id: str
     session: str
+    caller: Caller = SILENT
+    answers: InputAnswers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +113,8 @@ class Upstream(Protocol):
         """One call under the upstream's own tool name; the result as MCP wire JSON.
 
         Cancelling the caller cancels the call upstream. Raises UpstreamUnavailable (the call never left),
-        UpstreamTimeout, or UpstreamError (the server refused it, or the connection was lost meanwhile).
+        UpstreamTimeout, or UpstreamError (the server refused it, or the connection was lost meanwhile). Raises
+        InputRequired when the server needs answers and the caller can give them later.
         """
         ...
 
