@@ -1,6 +1,5 @@
 """Puts the house together: the one module that knows every other (DESIGN §1)."""
 
-import random
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -17,8 +16,6 @@ from app.context.sizes import CountedTexts
 from app.edges.heap import Heap
 from app.edges.keys import HashedKey, KeyRing
 from app.edges.mcp_server import McpEndpoint, mcp_server
-from app.edges.mcp_transport import http_transport, stdio_transport
-from app.edges.mcp_upstream import Connect, McpClientUpstream
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.metrics import CONTENT_TYPE, Gauges, Metrics
 from app.edges.openai_chat import OpenAIChatProvider
@@ -26,6 +23,7 @@ from app.edges.scripted_model import ScriptedModel
 from app.edges.session_store import MemorySessionStore
 from app.edges.sqlite_store import SQLiteArtifactStore
 from app.edges.token_table import load_token_counter
+from app.edges.upstreams import make_upstream
 from app.engine.limits import StreamLimit
 from app.engine.loop import Engine, EngineLimits
 from app.engine.model import Provider
@@ -39,7 +37,7 @@ from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
 from app.gateway.retry import RetryPolicy
 from app.gateway.runtime import ProxyRuntime
-from app.settings import LOOPBACK_HOSTS, KeySettings, ModelSettings, Settings, StorageSettings, UpstreamSettings
+from app.settings import LOOPBACK_HOSTS, KeySettings, ModelSettings, Settings, StorageSettings
 from middleware.auth import AuthMiddleware, Refused
 from middleware.body_limit import BodyLimitMiddleware
 from middleware.correlation import CorrelationMiddleware
@@ -169,18 +167,6 @@ def call_policies(settings: Settings) -> dict[str, CallPolicy]:
         )
         for upstream in settings.upstreams
     }
-
-
-def make_upstream(settings: UpstreamSettings) -> Upstream:
-    """The connector that the configuration asks for."""
-    connect: Connect
-    if settings.url:
-        headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
-        connect = partial(http_transport, settings.url, headers)
-    else:
-        env = {name: value.get_secret_value() for name, value in settings.env.items()}
-        connect = partial(stdio_transport, settings.name, settings.command, env, settings.cwd)
-    return McpClientUpstream(settings.name, connect, connect_timeout_s=settings.connect_timeout_s, jitter=random.random)
 
 
 def make_artifact_store(settings: StorageSettings) -> ArtifactStore:
