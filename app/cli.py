@@ -218,6 +218,8 @@ async def _check(settings: Settings) -> int:
         left_out = tools_left_out(catalog)
         for tool, reason in left_out.items():
             click.echo(f"left out: {tool}: {reason}")
+        for tool_id in catalog.subscriptions:
+            click.echo(f"left aside: {tool_id}: a subscription, which no tool call can carry")
         down = [name for name, status in statuses.items() if status.phase != "ready"]
         click.echo(
             f"{len(statuses) - len(down)} of {len(statuses)} upstreams connected, {len(catalog.items)} tools, "

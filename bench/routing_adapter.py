@@ -35,6 +35,7 @@ def item(tool: Mapping[str, Any]) -> SelectableItem:
         tags=(),
         args_schema=tool.get("inputSchema") or {},
         output_schema=None,
+        operation="mutation",
         side_effects=False,
         cost_hint=0.0,
         server=namespace,

@@ -44,7 +44,8 @@ class Catalog:
     """A snapshot, made by ``build_catalog`` and never changed.
 
     *items* are the tools that can be browsed and run; *quarantine* says by id why a tool's card cannot fit; *skipped*
-    lists unreadable definitions. *version* is 16 hex digits over the content, the same for any order of tools.
+    lists unreadable definitions; *subscriptions* are the ids that no tool call can carry (S4 §2). *version* is 16 hex
+    digits over the content, the same for any order of tools.
     """
 
     def __init__(
@@ -62,7 +63,10 @@ class Catalog:
             {tool_id: by_id[tool_id].item for tool_id in self._cards}
         )
         self.quarantine: Mapping[str, str] = MappingProxyType(
-            {tool_id: entry.reason for tool_id, entry in sorted(by_id.items()) if entry.card is None}
+            {tool_id: entry.reason for tool_id, entry in sorted(by_id.items()) if entry.reason}
+        )
+        self.subscriptions = tuple(
+            sorted(tool_id for tool_id, entry in by_id.items() if entry.item.operation == "subscription")
         )
         self.skipped = tuple(skipped)
         self._definition_chars = sum(entry.chars for entry in by_id.values() if entry.card is not None)
@@ -159,7 +163,8 @@ _Key = tuple[str, bool, str]
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """*chars*: length of the definition as JSON. *card* is None when it cannot fit; *reason* says why."""
+    """*chars*: length of the definition as JSON. *card* is None for a subscription, and when it cannot fit, which has
+    a *reason*."""
 
     item: SelectableItem
     digest: str
@@ -188,6 +193,8 @@ def _fingerprint(definition: Mapping[str, Any]) -> tuple[str, int]:
 def _read(definition: Mapping[str, Any], key: _Key, chars: int, tokens: TokenCounter) -> _Entry:
     server, infer, digest = key
     item = mcp_tool_to_selectable(definition, server, infer=infer)
+    if item.operation == "subscription":
+        return _Entry(item, digest, chars, None, "")
     try:
         return _Entry(item, digest, chars, build_card(item, tokens), "")
     except CatalogError as failure:

@@ -8,13 +8,17 @@ from typing import Any, Literal
 from app.catalog.tool_id import ToolId, derive_tool_id, parse_tool_id
 from app.errors import CatalogError
 
+Operation = Literal["query", "mutation", "subscription"]
+"""A query changes nothing, a mutation may; a subscription answers many times, which no tool call can carry (S4 §2)."""
+
 
 @dataclass(frozen=True, slots=True)
 class SelectableItem:
     """One tool that can be browsed and run. The mappings are the upstream's own and are never changed.
 
     *name* is the id's name part; *server* and *upstream_name* say where a call goes and what the tool is called
-    there. *side_effects*, *cost_hint* and the tags are the server's word, never a reason to allow anything.
+    there. *operation*, *side_effects*, *cost_hint* and the tags are the server's word, never a reason to allow
+    anything.
     """
 
     id: ToolId
@@ -25,6 +29,7 @@ class SelectableItem:
     tags: tuple[str, ...]
     args_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
+    operation: Operation
     side_effects: bool
     cost_hint: float
     server: str
@@ -68,6 +73,7 @@ def mcp_tool_to_selectable(
         tags=tuple(sorted(tags)),
         args_schema=args_schema,
         output_schema=_object(tool, "outputSchema"),
+        operation=_operation(meta, read_only),
         side_effects=not read_only,
         cost_hint=_cost(annotations.get("costHint")),
         server=parts.namespace if server is None else server,
@@ -75,6 +81,9 @@ def mcp_tool_to_selectable(
         metadata={key: value for key, value in annotations.items() if key not in _MAPPED_ANNOTATIONS},
     )
 
+
+OPERATION_KEY = "wicketgate/operation"
+"""In ``_meta`` of a definition: ``subscription``, where the annotations cannot say it."""
 
 _MAPPED_ANNOTATIONS = frozenset({"readOnlyHint", "destructiveHint", "costHint"})
 
@@ -97,6 +106,12 @@ def _version(meta: Mapping[str, Any]) -> str | None:
     if isinstance(version, int) and abs(version) >= _MAX_VERSION_NUMBER:
         return None
     return str(version).strip() or None
+
+
+def _operation(meta: Mapping[str, Any], read_only: bool) -> Operation:
+    if meta.get(OPERATION_KEY) == "subscription":
+        return "subscription"
+    return "query" if read_only else "mutation"
 
 
 def _cost(hint: object) -> float:

@@ -115,6 +115,27 @@ def test_a_tool_whose_card_cannot_fit_is_quarantined_and_the_others_are_browsed(
         found.hydrate(held)
 
 
+@requirement("S4 §2", "A06", "A39", "A40")
+def test_a_subscription_is_nowhere_but_in_the_list_of_what_was_left_aside() -> None:
+    stream = definition("watch", "Watch the files.", _meta={"wicketgate/operation": "subscription"})
+    found = catalog(files=[definition("read"), stream])
+    (held,) = found.subscriptions
+    assert held.startswith("files:watch#")
+    assert [card.name for card in found.cards_at(("files",))] == ["read"]
+    assert found.router.route("watch the files", 5, None)[0][0] == one(found)
+    assert found.get(held) is None
+    with pytest.raises(HydrateFailed):
+        found.hydrate(held)
+    assert not found.quarantine
+    assert (
+        found.definition_chars()
+        == found.definition_chars(lambda tool_id: True)
+        == catalog(files=[definition("read")]).definition_chars()
+    )
+    turned = catalog(found, files=[definition("read"), definition("watch", "Watch the files.")])
+    assert (set(turned.items) - set(found.items), turned.subscriptions) == ({held}, ())
+
+
 @requirement("S0 §1.1", "S0 §2.3", "DESIGN §3 Ids", "gateway 24")
 @pytest.mark.parametrize("length", [64, 65, 100, 128, 129])
 @pytest.mark.parametrize("version", [None, "1.2"])

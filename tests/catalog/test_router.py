@@ -31,6 +31,7 @@ def tool(
         tags=(),
         args_schema=args or {},
         output_schema=None,
+        operation="mutation",
         side_effects=False,
         cost_hint=0.0,
         server=namespace,

@@ -30,6 +30,22 @@ def test_hints_become_tags_and_side_effects(annotations: Any, tags: tuple[str, .
     assert (made.tags, made.side_effects) == (tags, side_effects)
 
 
+@requirement("S4 §2", "issue 5 Kinds")
+@pytest.mark.parametrize(
+    ("more", "operation"),
+    [
+        ({}, "mutation"),
+        ({"annotations": {"readOnlyHint": True}}, "query"),
+        ({"annotations": {"readOnlyHint": "true"}}, "mutation"),
+        ({"_meta": {"wicketgate/operation": "subscription"}, "annotations": {"readOnlyHint": True}}, "subscription"),
+        ({"_meta": {"wicketgate/operation": ["subscription"]}}, "mutation"),
+        ({"_meta": {"wicketgate/operation": "query"}}, "mutation"),
+    ],
+)
+def test_a_tool_is_a_query_a_mutation_or_a_subscription(more: Any, operation: str) -> None:
+    assert item("read", **more).operation == operation
+
+
 @requirement("S1 annotations", "gateway 20")
 @pytest.mark.parametrize(
     ("hint", "cost"), [(0.1, 0.1), (2, 2.0), (-1, 0.0), (True, 0.0), ("0.1", 0.0), (float("inf"), 0.0), (10**400, 0.0)]

@@ -231,7 +231,7 @@ async def test_an_upstream_over_http_is_configured_by_its_url(tmp_path: Path) ->
     assert running.stdout.count("  shop:") > 50
 
 
-@requirement("gateway 25", "gateway 121", "gateway 122")
+@requirement("gateway 25", "gateway 121", "gateway 122", "S4 §2")
 async def test_bad_definitions_are_left_out_alone_and_the_good_ones_beside_them_serve(tmp_path: Path) -> None:
     odd = {"name": "odd", "command": [sys.executable, "-m", "tests.support.odd_server"]}
     async with program("app", "check", "--config", str(write_config(tmp_path, upstreams=[odd]))) as running:
@@ -241,6 +241,7 @@ async def test_bad_definitions_are_left_out_alone_and_the_good_ones_beside_them_
         assert f"  {kept}" in running.stdout
     for place in (1, 3, 4, 5, 6):
         assert f"left out: odd[{place}]: " in running.stdout
+    assert "left aside: odd:watch#" in running.stdout
 
 
 async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp_path: Path) -> None:

@@ -110,6 +110,31 @@ async def test_what_is_refused_never_reaches_the_upstream(make: Make) -> None:
     assert upstream.calls == []
 
 
+@requirement("S4 §2", "A39", "A40")
+async def test_a_subscription_is_answered_like_a_tool_that_is_not_there(make: Make) -> None:
+    stream = {**tool("watch"), "_meta": {"wicketgate/operation": "subscription"}}
+    upstream = StubUpstream([tool("read"), stream], say_name)
+    runtime = make(upstream)
+    await runtime.refresh_catalog()
+    (held,) = runtime.catalog().subscriptions
+    upstream.tools[:] = [tool("read")]
+    without = make(upstream)
+    await without.refresh_catalog()
+    answers = []
+    for asked in (runtime, without):
+        for refused in (asked.execute(held, {}, context()), asked.execute(held, {}, context(), dry_run=True)):
+            with pytest.raises(HydrateFailed) as error:
+                await refused
+            answers.append(error.value.as_dict())
+        with pytest.raises(HydrateFailed) as error:
+            asked.hydrate(held, context())
+        answers.append(error.value.as_dict())
+        answers.append({"cards": asked.browse_query("watch", 5, context()).cards})
+        answers.append({"cards": asked.browse_path("/stub", context()).cards})
+    assert answers[:5] == answers[5:]
+    assert upstream.calls == []
+
+
 @requirement("gateway 123")
 async def test_a_tool_that_was_renamed_is_gone_under_its_old_id(make: Make) -> None:
     upstream = StubUpstream([tool("old")], say_name)

@@ -18,6 +18,7 @@ TOOLS: list[Any] = [
     {"name": "odd_annotations", "inputSchema": {"type": "object"}, "annotations": "x"},
     "not even an object",
     {"name": "last", "inputSchema": {"type": "object"}, "_meta": {"version": "2.1.0"}},
+    {"name": "watch", "inputSchema": {"type": "object"}, "_meta": {"wicketgate/operation": "subscription"}},
 ]
 
 
