@@ -139,7 +139,8 @@ class McpClientUpstream:
                     attempt.deadline = math.inf
                     connected = True
                     self._live = _Live(client, calls, lost)
-                    self._status = UpstreamStatus("ready")
+                    before = self._status
+                    self._status = UpstreamStatus("ready", "", before.connections + 1, before.error)
                     log.info("%s: connected, protocol %s", self._name, client.protocol_version)
                     changed(self._name)
                     if client.protocol_version in MODERN_PROTOCOL_VERSIONS and _announces_changes(client):
@@ -179,9 +180,10 @@ class McpClientUpstream:
 
     def _gone(self, reason: str) -> None:
         self._live = None
-        if self._status != UpstreamStatus("down", reason):
+        before = self._status
+        if (before.phase, before.error) != ("down", reason):
             log.warning("%s: %s", self._name, reason)
-        self._status = UpstreamStatus("down", reason)
+        self._status = UpstreamStatus("down", reason, before.connections, reason)
 
     async def _run(self, carry: Callable[[Client], Awaitable[T]], timeout_s: float) -> T:
         """Run *carry* in the session's own task group and wait for it; leaving early cancels it there."""

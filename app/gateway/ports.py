@@ -80,10 +80,16 @@ class CallContext:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStatus:
-    """Health of one upstream, as ``/readyz`` shows it. *error* is a fixed phrase, never an exception's text."""
+    """Health of one upstream, as ``/readyz`` shows it. *error* is a fixed phrase, never an exception's text.
+
+    *connections*: how many sessions it has had, this one included; 0 where there is nothing to connect. *last_error*:
+    why the session before this one ended, or could not be.
+    """
 
     phase: UpstreamPhase
     error: str = ""
+    connections: int = 0
+    last_error: str = ""
 
 
 class Upstream(Protocol):
