@@ -7,7 +7,7 @@ made once and passed down as plain values.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -207,6 +207,42 @@ class QuotaSettings(_Section):
     per_tool: dict[str, Annotated[int, Field(ge=0)]] = {}
 
 
+class PluginSettings(_Section):
+    """One plugin in its place. Lower *priority* runs first; what is not *critical* is passed over when it fails."""
+
+    handler: str = Field(min_length=1, max_length=128)
+    """A plugin that comes with Wicketgate, or an entry point of the group ``wicketgate.plugins``."""
+    priority: int = Field(default=50, ge=0, le=100)
+    critical: bool = True
+    enabled: bool = True
+    config: dict[str, Any] = {}
+
+
+Plugins = dict[str, tuple[PluginSettings, ...]]
+"""By upstream name, or ``_global`` for all."""
+
+
+class PluginsSettings(_Section):
+    """The chain that every call passes, by kind (S2)."""
+
+    security: Plugins = {}
+    middleware: Plugins = {}
+    auditing: Plugins = {}
+
+    @field_validator("auditing")
+    @classmethod
+    def _everything_is_audited(cls, auditing: Plugins) -> Plugins:
+        for name in auditing:
+            if name != "_global":
+                raise ValueError(f"{name!r}: auditing plugins see every call, so they belong under _global")
+        return auditing
+
+    def servers(self) -> Iterator[tuple[str, str]]:
+        """Pairs of kind and upstream name for which something is configured."""
+        for kind in ("security", "middleware"):
+            yield from ((kind, name) for name in getattr(self, kind) if name != "_global")
+
+
 class Settings(_Section):
     """All of it. Made by ``load_settings``, or directly where no file is meant."""
 
@@ -217,6 +253,7 @@ class Settings(_Section):
     mcp: McpSettings = McpSettings()
     storage: StorageSettings = StorageSettings()
     quota: QuotaSettings = QuotaSettings()
+    plugins: PluginsSettings = PluginsSettings()
     upstreams: tuple[UpstreamSettings, ...] = ()
     from_variables: frozenset[str] = Field(default=frozenset(), exclude=True, repr=False)
     """Values that the file took from variables: mostly secrets, and a masked path costs less than a shown password."""
@@ -233,6 +270,10 @@ class Settings(_Section):
             raise ValueError(
                 "auth.keys is empty, so server.host must be a loopback address; make a key with: wicketgate key new"
             )
+        names = {upstream.name for upstream in self.upstreams}
+        for kind, name in self.plugins.servers():
+            if name not in names:
+                raise ValueError(f"plugins.{kind}.{name}: there is no upstream of this name")
         return self
 
     def secrets(self) -> Iterator[str]:

@@ -1,0 +1,133 @@
+"""One record of every call, whichever way it ended and whichever door it came through (gatekit F).
+
+A record says who, what, when and how it went; never a value: arguments only as a digest, results not at all. A critical
+sink fails closed: no call begins while it cannot be written, and no result is shown that was not recorded.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from app.errors import Forbidden, UpstreamError
+from app.gateway.plugin_chain import Stage
+
+log = logging.getLogger("wicketgate.audit")
+
+Operation = Literal["execute", "hydrate", "view", "browse", "list", "read", "prompt"]
+
+AuditOutcome = Literal["allowed", "denied", "invalid", "failed", "cancelled", "approval_required"]
+
+Leg = Literal["ok", "error", "timeout", "unavailable", "lost", "none"]
+"""``none``: the call did not get so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """*at* is seconds since the epoch, when the call came in. *arguments* is the SHA-256 of their canonical JSON.
+
+    How it went is told apart by who was at fault: *transport* (was the server reached), *protocol* (did it answer as
+    MCP says), *tool* (what the tool itself said). *code* is the error that the caller got, empty for none.
+    """
+
+    at: float
+    operation: Operation
+    actor: str
+    correlation_id: str
+    outcome: AuditOutcome
+    tool_id: str = ""
+    server: str = ""
+    arguments: str = ""
+    transport: Leg = "none"
+    protocol: Leg = "none"
+    tool: Leg = "none"
+    code: str = ""
+    cached: bool = False
+    duration_ms: float = 0.0
+    upstream_ms: float = 0.0
+    stages: Sequence[Stage] = field(default_factory=tuple)
+
+
+class AuditSink(Protocol):
+    """Where records go. Each is written whole or not at all."""
+
+    async def write(self, record: AuditRecord) -> None:
+        """Return once it is kept. Raises AuditFailed when it is not, and keeps no part of it then."""
+        ...
+
+    async def ready(self) -> None:
+        """Return if a record could be written now. Raises AuditFailed. Cheap while all is well."""
+        ...
+
+    async def aclose(self) -> None:
+        """Once, when no more records come."""
+        ...
+
+
+class AuditFailed(Exception):
+    """A record could not be kept. The text is for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A sink with its name in the configuration, and whether calls may go on without it."""
+
+    name: str
+    sink: AuditSink
+    critical: bool = True
+
+
+class Auditor:
+    """All sinks as one. *dropped* counts, by sink that is not critical, the records it lost."""
+
+    def __init__(self, sinks: Sequence[Attached], *, wall_clock: Callable[[], float]) -> None:
+        self._sinks = tuple(sinks)
+        self._critical = tuple(attached for attached in sinks if attached.critical)
+        self._wall_clock = wall_clock
+        self._background: set[asyncio.Task[None]] = set()
+        self.dropped: dict[str, int] = {attached.name: 0 for attached in sinks if not attached.critical}
+
+    def now(self) -> float:
+        return self._wall_clock()
+
+    async def admit(self) -> None:
+        """Raises Forbidden while a critical sink cannot take a record: nothing may run that would leave no trace."""
+        for attached in self._critical:
+            try:
+                await attached.sink.ready()
+            except AuditFailed as error:
+                log.error("audit sink %s cannot be written: %s", attached.name, error)
+                raise Forbidden("Calls are refused while the audit log cannot be written. Nothing was run.") from None
+
+    async def record(self, record: AuditRecord) -> None:
+        """Give it to every sink. Raises UpstreamError when a critical one did not keep it: what came of the call is
+        not to be shown then."""
+        lost = False
+        for attached in self._sinks:
+            try:
+                await attached.sink.write(record)
+            except AuditFailed as error:
+                log.error("audit sink %s lost a record: %s", attached.name, error)
+                if attached.critical:
+                    lost = True
+                else:
+                    self.dropped[attached.name] += 1
+        if lost:
+            raise UpstreamError("The call was made, but it could not be recorded, so its result is withheld.")
+
+    def record_soon(self, record: AuditRecord) -> None:
+        """For a call that was cancelled: its task must end now, and the record is written all the same."""
+        task = asyncio.create_task(self._quietly(record))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def aclose(self) -> None:
+        await asyncio.gather(*self._background, return_exceptions=True)
+        for attached in self._sinks:
+            await attached.sink.aclose()
+
+    async def _quietly(self, record: AuditRecord) -> None:
+        with suppress(UpstreamError):  # it has been logged, and nobody waits for the answer
+            await self.record(record)

@@ -1,0 +1,76 @@
+"""A validated call on its way: plugins on the call, its server, plugins on the result (DESIGN §1 "How a call travels").
+
+The server is looked up after the plugins (S2 "Server Validation Timing"), so that one of them may redirect a call.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from app.catalog.catalog import Catalog
+from app.catalog.selectable import SelectableItem
+from app.errors import Forbidden
+from app.gateway.audited import AuditedCall
+from app.gateway.dispatch import Dispatcher
+from app.gateway.plugin_chain import PluginChain
+from app.gateway.plugins import Complete, Request
+from app.gateway.ports import CallContext
+
+
+class Pipeline:
+    """Without *plugins* a call goes straight to its server."""
+
+    def __init__(self, dispatcher: Dispatcher, plugins: PluginChain | None, now: Callable[[], float]) -> None:
+        self._dispatcher = dispatcher
+        self._plugins = plugins
+        self._now = now
+
+    async def call(
+        self,
+        catalog: Catalog,
+        item: SelectableItem,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        note: AuditedCall,
+    ) -> Mapping[str, Any]:
+        """The result as it may be shown. Raises what the dispatcher raises, and Forbidden."""
+        note.server = item.server
+        plugins = self._plugins
+        if plugins is None or not plugins.for_server(item.server):
+            return await self._send(catalog, item, arguments, context, note)
+        request = Request(
+            context.correlation_id, "tools/call", item.server, item.upstream_name, arguments, context.identity
+        )
+        try:
+            passed = await plugins.on_request(request, note.trail)
+            if isinstance(passed, Complete):
+                result = passed.result
+            else:
+                request = passed
+                note.server = request.server
+                target = item
+                if (request.server, request.name) != (item.server, item.upstream_name):
+                    target = replace(item, server=request.server, upstream_name=request.name)
+                result = await self._send(catalog, target, request.arguments, context, note)
+            return await plugins.on_result(item.server, request, result, note.trail)
+        except Forbidden as error:
+            error.path = item.id
+            raise
+
+    async def _send(
+        self,
+        catalog: Catalog,
+        item: SelectableItem,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        note: AuditedCall,
+    ) -> Mapping[str, Any]:
+        began = self._now() if note.recorded else 0.0
+        note.sent = True
+        try:
+            result, note.cached = await self._dispatcher.call(catalog, item, arguments, context)
+        finally:
+            if note.recorded:
+                note.upstream_s = self._now() - began
+        note.tool_error = bool(result.get("isError"))
+        return result

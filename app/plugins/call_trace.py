@@ -1,0 +1,29 @@
+"""What happened to a call, told in its result (gatekit G106): for whoever sets a gateway up, not for production."""
+
+import json
+
+from app.gateway.plugins import Continue, MiddlewarePlugin, Request, Result
+
+
+class CallTrace(MiddlewarePlugin):
+    """Adds one text block to every result: server, tool, argument names, size of the result, and the call's id."""
+
+    async def on_result(self, request: Request, result: Result) -> Continue:
+        lines = (
+            "Wicketgate trace",
+            f"server: {request.server}",
+            f"tool: {request.name}",
+            f"arguments: {', '.join(sorted(request.arguments))}",
+            f"result_bytes: {_size(result)}",
+            f"request_id: {request.id}",
+        )
+        content = result.get("content")
+        blocks = list(content) if isinstance(content, list) else []
+        return Continue({**result, "content": [*blocks, {"type": "text", "text": "\n".join(lines)}]})
+
+
+def _size(result: Result) -> int:
+    try:
+        return len(json.dumps(result, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    except (TypeError, ValueError):
+        return 0

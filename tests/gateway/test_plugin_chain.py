@@ -1,0 +1,201 @@
+"""Plugins in their order, their verdicts, and what happens when one breaks its contract (S2; gatekit G98 to G104)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.auth.identity import Identity
+from app.errors import Forbidden
+from app.gateway.plugin_chain import GLOBAL, Installed, PluginChain, PluginFailed, Trail
+from app.gateway.plugins import (
+    Allow,
+    Block,
+    Complete,
+    Continue,
+    MiddlewarePlugin,
+    Plugin,
+    Request,
+    Result,
+    SecurityPlugin,
+)
+from tests.support.requirement import requirement
+
+REQUEST = Request("req_1", "tools/call", "raw", "echo", {"text": "hi"}, Identity("owner_1", ("*",)))
+RESULT: Result = {"content": [{"type": "text", "text": "hi"}]}
+
+
+class Guard(SecurityPlugin):
+    """Gives the verdicts that it is told to give."""
+
+    def __init__(self, on_request: Any = None, on_result: Any = None) -> None:
+        super().__init__(None)
+        self.request_verdict = Allow() if on_request is None else on_request
+        self.result_verdict = Allow() if on_result is None else on_result
+        self.seen: list[Request] = []
+
+    async def on_request(self, request: Request) -> Allow | Block:
+        self.seen.append(request)
+        verdict: Allow | Block = _given(self.request_verdict)
+        return verdict
+
+    async def on_result(self, request: Request, result: Result) -> Allow | Block:
+        verdict: Allow | Block = _given(self.result_verdict)
+        return verdict
+
+
+class Middle(MiddlewarePlugin):
+    def __init__(self, on_request: Any = None, on_result: Any = None) -> None:
+        super().__init__(None)
+        self.request_verdict = Continue() if on_request is None else on_request
+        self.result_verdict = Continue() if on_result is None else on_result
+
+    async def on_request(self, request: Request) -> Continue | Complete:
+        verdict: Continue | Complete = _given(self.request_verdict)
+        return verdict
+
+    async def on_result(self, request: Request, result: Result) -> Continue:
+        verdict: Continue = _given(self.result_verdict)
+        return verdict
+
+
+class Hiding(MiddlewarePlugin):
+    def on_tools(self, server: str, tools: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        return [tool for tool in tools if not tool["name"].startswith("_")]
+
+
+def _given(verdict: Any) -> Any:
+    if isinstance(verdict, Exception):
+        raise verdict
+    return verdict
+
+
+def chain(*plugins: Plugin, critical: bool = True) -> PluginChain:
+    installed = [Installed(f"plugin {index}", plugin, critical=critical) for index, plugin in enumerate(plugins)]
+    return PluginChain({GLOBAL: installed}, now=lambda: 0.0)
+
+
+@requirement("S2 Plugin Trust Model", "gatekit G98")
+def test_plugins_run_by_priority_and_a_server_replaces_the_global_one_of_its_name() -> None:
+    general, b, own = Guard(), Guard(), Guard()
+    plugins = PluginChain(
+        {GLOBAL: [Installed("a", general, 60), Installed("b", b, 10)], "raw": [Installed("a", own, 5)]},
+        now=lambda: 0.0,
+    )
+    assert [i.plugin for i in plugins.for_server("raw")] == [own, b]
+    assert [i.plugin for i in plugins.for_server("another")] == [b, general]
+
+
+async def test_plugins_of_equal_priority_run_as_configured_whatever_their_kind() -> None:
+    first, second = Middle(Continue(replace(REQUEST, arguments={"text": "changed"}))), Guard()
+    await chain(first, second).on_request(REQUEST, Trail())
+    assert second.seen[0].arguments == {"text": "changed"}
+
+
+@requirement("gatekit G93")
+async def test_a_block_ends_the_call_with_its_reason_and_later_plugins_never_see_it() -> None:
+    later, trail = Guard(), Trail()
+    with pytest.raises(Forbidden) as refused:
+        await chain(Guard(Block("an e-mail address")), later).on_request(REQUEST, trail)
+    assert refused.value.message == "Request blocked: an e-mail address"
+    assert later.seen == []
+    assert [(stage.outcome, stage.note) for stage in trail.stages] == [("blocked", "an e-mail address")]
+
+
+async def test_a_blocked_result_is_withheld() -> None:
+    with pytest.raises(Forbidden):
+        await chain(Guard(on_result=Block("a secret"))).on_result("raw", REQUEST, RESULT, Trail())
+
+
+async def test_a_result_is_changed_by_one_plugin_after_the_other() -> None:
+    trail = Trail()
+    changed: Result = {"content": []}
+    plugins = chain(Guard(on_result=Allow(changed, "1 secret")), Middle())
+    assert await plugins.on_result("raw", REQUEST, RESULT, trail) == changed
+    assert [stage.outcome for stage in trail.stages] == ["modified", "continued"]
+
+
+@requirement("gatekit G101")
+async def test_middleware_may_answer_by_itself() -> None:
+    answer = Complete(RESULT)
+    later = Guard()
+    assert await chain(Middle(answer), later).on_request(REQUEST, Trail()) is answer
+    assert later.seen == []
+
+
+@requirement("S2 Routing Invariants", "gatekit G99", "gatekit G100")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(REQUEST, id="other"),
+        replace(REQUEST, method="ping"),
+        replace(REQUEST, identity=Identity("root", ("*",))),
+    ],
+    ids=["id", "method", "identity"],
+)
+async def test_what_names_a_request_cannot_be_changed(changed: Request) -> None:
+    with pytest.raises(PluginFailed) as failed:
+        await chain(Middle(Continue(changed))).on_request(REQUEST, Trail())
+    assert "other" not in failed.value.message
+
+
+@requirement("S2 Scenario 6")
+async def test_the_tool_its_arguments_and_its_server_can_be_changed() -> None:
+    changed = replace(REQUEST, name="aliased", arguments={}, server="elsewhere")
+    assert await chain(Middle(Continue(changed))).on_request(REQUEST, Trail()) == changed
+
+
+@requirement("gatekit G102")
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        Middle(Allow()),
+        Middle(Block("not mine to say")),
+        Middle("yes"),
+        Guard(Continue()),
+        Guard(Complete(RESULT)),
+        Guard(Allow(instead={"content": []})),
+        Guard("no"),
+    ],
+    ids=["middleware-allows", "middleware-blocks", "middleware-text", "security-continues", "security-completes",
+         "result-for-request", "security-text"],
+)  # fmt: skip
+async def test_a_verdict_that_is_not_the_plugins_to_give_fails_the_call(plugin: Plugin) -> None:
+    with pytest.raises(PluginFailed):
+        await chain(plugin).on_request(REQUEST, Trail())
+
+
+async def test_a_result_cannot_be_completed_and_must_stay_an_object() -> None:
+    for verdict in (Complete(RESULT), Continue(REQUEST)):
+        with pytest.raises(PluginFailed):
+            await chain(Middle(on_result=verdict)).on_result("raw", REQUEST, RESULT, Trail())
+
+
+@requirement("gatekit G103")
+async def test_a_critical_plugin_that_raises_fails_closed_without_its_text() -> None:
+    broken = Guard(ValueError("secret of the plugin"), ValueError("secret of the plugin"))
+    for ended in (
+        chain(broken).on_request(REQUEST, Trail()),
+        chain(broken).on_result("raw", REQUEST, RESULT, Trail()),
+    ):
+        with pytest.raises(PluginFailed) as failed:
+            await ended
+        assert "secret" not in failed.value.message
+
+
+@requirement("gatekit G104")
+async def test_a_plugin_that_is_not_critical_is_passed_over_when_it_raises() -> None:
+    trail = Trail()
+    broken = chain(Guard(ValueError(), ValueError()), critical=False)
+    assert await broken.on_request(REQUEST, trail) is REQUEST
+    assert await broken.on_result("raw", REQUEST, RESULT, trail) is RESULT
+    assert [stage.outcome for stage in trail.stages] == ["failed", "failed"]
+
+
+@requirement("S2 Server-Specific Security", "gatekit G85")
+def test_tools_are_filtered_for_the_server_whose_plugin_says_so() -> None:
+    plugins = PluginChain({"raw": [Installed("hide", Hiding(None))]}, now=lambda: 0.0)
+    tools = [{"name": "echo"}, {"name": "_private"}]
+    assert plugins.on_tools("raw", tools) == [{"name": "echo"}]
+    assert plugins.on_tools("other", tools) == tools
