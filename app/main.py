@@ -19,6 +19,7 @@ from app.edges.mcp_server import McpEndpoint, mcp_server
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.metrics import CONTENT_TYPE, Gauges, Metrics
 from app.edges.openai_chat import OpenAIChatProvider
+from app.edges.plugin_loader import make_plugin_chain
 from app.edges.scripted_model import ScriptedModel
 from app.edges.session_store import MemorySessionStore
 from app.edges.sqlite_store import SQLiteArtifactStore
@@ -147,6 +148,8 @@ def create_runtime(
         default_policy=CallPolicy(settings.engine.tool_timeout_s),
         cache=ResultCache(monotonic),
         heap=Heap(),
+        plugins=make_plugin_chain(settings.plugins, monotonic),
+        now=monotonic,
         quota=Quota(monotonic, per_actor=settings.quota.per_actor, per_tool=settings.quota.per_tool),
     )
     return runtime, fleet, Lifecycle(upstreams, runtime, start_deadline_s=settings.server.start_deadline_s)

@@ -12,6 +12,10 @@ Operation = Literal["query", "mutation", "subscription"]
 """A query changes nothing, a mutation may; a subscription answers many times, which no tool call can carry (S4 §2)."""
 
 
+UPSTREAM_NAME_KEY = "wicketgate/upstream_name"
+"""Where ``_meta`` of a definition that a plugin renamed keeps the server's own name for the tool."""
+
+
 @dataclass(frozen=True, slots=True)
 class SelectableItem:
     """One tool that can be browsed and run. The mappings are the upstream's own and are never changed.
@@ -46,8 +50,8 @@ def mcp_tool_to_selectable(
     name tells the namespace. Raises CatalogError with a reason that names the field when the definition is not well
     formed. A description may be absent (MCP), and a hint that makes no sense is ignored.
     """
-    upstream_name = tool.get("name")
-    if not isinstance(upstream_name, str) or not upstream_name.strip():
+    name = tool.get("name")
+    if not isinstance(name, str) or not name.strip():
         raise CatalogError("name: a tool needs a name that is not blank")
     description = tool.get("description")
     if description is not None and not isinstance(description, str):
@@ -56,7 +60,7 @@ def mcp_tool_to_selectable(
     _object(args_schema, "properties", "inputSchema.properties")
     meta = _object(tool, "_meta") or {}
     annotations = _object(tool, "annotations") or {}
-    tool_id = derive_tool_id(upstream_name, args_schema, _version(meta), None if infer else server)
+    tool_id = derive_tool_id(name, args_schema, _version(meta), None if infer else server)
     parts = parse_tool_id(tool_id)
     read_only = annotations.get("readOnlyHint") is True
     tags = {"mcp"}
@@ -77,7 +81,7 @@ def mcp_tool_to_selectable(
         side_effects=not read_only,
         cost_hint=_cost(annotations.get("costHint")),
         server=parts.namespace if server is None else server,
-        upstream_name=upstream_name,
+        upstream_name=own_name if isinstance(own_name := meta.get(UPSTREAM_NAME_KEY), str) else name,
         metadata={key: value for key, value in annotations.items() if key not in _MAPPED_ANNOTATIONS},
     )
 

@@ -16,7 +16,7 @@ from app.gateway.plugin_chain import Stage
 
 log = logging.getLogger("wicketgate.audit")
 
-Operation = Literal["execute", "hydrate", "view", "browse", "list", "read", "prompt"]
+Operation = Literal["execute", "view", "read", "prompt"]
 
 AuditOutcome = Literal["allowed", "denied", "invalid", "failed", "cancelled", "approval_required"]
 

@@ -14,6 +14,7 @@ from app.catalog.catalog import Catalog, build_catalog
 from app.catalog.tokens import TokenCounter
 from app.errors import CatalogError, GatewayError
 from app.gateway.fleet import Listing, MultiplexUpstream
+from app.gateway.plugin_chain import PluginChain, PluginFailed
 from app.gateway.snapshot import Snapshot
 
 log = logging.getLogger("wicketgate.catalog")
@@ -50,11 +51,13 @@ class CatalogKeeper:
         *,
         inferred: Collection[str] = (),
         heap: HeapKeeper | None = None,
+        plugins: PluginChain | None = None,
     ) -> None:
         self._fleet = fleet
         self._tokens = tokens
         self._inferred = frozenset(inferred)
         self._heap = heap
+        self._plugins = plugins
         self._pending: dict[str, Listing] = {}
         self._building = asyncio.Lock()
         self.snapshot = Snapshot(build_catalog({}, tokens), {}, {})
@@ -114,7 +117,15 @@ class CatalogKeeper:
             self._heap.settle()
 
     async def _build(self, listings: Mapping[str, Listing], previous: Catalog) -> Catalog:
-        return await asyncio.to_thread(build_catalog, listings, self._tokens, previous=previous, infer=self._inferred)
+        return await asyncio.to_thread(self._built, listings, previous)
+
+    def _built(self, listings: Mapping[str, Listing], previous: Catalog) -> Catalog:
+        if self._plugins is not None:
+            try:
+                listings = {name: self._plugins.on_tools(name, listing) for name, listing in listings.items()}
+            except PluginFailed as failure:
+                raise CatalogError(failure.message) from None
+        return build_catalog(listings, self._tokens, previous=previous, infer=self._inferred)
 
 
 def tools_left_out(catalog: Catalog) -> dict[str, str]:

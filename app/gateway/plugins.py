@@ -15,12 +15,10 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from app.auth.identity import Identity
+from app.catalog.selectable import UPSTREAM_NAME_KEY as UPSTREAM_NAME_KEY
 
 API_VERSION = 1
 """Raised when a plugin written for an older interface can no longer work."""
-
-UPSTREAM_NAME_KEY = "wicketgate/upstream_name"
-"""Where ``_meta`` of a renamed definition keeps the server's own name for the tool."""
 
 Result = Mapping[str, Any]
 """A result as MCP wire JSON: ``{"content": [...], "structuredContent"?, "isError"?}`` for ``tools/call``."""

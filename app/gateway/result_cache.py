@@ -4,14 +4,13 @@ Only answers of tools that are declared read-only are kept, never errors, and on
 The upstream's own result is kept, not the envelope: its artifacts are stored anew for whoever asks.
 """
 
-import hashlib
-import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.catalog.catalog import Catalog
 from app.catalog.selectable import SelectableItem
+from app.gateway.digest import arguments_digest
 
 Key = tuple[str, str, str]
 
@@ -28,9 +27,7 @@ class ResultCache:
         """None for a tool that is not declared read-only: its result is never kept."""
         if item.side_effects:
             return None
-        canonical = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
-        digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
-        return (catalog.version, item.id, digest)
+        return (catalog.version, item.id, arguments_digest(arguments))
 
     def clear(self) -> None:
         """Called at each refresh: tools that announce a change may also answer differently."""

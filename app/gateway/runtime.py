@@ -5,7 +5,7 @@ A call works on the snapshot that was in force when it began (``catalog_keeper.p
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +20,15 @@ from app.catalog.tokens import TokenCounter
 from app.catalog.tool_id import parse_tool_id
 from app.errors import CatalogError, HydrateFailed
 from app.gateway.archive import Archive, Execution, no_such_artifact
+from app.gateway.audit import Auditor, Operation
+from app.gateway.audited import AuditedCall
 from app.gateway.call_policy import CallPolicy
 from app.gateway.catalog_keeper import CatalogKeeper, HeapKeeper, RefreshReport
+from app.gateway.digest import arguments_digest
 from app.gateway.dispatch import Dispatcher
 from app.gateway.fleet import MultiplexUpstream
+from app.gateway.pipeline import Pipeline
+from app.gateway.plugin_chain import PluginChain
 from app.gateway.ports import ArtifactStore, CallContext, Upstream
 from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
@@ -56,6 +61,15 @@ class DryRun:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """A call that was made: whose tool it was, the server's result, and what is to be told of it."""
+
+    item: SelectableItem
+    result: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+
 class ProxyRuntime:
     def __init__(
         self,
@@ -70,14 +84,21 @@ class ProxyRuntime:
         cache: ResultCache | None = None,
         quota: Quota | None = None,
         heap: HeapKeeper | None = None,
+        plugins: PluginChain | None = None,
+        auditor: Auditor | None = None,
+        now: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """*sessions* turns cache-stable browsing on (S0 §5). *inferred* names the upstreams whose namespaces the
-        S1 table decides. *policies* say by upstream name how its calls are made."""
+        S1 table decides. *policies* say by upstream name how its calls are made. *now* measures seconds, for the
+        records of *plugins* and *auditor*."""
         self._fleet = upstream if isinstance(upstream, MultiplexUpstream) else MultiplexUpstream([upstream])
         self._archive = Archive(artifacts, tokens)
         self._sessions = sessions
+        self._now = now
+        self._auditor = auditor
         self._dispatcher = Dispatcher(self._fleet, policies, default=default_policy, cache=cache)
-        self._keeper = CatalogKeeper(self._fleet, tokens, inferred=inferred, heap=heap)
+        self._pipeline = Pipeline(self._dispatcher, plugins, now)
+        self._keeper = CatalogKeeper(self._fleet, tokens, inferred=inferred, heap=heap, plugins=plugins)
         self._quota = quota
 
     def catalog(self) -> Catalog:
@@ -126,27 +147,52 @@ class ProxyRuntime:
     ) -> Execution | DryRun:
         """Validate, call, and keep what is large out of the answer (S0 §4.2, §4.4).
 
-        Raises HydrateFailed, ArgsInvalid, SchemaInvalid or RateLimited before the upstream hears of it, and
+        Raises HydrateFailed, ArgsInvalid, SchemaInvalid, Forbidden or RateLimited before the upstream hears of it, and
         UpstreamUnavailable, UpstreamTimeout or UpstreamError after.
         """
+        async with self._audited("execute", context, tool_id) as note:
+            called = await self._call(tool_id, args, context, note, dry_run=dry_run)
+            if isinstance(called, DryRun):
+                return called
+            execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.provenance)
+            self._mark_seen(called.item.id, context)
+            return execution
+
+    async def call(self, tool_id: str, args: object, context: CallContext) -> Mapping[str, Any]:
+        """The server's own result as MCP wire JSON, behind the same checks as ``execute`` and raising the same: for
+        faces that show results as they are (DESIGN §3 "Results")."""
+        async with self._audited("execute", context, tool_id) as note:
+            called = await self._call(tool_id, args, context, note)
+            assert isinstance(called, _Called)
+            self._mark_seen(called.item.id, context)
+            return called.result
+
+    async def view(self, handle: str, selector: object, context: CallContext) -> View:
+        """A bounded part of an artifact that this actor owns (DESIGN §3 "Results"). Raises ViewFailed."""
+        async with self._audited("view", context, handle) as note:
+            if not _may_view(context.identity, handle):
+                note.hidden = True
+                raise no_such_artifact(handle)
+            return await self._archive.view(handle, selector, context.identity.actor)
+
+    async def _call(
+        self, tool_id: str, args: object, context: CallContext, note: AuditedCall, *, dry_run: bool = False
+    ) -> _Called | DryRun:
         snapshot = self._keeper.snapshot
         item = self._item(snapshot, tool_id, context)
+        note.server = item.server
         admitted = await self._admitted(snapshot, item, args)
+        if note.recorded:
+            note.arguments = arguments_digest(admitted.args)
         if dry_run:
             return DryRun(item.id, item.upstream_name, admitted.notes)
         if self._quota is not None:
             self._quota.take(context.identity.actor, item.id)
-        result, cached = await self._dispatcher.call(snapshot.catalog, item, admitted.args, context)
-        provenance = {**admitted.notes, "cache_hit": True} if cached else admitted.notes
-        execution = await self._archive.keep(result, item, context.identity.actor, provenance)
-        self._mark_seen(item.id, context)
-        return execution
+        result = await self._pipeline.call(snapshot.catalog, item, admitted.args, context, note)
+        return _Called(item, result, {**admitted.notes, "cache_hit": True} if note.cached else admitted.notes)
 
-    async def view(self, handle: str, selector: object, context: CallContext) -> View:
-        """A bounded part of an artifact that this actor owns (DESIGN §3 "Results"). Raises ViewFailed."""
-        if not _may_view(context.identity, handle):
-            raise no_such_artifact(handle)
-        return await self._archive.view(handle, selector, context.identity.actor)
+    def _audited(self, operation: Operation, context: CallContext, tool_id: str) -> AuditedCall:
+        return AuditedCall(self._auditor, operation, context, self._now, tool_id)
 
     def _item(self, snapshot: Snapshot, tool_id: str, context: CallContext) -> SelectableItem:
         item = snapshot.catalog.get(tool_id)

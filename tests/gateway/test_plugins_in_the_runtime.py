@@ -1,0 +1,142 @@
+"""What plugins do to calls, kept results and the catalog, in the runtime that every face uses (S2, gatekit E)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.auth.identity import Identity
+from app.catalog.tokens import TokenCounter
+from app.edges.memory_store import MemoryArtifactStore
+from app.edges.token_table import load_token_counter
+from app.errors import Forbidden, HydrateFailed
+from app.gateway.call_policy import CallPolicy
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.plugin_chain import GLOBAL, Installed, PluginChain
+from app.gateway.plugins import Allow, Block, Complete, Continue, MiddlewarePlugin, Request, Result, SecurityPlugin
+from app.gateway.ports import CallContext
+from app.gateway.result_cache import ResultCache
+from app.gateway.runtime import ProxyRuntime
+from app.gateway.stub import StubUpstream
+from app.plugins.tool_manager import ToolManager, ToolManagerConfig
+from tests.support.requirement import requirement
+
+CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
+TOOLS: list[Mapping[str, Any]] = [
+    {"name": "echo", "description": "Give the text back.", "annotations": {"readOnlyHint": True}},
+    {"name": "_private", "description": "Not for you."},
+]
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenCounter:
+    return load_token_counter()
+
+
+async def echo(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+    return {"content": [{"type": "text", "text": f"{name}: {arguments.get('text')}"}]}
+
+
+class Shout(MiddlewarePlugin):
+    async def on_request(self, request: Request) -> Continue:
+        return Continue(replace(request, arguments={"text": str(request.arguments["text"]).upper()}))
+
+    async def on_result(self, request: Request, result: Result) -> Continue:
+        return Continue({**result, "content": [*result["content"], {"type": "text", "text": "shouted"}]})
+
+
+class Answer(MiddlewarePlugin):
+    async def on_request(self, request: Request) -> Complete:
+        return Complete({"content": [{"type": "text", "text": "from the plugin"}]})
+
+
+class Elsewhere(MiddlewarePlugin):
+    async def on_request(self, request: Request) -> Continue:
+        return Continue(replace(request, server="b", name="other"))
+
+
+class Closed(SecurityPlugin):
+    async def on_request(self, request: Request) -> Block:
+        return Block("closed today")
+
+
+class OnlyForOwners(SecurityPlugin):
+    async def on_result(self, request: Request, result: Result) -> Allow | Block:
+        return Allow() if request.identity.actor == "owner_1" else Block("not an owner")
+
+
+async def runtime_with(tokens: TokenCounter, *plugins: Any, upstreams: Any = None, **options: Any) -> Any:
+    chain = PluginChain({GLOBAL: [Installed(type(p).__name__, p) for p in plugins]}, now=lambda: 0.0)
+    upstream = StubUpstream(TOOLS, echo, name="alpha")
+    runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), plugins=chain, **options)
+    await runtime.refresh_catalog()
+    return runtime, upstream
+
+
+def text_of(result: Mapping[str, Any]) -> list[str]:
+    return [block["text"] for block in result["content"]]
+
+
+async def test_a_plugin_changes_what_is_sent_and_what_is_shown(tokens: TokenCounter) -> None:
+    runtime, upstream = await runtime_with(tokens, Shout(None))
+    tool_id = next(id for id in runtime.catalog().items if "echo" in id)
+    assert text_of(await runtime.call(tool_id, {"text": "hi"}, CONTEXT)) == ["echo: HI", "shouted"]
+    assert upstream.calls[0][1] == {"text": "HI"}
+    assert "echo: HI" in (await runtime.execute(tool_id, {"text": "hi"}, CONTEXT)).envelope.summary
+
+
+@requirement("gatekit G101")
+async def test_a_plugin_that_answers_keeps_the_call_from_the_server(tokens: TokenCounter) -> None:
+    runtime, upstream = await runtime_with(tokens, Answer(None))
+    tool_id = next(id for id in runtime.catalog().items if "echo" in id)
+    assert text_of(await runtime.call(tool_id, {}, CONTEXT)) == ["from the plugin"]
+    assert upstream.calls == []
+
+
+@requirement("gatekit G93", "gateway 133")
+async def test_a_blocked_call_reaches_no_server_and_names_the_tool_that_was_asked_for(tokens: TokenCounter) -> None:
+    runtime, upstream = await runtime_with(tokens, Closed(None))
+    tool_id = next(id for id in runtime.catalog().items if "echo" in id)
+    with pytest.raises(Forbidden) as refused:
+        await runtime.execute(tool_id, {}, CONTEXT)
+    assert (refused.value.path, refused.value.message) == (tool_id, "Request blocked: closed today")
+    assert upstream.calls == []
+
+
+@requirement("S2 Server Validation Timing")
+async def test_a_call_may_be_redirected_and_the_server_is_looked_up_after_the_plugins(tokens: TokenCounter) -> None:
+    target = StubUpstream([], echo, name="b")
+    chain = PluginChain({"alpha": [Installed("elsewhere", Elsewhere(None))]}, now=lambda: 0.0)
+    fleet = MultiplexUpstream([StubUpstream(TOOLS, echo, name="alpha"), target])
+    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), plugins=chain)
+    await runtime.refresh_catalog()
+    tool_id = next(id for id in runtime.catalog().items if "echo" in id)
+    assert text_of(await runtime.call(tool_id, {"text": "hi"}, CONTEXT)) == ["other: hi"]
+    assert [name for name, _, _ in target.calls] == ["other"]
+
+
+async def test_a_kept_result_passes_the_plugins_of_whoever_asks(tokens: TokenCounter) -> None:
+    runtime, upstream = await runtime_with(
+        tokens,
+        OnlyForOwners(None),
+        cache=ResultCache(lambda: 0.0),
+        default_policy=CallPolicy(cached_tools=["*"]),
+    )
+    tool_id = next(id for id in runtime.catalog().items if "echo" in id)
+    await runtime.call(tool_id, {"text": "hi"}, CONTEXT)
+    with pytest.raises(Forbidden):
+        await runtime.call(tool_id, {"text": "hi"}, replace(CONTEXT, identity=Identity("guest", ("*",))))
+    assert len(upstream.calls) == 1
+
+
+@requirement("gatekit G85", "gatekit G86", "gatekit G87", "gatekit G88")
+async def test_a_managed_tool_exists_under_its_new_name_only_and_hidden_ones_do_not(tokens: TokenCounter) -> None:
+    config = ToolManagerConfig.model_validate({"tools": [{"tool": "echo", "display_name": "say"}]})
+    runtime, upstream = await runtime_with(tokens, ToolManager(config))
+    (item,) = runtime.catalog().items.values()
+    assert (item.name, item.upstream_name) == ("say", "echo")
+    await runtime.call(item.id, {"text": "hi"}, CONTEXT)
+    assert upstream.calls[0][0] == "echo"
+    with pytest.raises(HydrateFailed):
+        await runtime.call(item.id.replace("say", "echo"), {}, CONTEXT)
