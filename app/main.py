@@ -15,7 +15,7 @@ from app.catalog.tokens import TokenCounter
 from app.context.sizes import CountedTexts
 from app.edges.heap import Heap
 from app.edges.keys import HashedKey, KeyRing
-from app.edges.mcp_server import McpEndpoint, mcp_server
+from app.edges.mcp_doors import DoorLimits, Face, McpDoors
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.metrics import CONTENT_TYPE, Gauges, Metrics
 from app.edges.openai_chat import OpenAIChatProvider
@@ -82,14 +82,15 @@ def create_app(
     if provider is None:
         provider = make_provider(settings.model)
     window = ModelWindow(settings.model.context_tokens, settings.model.answer_tokens, CountedTexts(tokens))
-    endpoint = McpEndpoint(
-        mcp_server(face, version=VERSION, instructions=_INSTRUCTIONS),
-        hosts=_hosts(settings),
-        origins=_origins(settings),
-        max_bytes=settings.server.max_body_bytes,
-        max_sessions=settings.mcp.max_sessions,
-        max_sessions_per_actor=settings.mcp.max_sessions_per_actor,
+    limits_of_doors = DoorLimits(
+        _hosts(settings),
+        _origins(settings),
+        settings.server.max_body_bytes,
+        settings.mcp.max_sessions,
+        settings.mcp.max_sessions_per_actor,
     )
+    doors = McpDoors({"gateway": Face(face, _INSTRUCTIONS)}, version=VERSION, limits=limits_of_doors)
+    runtime.watch(doors.catalog_changed)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -97,7 +98,7 @@ def create_app(
             stack.push_async_callback(artifacts.aclose)
             stack.push_async_callback(provider.aclose)
             await stack.enter_async_context(lifecycle.running())
-            await stack.enter_async_context(endpoint.manager.run())
+            await stack.enter_async_context(doors.running())
             yield
 
     # The framework's own documentation pages load scripts from elsewhere; the documents are ours to publish.
@@ -115,7 +116,7 @@ def create_app(
     )
     app.include_router(health_router(runtime, fleet, lifecycle.ready))
     app.include_router(metrics_router(metrics.render, CONTENT_TYPE))
-    app.router.routes.extend(mcp_routes(endpoint, settings.mcp.face))
+    app.router.routes.extend(mcp_routes(doors.endpoints, settings.mcp.face))
     publish_openapi(app)
 
     # Each wraps the ones above it: the last is the outermost.

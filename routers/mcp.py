@@ -1,12 +1,15 @@
 """``/mcp``: the second door, the same runtime for any MCP client (S1 "Runtime modes")."""
 
+from collections.abc import Mapping
+
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 
-def mcp_routes(endpoint: ASGIApp, face: str) -> list[BaseRoute]:
-    """The configured face at ``/mcp`` and under its own name.
+def mcp_routes(endpoints: Mapping[str, ASGIApp], face: str) -> list[BaseRoute]:
+    """Every face under its own name, and the configured one at ``/mcp``.
 
     Routes of an ASGI object, not mounts: a mount answers ``POST /mcp`` with a redirect.
     """
-    return [Route(path, endpoint=endpoint, include_in_schema=False) for path in ("/mcp", f"/mcp/{face}")]
+    paths = {"/mcp": endpoints[face], **{f"/mcp/{name}": endpoint for name, endpoint in endpoints.items()}}
+    return [Route(path, endpoint=endpoint, include_in_schema=False) for path, endpoint in paths.items()]

@@ -1,31 +1,33 @@
-"""A face as an MCP server: both protocol eras on one URL, through the official SDK (guide "Serve /mcp from FastAPI").
+"""A face as an MCP server, in both protocol eras, through the official SDK; over which transport is settled elsewhere.
 
 What is settled here: a face's failures are results with ``isError``, never exceptions (the SDK shows an exception's
-text to clients of the older era); a session belongs to the credential that opened it; Host and Origin are checked.
+text to clients of the older era), unless the face itself speaks in JSON-RPC errors; long lists go out in pages.
 """
 
+import base64
+import binascii
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
-import anyio
 from mcp import types as t
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_TIMEOUT
+from mcp.types import INVALID_PARAMS, REQUEST_TIMEOUT
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from starlette.responses import JSONResponse
 
 from app.auth.identity import Identity
-from app.errors import UpstreamError
-from app.faces.surface import SurfaceTool, ToolSurface, UnknownTool
-from app.gateway.ports import CallContext
+from app.edges.mcp_caller import ClientCaller, set_log_level
+from app.edges.mcp_changes import Announcer
+from app.edges.mcp_questions import answers, asks, seal_states
+from app.errors import GatewayError, InputRequired, UpstreamError
+from app.faces.surface import Refusal, SurfaceResult, SurfaceTool, ToolSurface, UnknownTool
+from app.gateway.ports import CallContext, Caller, InputAnswers
 from app.gateway.sessions import session_key
 from app.wire.correlation import correlation_id
 
@@ -34,157 +36,184 @@ log = logging.getLogger("wicketgate.mcp")
 SESSION_META_KEY = "wicketgate/session"
 """A client of the era without sessions may name its browsing session under this key of ``_meta`` (DESIGN §3)."""
 
+calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
+"""Who sent what is being served: the SDK asks for a tool's schema without saying for whom."""
+
+PAGE = 1_000
 _TOOLS_FRESH_MS = 60_000
-_SESSION_IDLE_S = 1_800
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Ctx = ServerRequestContext[Any, Any]
 
 
-def mcp_server(surface: ToolSurface, *, version: str, instructions: str) -> "Server[Any]":
-    """The low-level server of one face."""
-    tools = {tool.name: tool for tool in surface.tools(_NOBODY)}
+class McpDoor:
+    """One face as an MCP server, and the word to its clients when what it shows has changed.
 
-    async def list_tools(ctx: "ServerRequestContext[Any]", params: object) -> t.ListToolsResult:
-        return t.ListToolsResult(tools=[_tool(tool) for tool in surface.tools(_context(ctx))])
-
-    async def call_tool(ctx: "ServerRequestContext[Any]", params: t.CallToolRequestParams) -> t.CallToolResult:
-        result = None
-        try:
-            with _exchange(ctx):
-                result = await surface.call(params.name, params.arguments, _context(ctx))
-        except UnknownTool:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}") from None
-        except Exception:
-            log.exception("tools/call failed")
-            body = UpstreamError("The call failed inside the gateway.").as_dict()
-            return t.CallToolResult(
-                content=[t.TextContent(type="text", text=body["message"])], structured_content=body, is_error=True
-            )
-        if result is None:
-            raise MCPError(REQUEST_TIMEOUT, "The client has left.")
-        return t.CallToolResult.model_validate(
-            {
-                "content": result.content,
-                "structuredContent": result.structured,
-                "isError": result.is_error,
-            },
-            by_name=False,
-        )
-
-    def input_schema(name: str) -> Mapping[str, Any] | None:
-        # Without it the SDK lists all tools before each call of the newer era.
-        tool = tools.get(name)
-        return tool.input_schema if tool else None
-
-    return Server(
-        "wicketgate",
-        version=version,
-        instructions=instructions,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        get_tool_input_schema=input_schema,
-        cache_hints={"tools/list": CacheHint(_TOOLS_FRESH_MS, "private")},
-    )
-
-
-class McpEndpoint:
-    """The ASGI endpoint of a face. ``manager.run()`` must be entered once, for as long as it serves.
-
-    Sessions of the handshake era are bounded, in all and for each actor, so that one client which opens them without
-    end cannot shut out the others.
+    *key* seals what travels with clients between two attempts (32 bytes or more; the same on every replica). *local*:
+    who calls where there is no HTTP request to tell, which is on stdio.
     """
 
     def __init__(
         self,
-        server: "Server[Any]",
+        surface: ToolSurface,
         *,
-        hosts: Sequence[str],
-        origins: Sequence[str],
-        max_bytes: int,
-        max_sessions: int,
-        max_sessions_per_actor: int,
+        name: str,
+        version: str,
+        instructions: str,
+        key: bytes,
+        local: Identity | None = None,
+        new_id: Callable[[], str] = lambda: "-",
     ) -> None:
-        self._max_sessions_per_actor = max_sessions_per_actor
-        self.manager = StreamableHTTPSessionManager(
-            server,
-            security_settings=TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=list(origins)),
-            max_request_body_size=max_bytes,
-            max_sessions=max_sessions,
-            session_idle_timeout=_SESSION_IDLE_S,
+        self._surface = surface
+        self._local = local
+        self._new_id = new_id
+        self._schemas: tuple[Sequence[SurfaceTool], dict[str, Mapping[str, Any]]] = ((), {})
+        self.announcer = Announcer()
+        self.server: Server[Any] = _Server(
+            "wicketgate",
+            version=version,
+            instructions=instructions,
+            on_subscriptions_listen=self.announcer.listen,
+            get_tool_input_schema=self._input_schema,
+            cache_hints={"tools/list": CacheHint(_TOOLS_FRESH_MS, "private")},
         )
+        # Added by method, since these answer with wire JSON: the SDK models it once, and that is enough.
+        self.server.add_request_handler("tools/list", t.PaginatedRequestParams, self._list_tools)
+        self.server.add_request_handler("tools/call", t.CallToolRequestParams, self._call_tool)
+        self.server.add_request_handler("logging/setLevel", t.SetLevelRequestParams, set_log_level)
+        self.server.add_notification_handler(
+            "notifications/initialized", t.NotificationParams, self.announcer.session_opened
+        )
+        self.server.middleware.append(seal_states(key, name, self._who))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        identity: Identity = scope["state"]["identity"]
-        # The SDK ties a session to this very type of user; with any other, a leaked session id would serve anybody.
-        user = AuthenticatedUser(
-            AccessToken(
-                token=identity.actor,
-                client_id=identity.actor,
-                subject=identity.actor,
-                scopes=list(identity.permissions),
-            )
-        )
-        # httptools leaves trailing blanks on header values, and the SDK compares some of them to the body.
-        headers = [(key, value.strip()) for key, value in scope["headers"]]
-        if self._opens_session(scope, headers) and self._open_sessions(identity) >= self._max_sessions_per_actor:
-            await _TOO_MANY_SESSIONS(scope, receive, send)
-            return
-        # In the handshake era the SDK lets a call run on when its client is gone, for an answer to be fetched later;
-        # none is kept here, so what nobody can hear is ended (E87).
-        exchange = anyio.CancelScope()
-        scope["state"]["exchange"] = exchange
+    async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
+        tools = self._surface.tools(self._context(ctx))
+        page, cursor = _page(tools, params.cursor)
+        answer: dict[str, Any] = {**_WHOLE, "tools": [_tool_json(tool, ctx.protocol_version) for tool in page]}
+        if cursor is not None:
+            answer["nextCursor"] = cursor
+        return answer
+
+    async def _call_tool(self, ctx: Ctx, params: t.CallToolRequestParams) -> dict[str, Any] | t.InputRequiredResult:
+        result = None
+        given = answers(ctx)
         try:
-            await self.manager.handle_request({**scope, "headers": headers, "user": user}, receive, send)
-        finally:
-            exchange.cancel()
+            with _exchange(ctx):
+                async with ClientCaller(ctx) as caller:
+                    context = self._context(ctx, caller, given)
+                    result = await self._surface.call(params.name, params.arguments, context)
+        except UnknownTool:
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}") from None
+        except Refusal as refusal:
+            raise MCPError(refusal.code, refusal.message, refusal.data) from None
+        except InputRequired as question:
+            try:
+                return asks(ctx, question)
+            except GatewayError as error:
+                return _failure(error)
+        except Exception:
+            log.exception("tools/call failed")
+            return _failure(UpstreamError("The call failed inside the gateway."))
+        if result is None:
+            raise MCPError(REQUEST_TIMEOUT, "The client has left.")
+        return _result_json(result, ctx.protocol_version)
 
-    @staticmethod
-    def _opens_session(scope: Scope, headers: Sequence[tuple[bytes, bytes]]) -> bool:
-        names = {key: value for key, value in headers if key in (b"mcp-session-id", b"mcp-protocol-version")}
-        version = names.get(b"mcp-protocol-version", b"").decode("latin-1")
-        handshake = not version or version in HANDSHAKE_PROTOCOL_VERSIONS
-        return handshake and scope["method"] == "POST" and b"mcp-session-id" not in names
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """Without it the SDK lists all tools before each call of the newer era."""
+        tools = self._surface.tools(CallContext(calling.get() or self._local or _NOBODY, "-", "-"))
+        if tools is not self._schemas[0]:
+            self._schemas = tools, {tool.name: tool.input_schema for tool in tools}
+        return self._schemas[1].get(name)
 
-    def _open_sessions(self, identity: Identity) -> int:
-        # Private in 2.3.0; the SDK has no public way to ask whose sessions are open.
-        owners = self.manager._session_owners.values()
-        return sum(owner["client_id"] == identity.actor for owner in owners)
+    def _context(self, ctx: Ctx, caller: Caller | None = None, given: InputAnswers | None = None) -> CallContext:
+        """Who calls, from what the middleware left on the request."""
+        identity = self._who(ctx)
+        if ctx.request is None:
+            trace, session = self._new_id(), session_key("stdio", identity.actor, "")
+            correlation_id.set(trace)
+        else:
+            trace, session = correlation_id.get(), _session(ctx, identity, ctx.request.headers)
+        if caller is None:
+            return CallContext(identity, trace, session)
+        return CallContext(identity, trace, session, caller, given)
 
-
-_TOO_MANY = {"code": INTERNAL_ERROR, "message": "Too many open sessions of this actor"}
-_TOO_MANY_SESSIONS = JSONResponse({"jsonrpc": "2.0", "id": None, "error": _TOO_MANY}, 503)
-
-_NOBODY = CallContext(Identity("nobody"), "-", "-")
-
-
-def _tool(tool: SurfaceTool) -> t.Tool:
-    return t.Tool(
-        name=tool.name,
-        description=tool.description,
-        input_schema=dict(tool.input_schema),
-        annotations=t.ToolAnnotations(read_only_hint=True) if tool.read_only else None,
-    )
-
-
-def _context(ctx: "ServerRequestContext[Any]") -> CallContext:
-    """Who calls, from what the middleware left on the request."""
-    request = ctx.request
-    if request is None:
-        raise RuntimeError("this server is made for HTTP")
-    identity: Identity = request.state.identity
-    return CallContext(identity, correlation_id.get(), _session(ctx, identity, request.headers))
+    def _who(self, ctx: Ctx) -> Identity:
+        if ctx.request is not None:
+            identity: Identity = ctx.request.state.identity
+            return identity
+        if self._local is None:
+            raise RuntimeError("nobody is named who calls where there is no HTTP request")
+        return self._local
 
 
-def _exchange(ctx: "ServerRequestContext[Any]") -> anyio.CancelScope:
+class _Server(Server[Any]):
+    """Tells clients of the handshake era too that lists may change: the HTTP manager asks with no options."""
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
+    ) -> InitializationOptions:
+        changes = notification_options or NotificationOptions(
+            tools_changed=True, resources_changed=True, prompts_changed=True
+        )
+        return super().create_initialization_options(changes, *args, **kwargs)
+
+
+_NOBODY = Identity("nobody")
+
+_WHOLE = {"resultType": "complete"}
+"""The newer era asks for it in every result; older clients pass over it."""
+
+
+def _page(tools: Sequence[SurfaceTool], cursor: str | None) -> tuple[Sequence[SurfaceTool], str | None]:
+    """A page and the cursor of the next. A cursor names the last tool shown, so it outlives changes of the others.
+
+    Raises MCPError for one that was never given, or whose tool is gone: the client lists from the beginning then.
+    """
+    start = 0
+    if cursor is not None:
+        try:
+            last = base64.urlsafe_b64decode(cursor.encode("ascii")).decode()
+        except (binascii.Error, UnicodeError):
+            last = ""
+        start = next((place for place, tool in enumerate(tools, 1) if tool.name == last), 0)
+        if start == 0:
+            raise MCPError(INVALID_PARAMS, "This cursor is not valid any more. List again from the beginning.")
+    page = tools[start : start + PAGE]
+    if start + PAGE >= len(tools):
+        return page, None
+    return page, base64.urlsafe_b64encode(page[-1].name.encode()).decode("ascii")
+
+
+def _tool_json(tool: SurfaceTool, version: str) -> dict[str, Any]:
+    answer: dict[str, Any] = {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+    if tool.read_only:
+        answer["annotations"] = {"readOnlyHint": True}
+    return answer
+
+
+def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
+    return {
+        **_WHOLE,
+        "content": list(result.content),
+        "structuredContent": result.structured,
+        "isError": result.is_error,
+    }
+
+
+def _failure(error: GatewayError) -> dict[str, Any]:
+    body = error.as_dict()
+    content = [{"type": "text", "text": body["message"]}]
+    return {**_WHOLE, "content": content, "structuredContent": body, "isError": True}
+
+
+def _exchange(ctx: Ctx) -> AbstractContextManager[object]:
     """Cancelled once the HTTP exchange that brought this call is over."""
-    assert ctx.request is not None
-    exchange: anyio.CancelScope = ctx.request.state.exchange
+    if ctx.request is None:
+        return nullcontext()
+    exchange: AbstractContextManager[object] = ctx.request.state.exchange
     return exchange
 
 
-def _session(ctx: "ServerRequestContext[Any]", identity: Identity, headers: Mapping[str, str]) -> str:
+def _session(ctx: Ctx, identity: Identity, headers: Mapping[str, str]) -> str:
     """The browsing session (DESIGN §3): the handshake's own; in the newer era, where that header means nothing, the
     one that the client names, or the actor's."""
     if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:

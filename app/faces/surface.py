@@ -36,9 +36,26 @@ class UnknownTool(LookupError):
     """The surface has no tool of that name; each door says so in its own protocol's words."""
 
 
+class Refusal(Exception):
+    """An answer that a door gives as an error of its protocol, for a face that speaks in JSON-RPC errors (S2 "Error
+    Handling"). All of it is shown to the client."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
 class ToolSurface(Protocol):
-    def tools(self, context: CallContext) -> Sequence[SurfaceTool]: ...
+    def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
+        """What the caller may see; the same object as long as nothing has changed for it."""
+        ...
 
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
-        """Run a tool. *arguments* is whatever came in; failures are results. Raises UnknownTool only."""
+        """Run a tool. *arguments* is whatever came in; failures are results.
+
+        Raises UnknownTool; Refusal, in a face that speaks in JSON-RPC errors; and InputRequired, when the tool server
+        asks something and the caller can answer later.
+        """
         ...

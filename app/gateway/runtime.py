@@ -100,6 +100,11 @@ class ProxyRuntime:
         self._pipeline = Pipeline(self._dispatcher, plugins, now)
         self._keeper = CatalogKeeper(self._fleet, tokens, inferred=inferred, heap=heap, plugins=plugins)
         self._quota = quota
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call *changed* on the event loop after each swap to another catalog."""
+        self._watchers.append(changed)
 
     def catalog(self) -> Catalog:
         """The snapshot in force; it never changes once you have it."""
@@ -115,9 +120,14 @@ class ProxyRuntime:
         An upstream that does not answer keeps the tools it last gave. Raises CatalogError when two tools collide;
         then the catalog in force stays, whole (S0 §1.5).
         """
-        report = await self._keeper.refresh(upstreams)
-        self._dispatcher.forget_results()
-        return report
+        before = self.catalog()
+        try:
+            return await self._keeper.refresh(upstreams)
+        finally:
+            self._dispatcher.forget_results()
+            if self.catalog() is not before:
+                for changed in self._watchers:
+                    changed()
 
     def browse_query(self, query: str, top_k: int, context: CallContext) -> Browse:
         """The *top_k* tools that fit the words best, of those that the caller may use (S0 §3.1)."""

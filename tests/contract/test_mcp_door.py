@@ -2,23 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
 from app.wire.correlation import HEADER
 from tests.contract.test_tool_calls import IDS
+from tests.support.mcp_client import ERAS, mcp_client
 from tests.support.requirement import requirement
-from tests.support.service import BOUND_S, KEY, READER_KEY, SUSPENDED_KEY, FileServer, RunningService, running_service
-
-ERAS = pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
-
+from tests.support.service import BOUND_S, READER_KEY, SUSPENDED_KEY, FileServer, running_service
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -27,17 +20,6 @@ INITIALIZE = {
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}},
 }
 NOT_THE_ARGUMENTS: list[Any] = [[], 0, "", False, None, {}]
-
-
-@asynccontextmanager
-async def mcp_client(
-    service: RunningService, mode: str, key: str = KEY, path: str = "/mcp", **headers: str
-) -> AsyncIterator[Client]:
-    async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}", **headers}, timeout=10) as http,
-        Client(streamable_http_client(service.url + path, http_client=http), mode=mode) as client,
-    ):
-        yield client
 
 
 def body(result: CallToolResult) -> dict[str, Any]:
@@ -180,7 +162,7 @@ async def test_the_correlation_id_of_the_request_reaches_the_upstream(mode: str)
     files = FileServer()
     async with (
         running_service(upstreams=[files]) as service,
-        mcp_client(service, mode, **{HEADER: "trace-7"}) as client,
+        mcp_client(service, mode, headers={HEADER: "trace-7"}) as client,
     ):
         await client.call_tool("tool_execute", {"tool_id": IDS["read_file"], "args": {"path": "a"}})
     ((_, _, context),) = files.calls
@@ -193,7 +175,7 @@ async def test_a_session_header_of_the_newer_era_reaches_nobody_elses_session() 
         async with mcp_client(service, "2026-07-28") as owner:
             first = body(await owner.call_tool("tool_browse", {"path": "/files"}))["cards"]
         for forged in ("actor:owner_1", "owner_1", "named"):
-            async with mcp_client(service, "2026-07-28", READER_KEY, **{"Mcp-Session-Id": forged}) as reader:
+            async with mcp_client(service, "2026-07-28", READER_KEY, headers={"Mcp-Session-Id": forged}) as reader:
                 await reader.call_tool("tool_browse", {"query": "read file"})
         async with mcp_client(service, "2026-07-28") as owner:
             again = body(await owner.call_tool("tool_browse", {"path": "/files"}))["cards"]

@@ -21,6 +21,7 @@ from app.settings import Settings
 from tests.support.script import ScriptModel
 
 KEY = "wg_test_0123456789012345678901234567890123456789"
+OTHER_KEY = "wg_other_0123456789012345678901234567890123456789"
 READER_KEY = "wg_reader_0123456789012345678901234567890123456"
 SUSPENDED_KEY = "wg_gone_0123456789012345678901234567890123456789"
 
@@ -117,6 +118,7 @@ async def running_service(
     """Serve on a free port of the loopback until the context ends."""
     keys = [
         HashedKey("test", hash_key(KEY), Identity("owner_1", ("memory:*", "tools:*"))),
+        HashedKey("other", hash_key(OTHER_KEY), Identity("owner_2", ("tools:*",))),
         HashedKey("reader", hash_key(READER_KEY), Identity("reader", ("tools:files:read_file",))),
         HashedKey("gone", hash_key(SUSPENDED_KEY), Identity("gone", ("tools:*",)), suspended=True),
     ]

@@ -1,0 +1,79 @@
+"""The faces as MCP servers over HTTP, each at its own path, kept running together and told when the catalog changes."""
+
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+from mcp.server.subscriptions import ToolsListChanged
+
+from app.auth.identity import Identity
+from app.edges.mcp_endpoint import McpEndpoint
+from app.edges.mcp_server import McpDoor
+from app.faces.surface import SurfaceTool, ToolSurface
+from app.gateway.ports import CallContext
+
+_EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """A surface, and what an MCP client is told about it when it connects."""
+
+    surface: ToolSurface
+    instructions: str
+
+
+@dataclass(frozen=True, slots=True)
+class DoorLimits:
+    """*hosts* and *origins*: the headers that are answered."""
+
+    hosts: Sequence[str]
+    origins: Sequence[str]
+    max_bytes: int
+    max_sessions: int
+    max_sessions_per_actor: int
+
+
+class McpDoors:
+    """*endpoints* by the face's name; of use while ``running``."""
+
+    def __init__(self, faces: Mapping[str, Face], *, version: str, limits: DoorLimits) -> None:
+        key = secrets.token_bytes(32)
+        self._faces = faces
+        self._doors = {
+            name: McpDoor(face.surface, name=name, version=version, instructions=face.instructions, key=key)
+            for name, face in faces.items()
+        }
+        self._shown: dict[str, Sequence[SurfaceTool]] = {}
+        self.endpoints = {
+            name: McpEndpoint(
+                door.server,
+                hosts=limits.hosts,
+                origins=limits.origins,
+                max_bytes=limits.max_bytes,
+                max_sessions=limits.max_sessions,
+                max_sessions_per_actor=limits.max_sessions_per_actor,
+            )
+            for name, door in self._doors.items()
+        }
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for endpoint in self.endpoints.values():
+                await stack.enter_async_context(endpoint.manager.run())
+            announcing = await stack.enter_async_context(anyio.create_task_group())
+            for door in self._doors.values():
+                announcing.start_soon(door.announcer.run)
+            yield
+            announcing.cancel_scope.cancel()
+
+    def catalog_changed(self) -> None:
+        """Tell the clients of each face whose list of tools is another now."""
+        for name, face in self._faces.items():
+            tools = face.surface.tools(_EVERYBODY)
+            if tools is not self._shown.get(name) and tools != self._shown.get(name):
+                self._shown[name] = tools
+                self._doors[name].announcer.announce(ToolsListChanged())

@@ -1,0 +1,34 @@
+"""The official MCP client of either era, through the running service's door."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.support.service import KEY, RunningService
+
+NEW, OLD = "2026-07-28", "legacy"
+
+ERAS = pytest.mark.parametrize("mode", [NEW, OLD])
+
+
+@asynccontextmanager
+async def mcp_client(
+    service: RunningService,
+    mode: str,
+    key: str = KEY,
+    path: str = "/mcp",
+    *,
+    headers: Mapping[str, str] | None = None,
+    client: Mapping[str, Any] | None = None,
+) -> AsyncIterator[Client]:
+    """*client*: what the SDK's Client takes beyond transport and mode, such as callbacks."""
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}", **(headers or {})}, timeout=10) as http,
+        Client(streamable_http_client(service.url + path, http_client=http), mode=mode, **(client or {})) as connected,
+    ):
+        yield connected
