@@ -215,6 +215,9 @@ async def _check(settings: Settings) -> int:
             click.echo(f"{name}: {status.phase}{f' ({trouble})' if trouble else ''}")
             for tool_id in sorted(by_server[name]):
                 click.echo(f"  {tool_id}")
+        for upstream in settings.upstreams:
+            if not upstream.enabled:
+                click.echo(f"{upstream.name}: disabled")
         left_out = tools_left_out(catalog)
         for tool, reason in left_out.items():
             click.echo(f"left out: {tool}: {reason}")

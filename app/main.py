@@ -137,7 +137,7 @@ def create_runtime(
     """The part without doors: what `wicketgate check` needs, and what every door stands on. Who puts or gets artifacts
     gives a store, and closes it."""
     if upstreams is None:
-        upstreams = [make_upstream(upstream) for upstream in settings.upstreams]
+        upstreams = [make_upstream(upstream) for upstream in settings.upstreams if upstream.enabled]
     fleet = MultiplexUpstream(upstreams)
     runtime = ProxyRuntime(
         fleet,

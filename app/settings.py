@@ -125,12 +125,19 @@ class CacheSettings(_Section):
 
 
 class UpstreamSettings(_Section):
-    """One tool server: *command* (stdio) or *url* (streamable HTTP)."""
+    """One source of tools: *command* (stdio), *url* (streamable HTTP) or *python* (functions of this process)."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")
+    enabled: bool = True
+    """False: not started, and its tools are as if there were none."""
     command: tuple[str, ...] = ()
     env: dict[str, SecretStr] = {}
     cwd: str | None = None
+    """Of *command*; for *python*, where its module is looked for besides what is installed."""
+    python: str = Field(default="", pattern=r"^$|^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
+    """``package.module:registry``; see app/tools.py."""
+    threads: int = Field(default=8, ge=1, le=256)
+    """For the functions of *python* that are not async."""
     url: str = ""
     headers: dict[str, SecretStr] = {}
     namespace: Literal["name", "infer"] = "name"
@@ -152,19 +159,23 @@ class UpstreamSettings(_Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if bool(self.command) == bool(self.url):
-            raise ValueError("give exactly one of command and url")
+        if sum(map(bool, (self.command, self.url, self.python))) != 1:
+            raise ValueError("give exactly one of command, url and python")
         if self.command and not self.command[0].strip():
             raise ValueError("command starts with an empty word")
         if self.url:
             _check_url("url", self.url)
         if any("\0" in text for text in (*self.command, *self.env, *_revealed(self.env))):
             raise ValueError("command and env must not hold NUL characters")
-        if self.url and (self.env or self.cwd):
-            raise ValueError("env and cwd belong to command, not to url")
-        if self.command and self.headers:
-            raise ValueError("headers belong to url, not to command")
+        if (self.url and (self.env or self.cwd)) or (self.python and self.env):
+            raise ValueError(f"{'env belongs' if self.python else 'env and cwd belong'} to command, not to {self.kind}")
+        if self.headers and not self.url:
+            raise ValueError(f"headers belong to url, not to {self.kind}")
         return self
+
+    @property
+    def kind(self) -> Literal["command", "url", "python"]:
+        return "command" if self.command else "url" if self.url else "python"
 
 
 class StorageSettings(_Section):

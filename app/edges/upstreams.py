@@ -3,17 +3,22 @@
 import random
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from pydantic import SecretStr
 
 from app.edges.mcp_transport import http_transport, stdio_transport
 from app.edges.mcp_upstream import Connect, McpClientUpstream
+from app.edges.python_upstream import PythonUpstream
 from app.gateway.ports import Upstream
 from app.settings import UpstreamSettings
 
 
 def make_upstream(settings: UpstreamSettings) -> Upstream:
     """The connector that the configuration asks for."""
+    if settings.python:
+        folder = str(Path(settings.cwd or ".").resolve())
+        return PythonUpstream(settings.name, settings.python, threads=settings.threads, folder=folder)
     connect: Connect
     if settings.url:
         connect = partial(http_transport, settings.url, _revealed(settings.headers))

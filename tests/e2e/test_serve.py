@@ -244,6 +244,23 @@ async def test_bad_definitions_are_left_out_alone_and_the_good_ones_beside_them_
     assert "left aside: odd:watch#" in running.stdout
 
 
+@requirement("G81", "issue 5 Kinds")
+async def test_functions_of_a_package_serve_and_a_disabled_upstream_is_as_none(tmp_path: Path) -> None:
+    local = {"name": "local", "python": "mine:registry", "cwd": str(tmp_path)}
+    (tmp_path / "mine.py").write_text(
+        "from app.tools import ToolRegistry\nregistry = ToolRegistry()\n@registry.tool\ndef one() -> int: return 1\n"
+    )
+    off = {**ECHO, "enabled": False}
+    config = write_config(tmp_path, upstreams=[local, off, {"name": "gone", "python": "no.such:r"}])
+    async with program("app", "check", "--config", str(config)) as running:
+        assert await running.ended(40) == 1
+    assert "local: ready\n  local:one#" in running.stdout
+    assert "echo: disabled" in running.stdout
+    assert "echo:echo" not in running.stdout
+    assert "gone: down (the module no.such cannot be imported (ModuleNotFoundError))" in running.stdout
+    assert "1 of 2 upstreams connected, 1 tools" in running.stdout
+
+
 async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     async with program("app", "check", "--config", str(config)) as running:

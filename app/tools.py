@@ -1,0 +1,142 @@
+"""What a package writes its own tools with: plain typed functions in a registry (issue 5 "Kinds"; docs/guide.md).
+
+::
+
+    registry = ToolRegistry()
+
+    @registry.tool(read_only=True)
+    def stock(product: Annotated[str, Field(description="Article number")], store: str = "main") -> int:
+        '''How many pieces of a product are in a store.'''
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, overload
+
+AnyFunction = Callable[..., Any]
+F = TypeVar("F", bound=AnyFunction)
+
+
+class ToolFailed(Exception):
+    """Raise it to tell the caller why a tool cannot do what was asked; *message* is shown as it is.
+
+    The text of any other exception is only logged.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """Bytes to be given back as an image or a sound, by their media type; of any other type as an embedded file."""
+
+    data: bytes
+    media_type: str
+    name: str = ""
+
+
+def _unheard(*told: object) -> None:
+    return
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """The call that is running; a parameter annotated with it is filled in and does not appear in the schema.
+
+    Its methods never wait and never fail, and may be called from any thread.
+    """
+
+    actor: str = ""
+    correlation_id: str = ""
+    on_progress: Callable[[float, float | None, str | None], None] = field(default=_unheard, repr=False)
+    on_log: Callable[[str, object, str | None], None] = field(default=_unheard, repr=False)
+    is_over: Callable[[], bool] = field(default=_never, repr=False)
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the caller how far it is, if the caller wants to know."""
+        self.on_progress(progress, total, message)
+
+    def log(self, level: str, data: object, logger: str | None = None) -> None:
+        """Send the caller a log message; *level* is one of MCP's, from ``debug`` to ``emergency``."""
+        self.on_log(level, data, logger)
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody waits for the result any more. A function that is not async cannot be ended from outside: in a long
+        loop it should look here."""
+        return self.is_over()
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredTool:
+    function: AnyFunction
+    name: str
+    title: str | None
+    description: str | None
+    version: str | None
+    hints: Mapping[str, bool]
+
+
+class ToolRegistry:
+    """Functions under their names, in the order in which they were registered."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, RegisteredTool] = {}
+
+    def __iter__(self) -> Iterator[RegisteredTool]:
+        return iter(tuple(self._tools.values()))
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(
+        self,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        version: str | None = None,
+        read_only: bool | None = None,
+        destructive: bool | None = None,
+        idempotent: bool | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def tool(
+        self,
+        function: AnyFunction | None = None,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        version: str | None = None,
+        read_only: bool | None = None,
+        destructive: bool | None = None,
+        idempotent: bool | None = None,
+    ) -> Any:
+        """Register a function, as ``@registry.tool`` or ``@registry.tool(read_only=True)``; it is left as it is.
+
+        Name, description and the arguments' schema come from the function, its docstring and type hints where they are
+        not given. An async function runs on the event loop and must not block it; any other runs in a thread. An async
+        generator is a subscription, which is registered but never offered as a tool (S4 §2). Raises ValueError when
+        the name is taken.
+        """
+        hints = {"readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": idempotent}
+
+        def register(made: AnyFunction) -> AnyFunction:
+            own_name = name or getattr(made, "__name__", "")
+            if not own_name or own_name == "<lambda>":
+                raise ValueError(f"{made!r} needs a name: tool(name=...)")
+            if own_name in self._tools:
+                raise ValueError(f"two tools are called {own_name!r}")
+            declared = {hint: value for hint, value in hints.items() if value is not None}
+            self._tools[own_name] = RegisteredTool(made, own_name, title, description, version, declared)
+            return made
+
+        return register if function is None else register(function)

@@ -1,0 +1,3 @@
+"""A module that ends the process that imports it, or tries to."""
+
+raise SystemExit(3)
