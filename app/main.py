@@ -10,6 +10,7 @@ from time import monotonic, time
 
 from fastapi import FastAPI
 
+from app.access_settings import access_policy
 from app.auth.identity import Identity
 from app.catalog.tokens import TokenCounter
 from app.context.sizes import CountedTexts
@@ -151,6 +152,7 @@ def create_runtime(
         heap=Heap(),
         plugins=make_plugin_chain(settings.plugins, monotonic),
         now=monotonic,
+        access=access_policy(settings.access),
         quota=Quota(monotonic, per_actor=settings.quota.per_actor, per_tool=settings.quota.per_tool),
     )
     return runtime, fleet, Lifecycle(upstreams, runtime, start_deadline_s=settings.server.start_deadline_s)

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from app.access_settings import AccessRuleSettings
 from app.auth.identity import ACTOR_PATTERN, parse_permissions
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -28,6 +29,8 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 SECRET_NAME = re.compile(r"token|key|secret|passw|auth|credential|cookie", re.IGNORECASE)
 
 _SQLITE = "sqlite:///"
+
+_MAX_RULES = 1_000
 
 
 class _Section(BaseModel):
@@ -265,9 +268,18 @@ class Settings(_Section):
     storage: StorageSettings = StorageSettings()
     quota: QuotaSettings = QuotaSettings()
     plugins: PluginsSettings = PluginsSettings()
+    access: tuple[AccessRuleSettings, ...] = ()
+    """In order: the first that matches a tool, and whose condition holds, decides."""
     upstreams: tuple[UpstreamSettings, ...] = ()
     from_variables: frozenset[str] = Field(default=frozenset(), exclude=True, repr=False)
     """Values that the file took from variables: mostly secrets, and a masked path costs less than a shown password."""
+
+    @field_validator("access")
+    @classmethod
+    def _few(cls, access: tuple[AccessRuleSettings, ...]) -> tuple[AccessRuleSettings, ...]:
+        if len(access) > _MAX_RULES:
+            raise ValueError(f"has more than {_MAX_RULES} rules")
+        return access
 
     @field_validator("upstreams")
     @classmethod

@@ -189,9 +189,14 @@ def _browse_result(browse: Browse) -> SurfaceResult:
 
 
 def _dry_run_json(dry: DryRun) -> dict[str, Any]:
+    summary = "The arguments are valid. This was a dry run: nothing was called."
+    checks = {"schema_validation": "pass"}
+    if dry.needs_approval:
+        summary += " The call itself needs the owner's approval."
+        checks["approval"] = "required"
     envelope = ResultEnvelope(
         status="ok",
-        summary="The arguments are valid. This was a dry run: nothing was called.",
+        summary=summary,
         facts=(),
         artifacts=(),
         provenance={"tool_id": dry.tool_id, **dry.notes},
@@ -204,7 +209,7 @@ def _dry_run_json(dry: DryRun) -> dict[str, Any]:
         "args_valid": True,
         # The server's hints are never verified, and a dry run does not change that (S1 "Security Considerations").
         "annotations": {"verified": False},
-        "checks": {"schema_validation": "pass"},
+        "checks": checks,
     }
 
 

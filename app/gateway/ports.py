@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from app.auth.identity import Identity
+from app.errors import ApprovalRequired
 
 UpstreamPhase = Literal["connecting", "ready", "down"]
 
@@ -67,15 +68,49 @@ class InputAnswers:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingCall:
+    """A call that waits for the owner's word: the tool, and the digest of the arguments (``digest.py``) that would be
+    sent."""
+
+    tool_id: str
+    arguments: str
+
+
+class Approver(Protocol):
+    """Where the owner's word for a call is looked for."""
+
+    async def approve(self, call: PendingCall) -> None:
+        """Return if the owner has agreed to this very call, which may then run once. Raises ApprovalRequired."""
+        ...
+
+
+class NobodyToAsk:
+    """Where no word can come from: the call is refused, and says why."""
+
+    async def approve(self, call: PendingCall) -> None:
+        raise approval_required(call)
+
+
+def approval_required(call: PendingCall, **details: str) -> ApprovalRequired:
+    return ApprovalRequired(
+        "This call needs the owner's approval first. It was not run.", path=call.tool_id, details=details
+    )
+
+
+NOBODY_TO_ASK = NobodyToAsk()
+
+
+@dataclass(frozen=True, slots=True)
 class CallContext:
     """Who asks, under which trace, in which browsing session (DESIGN §3 "Browsing"); who hears what happens meanwhile,
-    and what was answered to the tool server's questions."""
+    what was answered to the tool server's questions, and who approves."""
 
     identity: Identity
     correlation_id: str
     session: str
     caller: Caller = SILENT
     answers: InputAnswers | None = None
+    approver: Approver = NOBODY_TO_ASK
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,22 +3,19 @@
 A call works on the snapshot that was in force when it began (``catalog_keeper.py``).
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.auth.access import may_use
-from app.auth.identity import Identity
+from app.auth.access import AccessPolicy
 from app.catalog.card import ChoiceCard
 from app.catalog.catalog import Catalog, HydrationResult
-from app.catalog.near import near_ids
 from app.catalog.path import parse_path
 from app.catalog.selectable import SelectableItem
 from app.catalog.tokens import TokenCounter
-from app.catalog.tool_id import parse_tool_id
-from app.errors import CatalogError, HydrateFailed
+from app.errors import HydrateFailed
+from app.gateway.admission import admit, find_item, may_view, needs_approval
 from app.gateway.archive import Archive, Execution, no_such_artifact
 from app.gateway.audit import Auditor, Operation
 from app.gateway.audited import AuditedCall
@@ -29,12 +26,10 @@ from app.gateway.dispatch import Dispatcher
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.pipeline import Pipeline
 from app.gateway.plugin_chain import PluginChain
-from app.gateway.ports import ArtifactStore, CallContext, Upstream
+from app.gateway.ports import ArtifactStore, CallContext, PendingCall, Upstream
 from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
 from app.gateway.sessions import SessionStore
-from app.gateway.snapshot import Snapshot
-from app.gateway.validation import Admitted, Validator, compile_schema, is_bulky_json
 from app.results.view import View
 
 log = logging.getLogger("wicketgate.runtime")
@@ -54,10 +49,12 @@ class Browse:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The arguments are valid, and nothing was called. *notes* belong into the provenance."""
+    """The arguments are valid, and nothing was called. *notes* belong into the provenance. *needs_approval*: the call
+    itself would wait for the owner's word."""
 
     tool_id: str
     upstream_name: str
+    needs_approval: bool = False
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -84,6 +81,7 @@ class ProxyRuntime:
         cache: ResultCache | None = None,
         quota: Quota | None = None,
         heap: HeapKeeper | None = None,
+        access: AccessPolicy | None = None,
         plugins: PluginChain | None = None,
         auditor: Auditor | None = None,
         now: Callable[[], float] = lambda: 0.0,
@@ -100,6 +98,8 @@ class ProxyRuntime:
         self._pipeline = Pipeline(self._dispatcher, plugins, now)
         self._keeper = CatalogKeeper(self._fleet, tokens, inferred=inferred, heap=heap, plugins=plugins)
         self._quota = quota
+        self.access = access or AccessPolicy()
+        """The rules in force. Assign others at any time: calls that have begun end under those they began with."""
         self._watchers: list[Callable[[], None]] = []
 
     def watch(self, changed: Callable[[], None]) -> None:
@@ -132,7 +132,7 @@ class ProxyRuntime:
     def browse_query(self, query: str, top_k: int, context: CallContext) -> Browse:
         """The *top_k* tools that fit the words best, of those that the caller may use (S0 §3.1)."""
         snapshot = self._keeper.snapshot
-        catalog, audience = snapshot.catalog, snapshot.audience(context.identity)
+        catalog, audience = snapshot.catalog, snapshot.audience(self.access, context.identity)
         ranked = catalog.router.route(query, top_k, audience.visible)
         cards = self._in_session_order([catalog.card(tool_id, score) for tool_id, score in ranked], context)
         hint = "" if cards else "Nothing matches these words. Try other words, or browse '/' to see what there is."
@@ -141,14 +141,14 @@ class ProxyRuntime:
     def browse_path(self, path: str, context: CallContext) -> Browse:
         """The children of *path* (S0 §3.2). Raises PathInvalid or PathNotFound."""
         snapshot = self._keeper.snapshot
-        audience = snapshot.audience(context.identity)
+        audience = snapshot.audience(self.access, context.identity)
         cards = snapshot.catalog.cards_at(parse_path(path), audience.visible)
         return Browse(self._in_session_order(cards, context), spared_chars=audience.definition_chars)
 
     def hydrate(self, tool_id: str, context: CallContext) -> HydrationResult:
         """The full schemas of one tool (S0 §4.3). Raises HydrateFailed."""
         snapshot = self._keeper.snapshot
-        result = snapshot.catalog.hydrate(self._item(snapshot, tool_id, context).id)
+        result = snapshot.catalog.hydrate(find_item(snapshot, self.access, tool_id, context.identity).id)
         self._mark_seen(tool_id, context)
         return result
 
@@ -157,8 +157,8 @@ class ProxyRuntime:
     ) -> Execution | DryRun:
         """Validate, call, and keep what is large out of the answer (S0 §4.2, §4.4).
 
-        Raises HydrateFailed, ArgsInvalid, SchemaInvalid, Forbidden or RateLimited before the upstream hears of it, and
-        UpstreamUnavailable, UpstreamTimeout or UpstreamError after.
+        Raises HydrateFailed, ArgsInvalid, SchemaInvalid, Forbidden, ApprovalRequired or RateLimited before the
+        upstream hears of it, and UpstreamUnavailable, UpstreamTimeout or UpstreamError after.
         """
         async with self._audited("execute", context, tool_id) as note:
             called = await self._call(tool_id, args, context, note, dry_run=dry_run)
@@ -180,7 +180,7 @@ class ProxyRuntime:
     async def view(self, handle: str, selector: object, context: CallContext) -> View:
         """A bounded part of an artifact that this actor owns (DESIGN §3 "Results"). Raises ViewFailed."""
         async with self._audited("view", context, handle) as note:
-            if not _may_view(context.identity, handle):
+            if not may_view(self.access, handle, context.identity):
                 note.hidden = True
                 raise no_such_artifact(handle)
             return await self._archive.view(handle, selector, context.identity.actor)
@@ -188,14 +188,22 @@ class ProxyRuntime:
     async def _call(
         self, tool_id: str, args: object, context: CallContext, note: AuditedCall, *, dry_run: bool = False
     ) -> _Called | DryRun:
-        snapshot = self._keeper.snapshot
-        item = self._item(snapshot, tool_id, context)
+        snapshot, access, identity = self._keeper.snapshot, self.access, context.identity
+        try:
+            item = find_item(snapshot, access, tool_id, identity)
+        except HydrateFailed:
+            note.hidden = tool_id in snapshot.catalog.items
+            raise
         note.server = item.server
-        admitted = await self._admitted(snapshot, item, args)
+        tolerant = self._dispatcher.policy(item.server).tolerant_args
+        admitted = await admit(snapshot, item, args, tolerant=tolerant)
         if note.recorded:
             note.arguments = arguments_digest(admitted.args)
+        asks = await needs_approval(access, item, admitted.args, identity)
         if dry_run:
-            return DryRun(item.id, item.upstream_name, admitted.notes)
+            return DryRun(item.id, item.upstream_name, asks, admitted.notes)
+        if asks:
+            await context.approver.approve(PendingCall(item.id, arguments_digest(admitted.args)))
         if self._quota is not None:
             self._quota.take(context.identity.actor, item.id)
         result = await self._pipeline.call(snapshot.catalog, item, admitted.args, context, note)
@@ -204,49 +212,9 @@ class ProxyRuntime:
     def _audited(self, operation: Operation, context: CallContext, tool_id: str) -> AuditedCall:
         return AuditedCall(self._auditor, operation, context, self._now, tool_id)
 
-    def _item(self, snapshot: Snapshot, tool_id: str, context: CallContext) -> SelectableItem:
-        item = snapshot.catalog.get(tool_id)
-        if item is None or not may_use(context.identity, item.namespace, item.name):
-            # Made of what this caller may see, so that a hidden tool and none are one answer.
-            near = near_ids(tool_id, snapshot.catalog.items, snapshot.audience(context.identity).visible)
-            details = {"did_you_mean": near} if near else None
-            raise HydrateFailed(
-                "No such tool. Use tool_browse to find the ids of tools.", path=tool_id, details=details
-            )
-        return item
-
-    async def _admitted(self, snapshot: Snapshot, item: SelectableItem, args: object) -> Admitted:
-        validator = await self._validator(snapshot, item)
-        tolerant = self._dispatcher.policy(item.server).tolerant_args
-        if is_bulky_json(args):
-            return await asyncio.to_thread(validator.admit, args, path=item.id, tolerant=tolerant)
-        return validator.admit(args, path=item.id, tolerant=tolerant)
-
-    @staticmethod
-    async def _validator(snapshot: Snapshot, item: SelectableItem) -> Validator:
-        """Compiled at a tool's first use, kept as long as the snapshot. Raises SchemaInvalid."""
-        validator = snapshot.validators.get(item.id)
-        if validator is None:
-            if is_bulky_json(item.args_schema):
-                validator = await asyncio.to_thread(compile_schema, item.args_schema, path=item.id)
-            else:
-                validator = compile_schema(item.args_schema, path=item.id)
-            snapshot.validators[item.id] = validator
-        return validator
-
     def _in_session_order(self, cards: Sequence[ChoiceCard], context: CallContext) -> tuple[ChoiceCard, ...]:
         return tuple(cards) if self._sessions is None else self._sessions.order(context.session, cards)
 
     def _mark_seen(self, tool_id: str, context: CallContext) -> None:
         if self._sessions is not None:
             self._sessions.hydrated(context.session, tool_id)
-
-
-def _may_view(identity: Identity, handle: str) -> bool:
-    """A handle ``<kind>:<tool id>:<digest>`` is of use to whoever may use its tool: the same actor may hold narrower
-    keys."""
-    try:
-        parts = parse_tool_id(handle.partition(":")[2].rpartition(":")[0])
-    except CatalogError:
-        return False
-    return may_use(identity, parts.namespace, parts.name)

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from app.auth.access import reach_of
+from app.auth.access import AccessPolicy, Rights
 from app.auth.identity import Identity
 from app.catalog.catalog import Catalog
 from app.gateway.fleet import Listing
@@ -15,7 +15,7 @@ _MAX_AUDIENCES = 256
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who holds the same permissions. *visible* is None when they cover every tool. *definition_chars*: how long the
+    """Who has the same rights. *visible* is None when they cover every tool. *definition_chars*: how long the
     definitions of all that is visible are, which a prompt is spared."""
 
     visible: Callable[[str], bool] | None
@@ -30,21 +30,21 @@ class Snapshot:
         self.listings = listings
         self.troubles = troubles
         self.validators: dict[str, Validator] = {}
-        self._audiences: OrderedDict[tuple[str, ...], Audience] = OrderedDict()
+        self._audiences: OrderedDict[tuple[AccessPolicy, Rights], Audience] = OrderedDict()
 
-    def audience(self, identity: Identity) -> Audience:
-        """Worked out at the first call of somebody with these permissions; a look-up from then on."""
-        known = self._audiences.get(identity.permissions)
+    def audience(self, policy: AccessPolicy, identity: Identity) -> Audience:
+        """Worked out at the first call of somebody with these rights under *policy*; a look-up from then on."""
+        rights = policy.rights(identity)
+        known = self._audiences.get((policy, rights))
         if known is None:
-            known = self._audiences[identity.permissions] = self._work_out(identity)
+            known = self._audiences[policy, rights] = self._work_out(policy, rights)
             if len(self._audiences) > _MAX_AUDIENCES:
                 self._audiences.popitem(last=False)
         return known
 
-    def _work_out(self, identity: Identity) -> Audience:
-        reach = reach_of(identity.permissions)
-        if reach.everything:
+    def _work_out(self, policy: AccessPolicy, rights: Rights) -> Audience:
+        if rights.everything:
             return Audience(None, self.catalog.definition_chars())
-        items = self.catalog.items.values()
-        visible = frozenset(item.id for item in items if reach.covers(item.namespace, item.name)).__contains__
+        tools = ((item.id, item.namespace, item.name) for item in self.catalog.items.values())
+        visible = policy.visible(rights, tools).__contains__
         return Audience(visible, self.catalog.definition_chars(visible))
