@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 from pydantic import ValidationError
 
+from app.auth.identity import Identity, parse_permissions
 from app.edges.keys import HashedKey, new_key
 from app.edges.settings_file import load_settings
 from app.errors import ConfigError
@@ -59,6 +60,24 @@ def check(config: Path | None) -> None:
     settings = load_settings(config)
     click.echo(f"Configuration is valid: {len(settings.upstreams)} upstreams. Connecting ...", err=True)
     sys.exit(asyncio.run(_check(settings)))
+
+
+@cli.command()
+@click.argument("tool")
+@click.option("--actor", required=True, help="For whom.")
+@click.option(
+    "--permission", "permissions", multiple=True, help="What they hold; may be repeated. Default: as in auth.keys."
+)
+@click.option("--query", default="", help="Also tell where the tool ranks among what these words find.")
+@_with_config
+def explain(tool: str, actor: str, permissions: tuple[str, ...], query: str, config: Path | None) -> None:
+    """Say why TOOL (an id, namespace:name, or its own name) is visible, hidden, or waits for approval.
+
+    Connects to the upstreams, and calls nothing. Exits with 1 when the actor cannot call it.
+    """
+    settings = load_settings(config)
+    identity = _identity(settings, actor, permissions)
+    sys.exit(asyncio.run(_explain(settings, tool, identity, query)))
 
 
 @cli.group()
@@ -118,7 +137,6 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _serve(settings: Settings) -> None:
-    from app.auth.identity import Identity
     from app.edges.http_server import serve_app
     from app.edges.logs import json_logs
     from app.main import create_app
@@ -194,6 +212,31 @@ async def _greet(wait_ready: Callable[[], Any], address: str, shown_key: str) ->
             f"    -H 'Content-Type: application/json' -d '{json.dumps(body)}'",
         ]
     click.echo("\n".join([*lines, ""]), err=True)
+
+
+def _identity(settings: Settings, actor: str, permissions: tuple[str, ...]) -> Identity:
+    if permissions:
+        try:
+            return Identity(actor, parse_permissions(",".join(permissions)))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+    for key in settings.auth.keys:
+        if key.actor == actor:
+            return Identity(actor, key.permissions)
+    raise click.UsageError(f"auth.keys has no key of {actor}; say what they hold with --permission")
+
+
+async def _explain(settings: Settings, tool: str, identity: Identity, query: str) -> int:
+    from app.gateway.explain import explain
+    from app.main import create_runtime
+
+    runtime, _, lifecycle = create_runtime(settings)
+    async with lifecycle.running():
+        await lifecycle.wait_ready()
+        usable, lines = explain(runtime.catalog(), runtime.access, tool, identity, query)
+        for line in lines:
+            click.echo(line)
+    return 0 if usable else 1
 
 
 async def _check(settings: Settings) -> int:

@@ -70,6 +70,15 @@ class Rights:
         return self.reach.everything and not any(s and isinstance(s.outcome, Hidden) for s in self.stands)
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rule on the way to a decision. *when* is its condition on arguments, if it has one."""
+
+    rule: str
+    when: str
+    outcome: Visible | NeedsApproval | Hidden
+
+
 class AccessPolicy:
     """The rules in force. Immutable but for what it remembers; replaced whole by whoever holds it."""
 
@@ -110,16 +119,17 @@ class AccessPolicy:
                 found.append(tool_id)
         return frozenset(found)
 
-    def deciding(self, identity: Identity, namespace: str, name: str) -> Sequence[tuple[int, AccessRule]]:
-        """The rules, with their numbers from 0, of which the first that holds decides for *identity*."""
-        stands, found = self.rights(identity).stands, []
+    def steps(self, identity: Identity, namespace: str, name: str) -> Sequence[Step]:
+        """The rules of which the first that holds decides for *identity*, to be told to an operator."""
+        stands = self.rights(identity).stands
+        steps: list[Step] = []
         for index in self._chain(namespace, name):
             stand = stands[index]
             if stand is not None:
-                found.append((index, self.rules[index]))
+                steps.append(Step(self._named(index), stand.condition.source if stand.condition else "", stand.outcome))
                 if stand.condition is None:
                     break
-        return found
+        return steps
 
     def _called(
         self, rights: Rights, chain: Sequence[int], identity: Identity, args: Mapping[str, Any]

@@ -275,6 +275,16 @@ async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp
     assert "echo: ready" in running.stdout
 
 
+@requirement("issue 7 explain")
+async def test_explain_says_why_a_tool_is_hidden_from_somebody(tmp_path: Path) -> None:
+    config = write_config(tmp_path, access=[{"match": "echo:*", "require": ["role:dev"]}])
+    asked = ("app", "explain", "echo:echo", "--actor", "ann", "--config", str(config), "--permission", "tools:*")
+    async with program(*asked) as hidden, program(*asked, "--permission", "role:dev") as shown:
+        assert (await hidden.ended(40), await shown.ended(40)) == (1, 0)
+    assert "access[0] (echo:*): refused (needs the permission role:dev)" in hidden.stdout
+    assert "access[0] (echo:*): visible" in shown.stdout
+
+
 async def test_a_new_key_is_let_in_by_what_was_printed(tmp_path: Path) -> None:
     async with program("app", "key", "new", "--id", "gw", "--actor", "owner_1", "--permission", "tools:echo:*") as made:
         assert await made.ended() == 0

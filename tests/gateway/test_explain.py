@@ -1,0 +1,90 @@
+"""What an operator is told about a tool and a caller (issue 7 "explain")."""
+
+import pytest
+
+from app.auth.access import AccessPolicy
+from app.auth.condition import Condition
+from app.auth.identity import Identity
+from app.auth.rule import AccessRule
+from app.catalog.catalog import Catalog, build_catalog
+from app.edges.token_table import load_token_counter
+from app.gateway.explain import explain
+
+ANN = Identity("ann", ("tools:shop:*",))
+POLICY = AccessPolicy(
+    [
+        AccessRule("shop:refund", when=Condition("args.amount > 100"), effect="deny"),
+        AccessRule("shop:refund", approval="always"),
+        AccessRule("shop:audit", require=("role:boss",)),
+        AccessRule("shop:mail", when=Condition("has(args.to)"), approval="always"),
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    names = ("refund", "audit", "mail", "list_orders")
+    shop = [{"name": name, "description": f"The {name} tool.", "inputSchema": {"type": "object"}} for name in names]
+    events = {"name": "watch", "inputSchema": {"type": "object"}, "_meta": {}}
+    return build_catalog({"shop": shop, "bank": [events]}, load_token_counter())
+
+
+def told(catalog: Catalog, tool: str, query: str = "") -> tuple[bool, str]:
+    usable, lines = explain(catalog, POLICY, tool, ANN, query)
+    return usable, "\n".join(line.partition("#")[0] + line[line.find(":") :] if "#" in line else line for line in lines)
+
+
+def test_a_plain_tool_is_visible_and_says_by_what(catalog: Catalog) -> None:
+    usable, text = told(catalog, "shop:list_orders", query="orders")
+    assert usable
+    assert "ann holds the permission tools:shop:list_orders" in text
+    assert "no rule of access is about it" in text
+    assert "query 'orders': place 1" in text
+
+
+def test_a_tool_that_no_word_finds_is_told_as_unranked(catalog: Catalog) -> None:
+    assert "unranked" in told(catalog, "shop:list_orders", query="weather")[1]
+
+
+def test_a_hidden_tool_names_the_rule_and_what_is_missing(catalog: Catalog) -> None:
+    usable, text = told(catalog, "shop:audit")
+    assert not usable
+    assert "access[2] (shop:audit): refused (needs the permission role:boss)" in text
+
+
+def test_what_depends_on_arguments_is_told_in_order(catalog: Catalog) -> None:
+    usable, lines = explain(catalog, POLICY, "refund", ANN)
+    assert usable
+    assert lines[2:] == [
+        "  access[0] (shop:refund) when args.amount > 100: refused (denied)",
+        "  access[1] (shop:refund): visible; each call needs approval",
+    ]
+    assert "  otherwise: visible" in explain(catalog, POLICY, "shop:mail", ANN)[1]
+
+
+def test_a_missing_permission_is_the_base_of_all(catalog: Catalog) -> None:
+    usable, text = told(catalog, "bank:watch")
+    assert not usable
+    assert "needs the permission tools:bank:watch, which ann does not hold" in text
+
+
+def test_a_tool_that_is_not_there_says_what_may_be_meant(catalog: Catalog) -> None:
+    usable, text = told(catalog, "shop:refnud")
+    assert not usable
+    assert "did you mean shop:refund" in text
+
+
+def test_what_is_left_out_for_everybody_says_why() -> None:
+    server = "q7z_x" * 12
+    fine = {"type": "object"}
+    held_up = {"name": "".join(f"Q{i}z_x" for i in range(25))[:128], "inputSchema": fine}
+    stream = {"name": "watch", "inputSchema": fine, "_meta": {"wicketgate/operation": "subscription"}}
+    found = build_catalog({server: [held_up, stream]}, load_token_counter())
+    (subscription,) = found.subscriptions
+    assert "a subscription" in explain(found, POLICY, subscription, ANN)[1][0]
+    for quarantined, reason in found.quarantine.items():
+        assert explain(found, POLICY, quarantined, ANN) == (
+            False,
+            [f"{quarantined}: quarantined for everybody: {reason}"],
+        )
+    assert found.quarantine
