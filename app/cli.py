@@ -255,6 +255,8 @@ async def _check(settings: Settings) -> int:
         troubles = runtime.troubles()
         for name, status in statuses.items():
             trouble = status.error or troubles.get(name, "")
+            if not trouble and status.connections > 1:
+                trouble = f"connected {status.connections} times; before: {status.last_error}"
             click.echo(f"{name}: {status.phase}{f' ({trouble})' if trouble else ''}")
             for tool_id in sorted(by_server[name]):
                 click.echo(f"  {tool_id}")

@@ -102,6 +102,11 @@ class UpstreamUnavailable(GatewayError):
     retryable = True
 
 
+class UpstreamResting(UpstreamUnavailable):
+    """It failed too often lately, so the call was not even tried; nor is it of use to try again at once. The same code
+    for callers."""
+
+
 class RateLimited(GatewayError):
     code = "RATE_LIMITED"
     retryable = True

@@ -14,6 +14,7 @@ from app.access_settings import access_policy
 from app.auth.identity import Identity
 from app.catalog.tokens import TokenCounter
 from app.context.sizes import CountedTexts
+from app.edges.arrangement import call_policies, guarded, inferred_names, make_members
 from app.edges.heap import Heap
 from app.edges.keys import HashedKey, KeyRing
 from app.edges.mcp_doors import DoorLimits, Face, McpDoors
@@ -25,7 +26,6 @@ from app.edges.scripted_model import ScriptedModel
 from app.edges.session_store import MemorySessionStore
 from app.edges.sqlite_store import SQLiteArtifactStore
 from app.edges.token_table import load_token_counter
-from app.edges.upstreams import make_upstream
 from app.engine.limits import StreamLimit
 from app.engine.loop import Engine, EngineLimits
 from app.engine.model import Provider
@@ -37,7 +37,6 @@ from app.gateway.lifecycle import Lifecycle
 from app.gateway.ports import ArtifactStore, Upstream
 from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
-from app.gateway.retry import RetryPolicy
 from app.gateway.runtime import ProxyRuntime
 from app.settings import LOOPBACK_HOSTS, KeySettings, ModelSettings, Settings, StorageSettings
 from middleware.auth import AuthMiddleware, Refused
@@ -75,7 +74,6 @@ def create_app(
     runtime, fleet, lifecycle = create_runtime(settings, upstreams, tokens, artifacts)
     metrics = Metrics()
     streams = StreamLimit(settings.engine.max_streams)
-    metrics.watch(partial(_gauges, runtime, fleet, streams))
     face = GatewayFace(runtime, started=lifecycle.started, meter=metrics)
     # The runtime ends calls by their own deadlines; the engine's is the one behind them all.
     longest_s = max([settings.engine.tool_timeout_s, *(p.longest_s() for p in call_policies(settings).values())])
@@ -92,6 +90,7 @@ def create_app(
     )
     doors = McpDoors({"gateway": Face(face, _INSTRUCTIONS)}, version=VERSION, limits=limits_of_doors)
     runtime.watch(doors.catalog_changed)
+    metrics.watch(partial(_gauges, runtime, fleet, streams, doors))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -137,15 +136,14 @@ def create_runtime(
 ) -> tuple[ProxyRuntime, MultiplexUpstream, Lifecycle]:
     """The part without doors: what `wicketgate check` needs, and what every door stands on. Who puts or gets artifacts
     gives a store, and closes it."""
-    if upstreams is None:
-        upstreams = [make_upstream(upstream) for upstream in settings.upstreams if upstream.enabled]
-    fleet = MultiplexUpstream(upstreams)
+    members = make_members(settings) if upstreams is None else list(map(guarded, upstreams))
+    fleet = MultiplexUpstream(members)
     runtime = ProxyRuntime(
         fleet,
         tokens or load_token_counter(),
         artifacts or make_artifact_store(settings.storage),
         MemorySessionStore(now=monotonic) if settings.mcp.cache_stable else None,
-        inferred=[upstream.name for upstream in settings.upstreams if upstream.namespace == "infer"],
+        inferred=inferred_names(settings),
         policies=call_policies(settings),
         default_policy=CallPolicy(settings.engine.tool_timeout_s),
         cache=ResultCache(monotonic),
@@ -155,24 +153,7 @@ def create_runtime(
         access=access_policy(settings.access),
         quota=Quota(monotonic, per_actor=settings.quota.per_actor, per_tool=settings.quota.per_tool),
     )
-    return runtime, fleet, Lifecycle(upstreams, runtime, start_deadline_s=settings.server.start_deadline_s)
-
-
-def call_policies(settings: Settings) -> dict[str, CallPolicy]:
-    """How calls are made, by upstream name."""
-    return {
-        upstream.name: CallPolicy(
-            timeout_s=upstream.timeout_s or settings.engine.tool_timeout_s,
-            tool_timeouts_s=upstream.tool_timeouts_s,
-            retry=RetryPolicy(
-                upstream.retry.attempts, upstream.retry.base_s, declared_safe=upstream.retry.declared_safe
-            ),
-            cached_tools=upstream.cache.tools,
-            cache_ttl_s=upstream.cache.ttl_s,
-            tolerant_args=upstream.tolerant_args,
-        )
-        for upstream in settings.upstreams
-    }
+    return runtime, fleet, Lifecycle(fleet, runtime, start_deadline_s=settings.server.start_deadline_s)
 
 
 def make_artifact_store(settings: StorageSettings) -> ArtifactStore:
@@ -196,10 +177,9 @@ def make_provider(settings: ModelSettings) -> Provider:
     )
 
 
-def _gauges(runtime: ProxyRuntime, fleet: MultiplexUpstream, streams: StreamLimit) -> Gauges:
+def _gauges(runtime: ProxyRuntime, fleet: MultiplexUpstream, streams: StreamLimit, doors: McpDoors) -> Gauges:
     tools = Counter(item.server for item in runtime.catalog().items.values())
-    upstreams = {name: (status.phase == "ready", tools[name]) for name, status in fleet.statuses().items()}
-    return Gauges(upstreams, streams.active)
+    return Gauges(fleet.states(), tools, streams.active, doors.open_sessions())
 
 
 async def _authenticate(keys: KeyRing, credential: str) -> Identity | Refused:

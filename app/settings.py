@@ -127,6 +127,15 @@ class CacheSettings(_Section):
     ttl_s: Seconds = 60.0
 
 
+class BreakerSettings(_Section):
+    """After *failures* in a row to reach it or get an answer, nothing is sent for a pause that doubles up to
+    *max_pause_s*; then one call tries. 0 failures: never."""
+
+    failures: int = Field(default=5, ge=0, le=1_000)
+    pause_s: Seconds = 1.0
+    max_pause_s: Seconds = 30.0
+
+
 class UpstreamSettings(_Section):
     """One source of tools: *command* (stdio), *url* (streamable HTTP) or *python* (functions of this process)."""
 
@@ -150,6 +159,10 @@ class UpstreamSettings(_Section):
     """By the tool's own name, which may hold ``*``; the first that fits."""
     retry: RetrySettings = RetrySettings()
     cache: CacheSettings = CacheSettings()
+    max_concurrent: int = Field(default=64, ge=1, le=10_000)
+    """Calls at once; up to *max_queued* wait for a place, within their deadline."""
+    max_queued: int = Field(default=256, ge=0, le=100_000)
+    breaker: BreakerSettings = BreakerSettings()
     tolerant_args: bool = False
     """Mend arguments where nothing can be lost: ``"42"`` where an integer is wanted, objects given as JSON text."""
 

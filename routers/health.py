@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from app.gateway.breaker import BreakerState
 from app.gateway.catalog_keeper import tools_left_out
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.ports import UpstreamPhase
@@ -18,12 +19,20 @@ class Alive(BaseModel):
 
 
 class UpstreamHealth(BaseModel):
-    """*error* is empty while all is well. *stale*: its *tools* are as it last gave them."""
+    """*error* is empty while all is well. *stale*: its *tools* are as it last gave them. *last_error*: why the session
+    before the present one ended. *connected_s*: how long ago the newest session began; null where there is none.
+    """
 
     state: UpstreamPhase
     error: str
     tools: int
     stale: bool
+    last_error: str
+    connected_s: float | None
+    connections: int
+    breaker: BreakerState
+    in_flight: int
+    queued: int
 
 
 class CatalogHealth(BaseModel):
@@ -57,12 +66,18 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
             catalog=CatalogHealth(version=catalog.version, tools=len(catalog.items), left_out=tools_left_out(catalog)),
             upstreams={
                 name: UpstreamHealth(
-                    state=status.phase,
-                    error=status.error or troubles.get(name, ""),
+                    state=state.status.phase,
+                    error=state.status.error or troubles.get(name, ""),
                     tools=tools[name],
-                    stale=name in troubles or status.phase == "down",
+                    stale=name in troubles or state.status.phase == "down",
+                    last_error=state.status.last_error,
+                    connected_s=None if state.connected_s is None else round(state.connected_s, 1),
+                    connections=state.connections,
+                    breaker=state.breaker,
+                    in_flight=state.in_flight,
+                    queued=state.queued,
                 )
-                for name, status in fleet.statuses().items()
+                for name, state in fleet.states().items()
             },
         )
         return JSONResponse(body.model_dump(), 200 if body.ready else 503)

@@ -70,6 +70,10 @@ class McpDoors:
             yield
             announcing.cancel_scope.cancel()
 
+    def open_sessions(self) -> int:
+        """Of the handshake era, at all doors."""
+        return sum(endpoint.open_sessions for endpoint in self.endpoints.values())
+
     def catalog_changed(self) -> None:
         """Tell the clients of each face whose list of tools is another now."""
         for name, face in self._faces.items():

@@ -52,6 +52,11 @@ class McpEndpoint:
             session_idle_timeout=_SESSION_IDLE_S,
         )
 
+    @property
+    def open_sessions(self) -> int:
+        """Of the handshake era."""
+        return len(self.manager._session_owners)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         identity: Identity = scope["state"]["identity"]
         # The SDK ties a session to this very type of user; with any other, a leaked session id would serve anybody.

@@ -1,12 +1,23 @@
 """Counters in the Prometheus text format (DESIGN §2 "Paths"). Labels are closed sets: never an actor or a tool id."""
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app.gateway.breaker import BreakerState
+from app.gateway.member import MemberState
 from app.gateway.meter import TokenCost
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -16,10 +27,12 @@ _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """What is read when somebody asks: *upstreams* maps a name to (connected, tools in force)."""
+    """What is read when somebody asks. *tools*: in force, by upstream."""
 
-    upstreams: Mapping[str, tuple[bool, int]]
+    upstreams: Mapping[str, MemberState]
+    tools: Mapping[str, int]
     active_streams: int
+    sessions: int
 
 
 class Metrics:
@@ -52,6 +65,7 @@ class Metrics:
     def watch(self, read: Callable[[], Gauges]) -> None:
         """Register what is read at each scrape."""
         self._registry.register(_GaugeCollector(read))
+        ProcessCollector(registry=self._registry)  # memory, file descriptors, CPU: where the system tells
 
     def meta_tool(self, tool: str, outcome: str, seconds: float, cost: TokenCost) -> None:
         self._meta_tools.labels(tool, outcome).inc()
@@ -68,17 +82,48 @@ class Metrics:
         return generate_latest(self._registry)
 
 
+_BREAKER: Mapping[BreakerState, int] = {"closed": 0, "half_open": 1, "open": 2}
+
+
 class _GaugeCollector(Collector):
     def __init__(self, read: Callable[[], Gauges]) -> None:
         self._read = read
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         gauges = self._read()
-        up = GaugeMetricFamily("wicketgate_upstream_up", "1 while connected.", labels=["upstream"])
-        tools = GaugeMetricFamily("wicketgate_tools", "Tools in force.", labels=["upstream"])
-        for name, (connected, count) in gauges.upstreams.items():
-            up.add_metric([name], int(connected))
-            tools.add_metric([name], count)
-        yield up
-        yield tools
+        yield from _of_upstreams(gauges)
         yield GaugeMetricFamily("wicketgate_active_streams", "Chat streams open now.", value=gauges.active_streams)
+        yield GaugeMetricFamily("wicketgate_mcp_sessions", "Handshake sessions open on /mcp.", value=gauges.sessions)
+        yield GaugeMetricFamily("wicketgate_tasks", "Tasks of the event loop.", value=len(asyncio.all_tasks()))
+        yield GaugeMetricFamily("wicketgate_threads", "Threads.", value=threading.active_count())
+
+
+def _of_upstreams(gauges: Gauges) -> Iterable[Metric]:
+    label = ["upstream"]
+    up = GaugeMetricFamily("wicketgate_upstream_up", "1 while connected.", labels=label)
+    tools = GaugeMetricFamily("wicketgate_tools", "Tools in force.", labels=label)
+    connected = GaugeMetricFamily(
+        "wicketgate_upstream_connected_seconds", "How long ago its newest session began.", labels=label
+    )
+    connections = CounterMetricFamily("wicketgate_upstream_connections", "Sessions it has had.", labels=label)
+    breaker = GaugeMetricFamily(
+        "wicketgate_upstream_breaker", "0: closed, 1: half open, 2: open, nothing is sent.", labels=label
+    )
+    opened = CounterMetricFamily("wicketgate_upstream_breaker_opened", "How often it has opened.", labels=label)
+    in_flight = GaugeMetricFamily("wicketgate_upstream_calls_in_flight", "Calls that run now.", labels=label)
+    queued = GaugeMetricFamily("wicketgate_upstream_calls_queued", "Calls that wait for a place.", labels=label)
+    turned_away = CounterMetricFamily(
+        "wicketgate_upstream_calls_turned_away", "Calls not made: no place, or the breaker is open.", labels=label
+    )
+    for name, state in gauges.upstreams.items():
+        up.add_metric([name], int(state.status.phase == "ready"))
+        tools.add_metric([name], gauges.tools.get(name, 0))
+        if state.connected_s is not None:
+            connected.add_metric([name], state.connected_s)
+        connections.add_metric([name], state.connections)
+        breaker.add_metric([name], _BREAKER[state.breaker])
+        opened.add_metric([name], state.breaker_opened)
+        in_flight.add_metric([name], state.in_flight)
+        queued.add_metric([name], state.queued)
+        turned_away.add_metric([name], state.turned_away)
+    return up, tools, connected, connections, breaker, opened, in_flight, queued, turned_away

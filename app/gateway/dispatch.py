@@ -10,7 +10,7 @@ from typing import Any
 
 from app.catalog.catalog import Catalog
 from app.catalog.selectable import SelectableItem
-from app.errors import GatewayError, UpstreamTimeout
+from app.errors import GatewayError
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.ports import CallContext
@@ -39,6 +39,11 @@ class Dispatcher:
     def policy(self, server: str) -> CallPolicy:
         return self._policies.get(server, self._default)
 
+    def follow(self, policies: Mapping[str, CallPolicy]) -> None:
+        """Other policies from now on; calls under way go on as they began."""
+        self._policies = dict(policies)
+        self.forget_results()
+
     def forget_results(self) -> None:
         if self._cache is not None:
             self._cache.clear()
@@ -48,7 +53,7 @@ class Dispatcher:
     ) -> tuple[Mapping[str, Any], bool]:
         """The upstream's result, and whether it came from the cache.
 
-        Raises UpstreamUnavailable, UpstreamTimeout or UpstreamError, with the tool's id as path.
+        Raises UpstreamUnavailable, UpstreamTimeout, UpstreamError or RateLimited, with the tool's id as path.
         """
         policy = self.policy(item.server)
         key = None
@@ -80,10 +85,4 @@ class Dispatcher:
         self, policy: CallPolicy, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext
     ) -> Mapping[str, Any]:
         timeout_s = policy.deadline_s(item.upstream_name)
-        try:
-            async with asyncio.timeout(timeout_s) as deadline:
-                return await self._fleet.call_tool(item.server, item.upstream_name, arguments, context, timeout_s)
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            raise UpstreamTimeout(f"{item.server} did not answer within {timeout_s:g} s.") from None
+        return await self._fleet.call_tool(item.server, item.upstream_name, arguments, context, timeout_s)

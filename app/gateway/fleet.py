@@ -5,44 +5,59 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from app.errors import CatalogError, GatewayError, UpstreamUnavailable
+from app.gateway.member import Member, MemberState
 from app.gateway.ports import CallContext, Upstream, UpstreamStatus
 
 Listing = Sequence[Mapping[str, Any]]
 
 
 class MultiplexUpstream:
-    """Upstreams by name. A call goes to the one that owns the tool; a listing asks them all at once."""
+    """Upstreams by name. A call goes to the one that owns the tool; a listing asks them all at once.
 
-    def __init__(self, upstreams: Sequence[Upstream]) -> None:
-        self._by_name = {upstream.name: upstream for upstream in upstreams}
-        if len(self._by_name) != len(upstreams):
-            raise CatalogError("two upstreams have the same name")
+    Which they are may change while it is in use: *members* is replaced whole, by one assignment.
+    """
+
+    def __init__(self, upstreams: Sequence[Upstream | Member]) -> None:
+        """What is not a Member yet becomes one, with the limits that are the default."""
+        self.members = by_name([one if isinstance(one, Member) else Member(one) for one in upstreams])
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._by_name)
+        return tuple(self.members)
 
     def statuses(self) -> dict[str, UpstreamStatus]:
-        return {name: upstream.status for name, upstream in self._by_name.items()}
+        return {name: member.upstream.status for name, member in self.members.items()}
+
+    def states(self) -> dict[str, MemberState]:
+        return {name: member.state() for name, member in self.members.items()}
 
     async def list_tools(self, names: Collection[str] | None = None) -> dict[str, Listing | GatewayError]:
         """Definitions by upstream name; an upstream that fails gives its error, the others their tools."""
-        chosen = [name for name in self._by_name if names is None or name in names]
-        listings = await asyncio.gather(*(self._list_one(self._by_name[name]) for name in chosen))
-        return dict(zip(chosen, listings, strict=True))
+        chosen = [member for name, member in self.members.items() if names is None or name in names]
+        listings = await asyncio.gather(*map(_list_one, chosen))
+        return {member.name: listing for member, listing in zip(chosen, listings, strict=True)}
 
     async def call_tool(
         self, server: str, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
-        """Raises what the upstream raises, and UpstreamUnavailable for a server that is not there."""
-        upstream = self._by_name.get(server)
-        if upstream is None:
+        """Over within *timeout_s*. Raises what ``Member.call_tool`` raises, and UpstreamUnavailable for a server that
+        is not there."""
+        member = self.members.get(server)
+        if member is None:
             raise UpstreamUnavailable(f"Unknown server '{server}'.")
-        return await upstream.call_tool(name, arguments, context, timeout_s)
+        return await member.call_tool(name, arguments, context, timeout_s)
 
-    @staticmethod
-    async def _list_one(upstream: Upstream) -> Listing | GatewayError:
-        try:
-            return await upstream.list_tools()
-        except GatewayError as error:
-            return error
+
+def by_name(members: Sequence[Member]) -> Mapping[str, Member]:
+    """Raises CatalogError when two have the same name."""
+    found = {member.name: member for member in members}
+    if len(found) != len(members):
+        raise CatalogError("two upstreams have the same name")
+    return found
+
+
+async def _list_one(member: Member) -> Listing | GatewayError:
+    try:
+        return await member.list_tools()
+    except GatewayError as error:
+        return error

@@ -1,29 +1,41 @@
 """From start to stop: upstreams are supervised, the catalog follows them, and readiness is decided (DESIGN §2 "Paths").
 
-Start-up never waits for a slow server: each has its turn or misses it, and joins later by itself.
+Start-up never waits for a slow server: each has its turn or misses it, and joins later by itself. Upstreams may come
+and go while it runs.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import anyio
+from anyio.abc import TaskGroup
 
-from app.gateway.ports import Upstream
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.member import Member
 from app.gateway.refresher import CatalogRefresher
 from app.gateway.runtime import ProxyRuntime
+
+
+@dataclass(frozen=True, slots=True)
+class _Supervised:
+    member: Member
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    ended: anyio.Event = field(default_factory=anyio.Event)
 
 
 class Lifecycle:
     """Enter ``running`` once."""
 
-    def __init__(self, upstreams: Sequence[Upstream], runtime: ProxyRuntime, *, start_deadline_s: float) -> None:
-        self._upstreams = upstreams
-        self._refresher = CatalogRefresher(runtime)
+    def __init__(self, fleet: MultiplexUpstream, runtime: ProxyRuntime, *, start_deadline_s: float) -> None:
+        self._fleet = fleet
+        self._refresher = CatalogRefresher(runtime, known=lambda name: name in fleet.members)
         self._start_deadline_s = start_deadline_s
         self._started = False
         self._stopping = False
-        self._supervisors: anyio.CancelScope | None = None
+        self._tasks: TaskGroup | None = None
+        self._supervised: dict[str, _Supervised] = {}
 
     def ready(self) -> bool:
         """True from the moment every upstream has given its tools or failed once, or the start deadline has passed,
@@ -33,7 +45,8 @@ class Lifecycle:
     def started(self) -> bool:
         """Like ``ready``, but it stays true while what runs comes to its end."""
         if not self._started:
-            self._started = bool(self._upstreams) and all(map(self._settled, self._upstreams))
+            members = self._fleet.members.values()
+            self._started = bool(members) and all(map(self._settled, members))
         return self._started
 
     async def wait_ready(self, poll_s: float = 0.02) -> None:
@@ -45,12 +58,12 @@ class Lifecycle:
         def enough() -> None:
             self._started = True
 
-        wait_s = self._start_deadline_s if self._upstreams else 0
+        wait_s = self._start_deadline_s if self._fleet.members else 0
         deadline = asyncio.get_running_loop().call_later(wait_s, enough)
         async with anyio.create_task_group() as tasks:
-            self._supervisors = tasks.cancel_scope
-            for upstream in self._upstreams:
-                tasks.start_soon(upstream.supervise, self._refresher.request, name=f"upstream {upstream.name}")
+            self._tasks = tasks
+            for member in self._fleet.members.values():
+                self._start(tasks, member)
             try:
                 yield
             finally:
@@ -59,14 +72,53 @@ class Lifecycle:
                 await self._refresher.aclose()
                 tasks.cancel_scope.cancel()
 
+    def follow(self, drain_s: float) -> None:
+        """The fleet has other members: those that are new are supervised from now on; those that are gone take no more
+        calls, are ended *drain_s* later at the latest, and are waited for. Returns at once.
+
+        One that takes the place of another of its name begins when that has ended: two servers could want one port or
+        one file.
+        """
+        if self._tasks is None or self._stopping:
+            return
+        members = self._fleet.members
+        for name, supervised in list(self._supervised.items()):
+            if members.get(name) is not supervised.member:
+                self._tasks.start_soon(self._retire, supervised, drain_s, name=f"retiring {name}")
+                if name not in members:
+                    del self._supervised[name]
+        for name, member in members.items():
+            before = self._supervised.get(name)
+            if before is None or before.member is not member:
+                self._start(self._tasks, member, before)
+
     def stop_after(self, drain_s: float) -> None:
         """No more requests from now on; the upstreams are ended after *drain_s*, or by the end of ``running``.
 
         Ending a stubborn child takes seconds of its own, so it does not wait for the last response.
         """
         self._stopping = True
-        if self._supervisors is not None:
-            asyncio.get_running_loop().call_later(drain_s, self._supervisors.cancel)
+        if self._tasks is not None:
+            asyncio.get_running_loop().call_later(drain_s, self._tasks.cancel_scope.cancel)
 
-    def _settled(self, upstream: Upstream) -> bool:
-        return upstream.name in self._refresher.refreshed or upstream.status.phase == "down"
+    def _start(self, tasks: TaskGroup, member: Member, before: _Supervised | None = None) -> None:
+        supervised = self._supervised[member.name] = _Supervised(member)
+        tasks.start_soon(self._supervise, supervised, before, name=f"upstream {member.name}")
+
+    async def _supervise(self, supervised: _Supervised, before: _Supervised | None) -> None:
+        try:
+            with supervised.scope:
+                if before is not None:
+                    await before.ended.wait()
+                await supervised.member.supervise(self._refresher.request)
+        finally:
+            supervised.ended.set()
+
+    @staticmethod
+    async def _retire(supervised: _Supervised, drain_s: float) -> None:
+        await supervised.member.retire(drain_s)
+        supervised.scope.cancel()
+        await supervised.ended.wait()
+
+    def _settled(self, member: Member) -> bool:
+        return member.name in self._refresher.refreshed or member.upstream.status.phase == "down"

@@ -6,7 +6,7 @@ One that did not give its tools is asked again after a while.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 from app.errors import CatalogError
 from app.gateway.runtime import ProxyRuntime
@@ -17,10 +17,19 @@ _MAX_BRAKE_S = 5.0
 
 
 class CatalogRefresher:
-    """*refreshed* holds the upstreams that have had their turn at least once, whatever came of it."""
+    """*refreshed* holds the upstreams that have had their turn at least once, whatever came of it. One that is no
+    longer *known* is not asked."""
 
-    def __init__(self, runtime: ProxyRuntime, *, retry_s: float = 5.0, brake_s: float = 0.1) -> None:
+    def __init__(
+        self,
+        runtime: ProxyRuntime,
+        *,
+        known: Callable[[str], bool] = lambda name: True,
+        retry_s: float = 5.0,
+        brake_s: float = 0.1,
+    ) -> None:
         self._runtime = runtime
+        self._known = known
         self._retry_s = retry_s
         self._brake_s = brake_s
         self._retries: dict[str, asyncio.TimerHandle] = {}
@@ -32,6 +41,8 @@ class CatalogRefresher:
         """Called on the event loop; returns at once."""
         if retry := self._retries.pop(upstream, None):
             retry.cancel()
+        if not self._known(upstream):
+            return
         if upstream in self._running:
             self._again.add(upstream)
         else:
@@ -73,5 +84,7 @@ class CatalogRefresher:
         else:
             if upstream not in report.stale:
                 return
+        if not self._known(upstream):
+            return
         loop = asyncio.get_running_loop()
         self._retries[upstream] = loop.call_later(self._retry_s, self.request, upstream)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.catalog.selectable import SelectableItem
-from app.errors import GatewayError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from app.errors import GatewayError, UpstreamLost, UpstreamResting, UpstreamTimeout, UpstreamUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class RetryPolicy:
         return min(self.base_s * 2.0 ** (failed - 1), self.max_s)
 
     def may_retry(self, error: GatewayError, item: SelectableItem, failed: int) -> bool:
-        if failed >= self.attempts:
+        if failed >= self.attempts or isinstance(error, UpstreamResting):
             return False
         if isinstance(error, UpstreamUnavailable):
             return True  # the call never left

@@ -42,7 +42,20 @@ async def test_until_every_upstream_had_its_turn_the_engine_is_unavailable() -> 
             await service.app.state.lifecycle.wait_ready()
         assert (await service.chat())[-1][0] == "done"
         ready = (await service.http.get("/readyz")).json()
-    assert ready["upstreams"] == {"files": {"state": "ready", "error": "", "tools": 4, "stale": False}}
+    assert ready["upstreams"] == {
+        "files": {
+            "state": "ready",
+            "error": "",
+            "tools": 4,
+            "stale": False,
+            "last_error": "",
+            "connected_s": None,
+            "connections": 0,
+            "breaker": "closed",
+            "in_flight": 0,
+            "queued": 0,
+        }
+    }
 
 
 @requirement("E26")

@@ -46,8 +46,9 @@ class Changing(StubUpstream):
 
 
 def build(tokens: TokenCounter, *upstreams: StubUpstream, deadline_s: float = 10) -> tuple[Lifecycle, ProxyRuntime]:
-    runtime = ProxyRuntime(MultiplexUpstream(upstreams), tokens, MemoryArtifactStore(now=lambda: 0.0))
-    return Lifecycle(upstreams, runtime, start_deadline_s=deadline_s), runtime
+    fleet = MultiplexUpstream(upstreams)
+    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(now=lambda: 0.0))
+    return Lifecycle(fleet, runtime, start_deadline_s=deadline_s), runtime
 
 
 async def eventually(condition: Callable[[], bool]) -> None:

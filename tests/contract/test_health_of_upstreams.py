@@ -1,0 +1,75 @@
+"""What /readyz and /metrics say of upstreams, and what a caller hears of one that fails (issue 5; gatekit C, D)."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from app.catalog.tool_id import derive_tool_id
+from app.engine.model import ToolCall
+from app.errors import UpstreamLost
+from app.gateway.ports import CallContext
+from tests.support.requirement import requirement
+from tests.support.script import ScriptModel, calls, says
+from tests.support.service import TOOLS, FileServer, RunningService, running_service
+
+
+class Crashing(FileServer):
+    """Every call to ``boom`` ends it; it is there again at once."""
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        if name == "boom":
+            raise UpstreamLost("files was lost while the tool ran.")
+        return await super().call_tool(name, arguments, context, timeout_s)
+
+
+def execute(call_id: str, tool: str) -> ToolCall:
+    schema = next(known["inputSchema"] for known in TOOLS if known["name"] == tool)
+    arguments = {"tool_id": derive_tool_id(tool, schema, None, "files"), "args": {}}
+    return ToolCall(call_id, "tool_execute", arguments, json.dumps(arguments))
+
+
+async def metrics(service: RunningService) -> dict[str, float]:
+    text = (await service.http.get("/metrics")).text
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in lines}
+
+
+@requirement("gatekit G63", "issue 5 breaker")
+async def test_one_that_crashes_at_every_call_is_left_alone_and_health_and_metrics_say_so() -> None:
+    model = ScriptModel(calls(*(execute(f"c{n}", "boom") for n in range(5))), calls(execute("c9", "boom")), says("ok"))
+    async with running_service(model, [Crashing()]) as service:
+        stream = await service.chat()
+        upstream = (await service.http.get("/readyz")).json()["upstreams"]["files"]
+        told = await metrics(service)
+    results = [json.loads(data["error"]) for event, data in stream if event == "tool-result"]
+    assert [result["error"] for result in results] == ["UPSTREAM_ERROR"] * 5 + ["UPSTREAM_UNAVAILABLE"]
+    assert results[-1]["retryable"]
+    assert 0 < results[-1]["details"]["retry_after_s"] <= 1
+    assert upstream["breaker"] == "open"
+    assert told['wicketgate_upstream_breaker{upstream="files"}'] == 2
+    assert told['wicketgate_upstream_breaker_opened_total{upstream="files"}'] == 1
+    assert told['wicketgate_upstream_calls_turned_away_total{upstream="files"}'] == 1
+
+
+@requirement("issue 5 health")
+async def test_calls_in_flight_are_shown_and_the_process_is_counted() -> None:
+    files = FileServer()
+    async with running_service(ScriptModel(calls(execute("c1", "slow")), says("ok")), [files]) as service:
+        chat = asyncio.create_task(service.chat())
+        async with asyncio.timeout(5):
+            while not files.slow_running:
+                await asyncio.sleep(0.005)
+        assert (await service.http.get("/readyz")).json()["upstreams"]["files"]["in_flight"] == 1
+        told = await metrics(service)
+        files.release.set()
+        await chat
+        after = await metrics(service)
+    assert told['wicketgate_upstream_calls_in_flight{upstream="files"}'] == 1
+    assert after['wicketgate_upstream_calls_in_flight{upstream="files"}'] == 0
+    assert told['wicketgate_upstream_calls_queued{upstream="files"}'] == 0
+    for name in ("wicketgate_tasks", "wicketgate_threads", "process_open_fds", "process_resident_memory_bytes"):
+        assert told[name] > 0
+    assert told["wicketgate_mcp_sessions"] == 0
