@@ -137,7 +137,8 @@ class BreakerSettings(_Section):
 
 
 class UpstreamSettings(_Section):
-    """One source of tools: *command* (stdio), *url* (streamable HTTP) or *python* (functions of this process)."""
+    """One source of tools: *command* (stdio), *url* (streamable HTTP, or the older SSE) or *python* (functions of this
+    process)."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")
     enabled: bool = True
@@ -152,6 +153,8 @@ class UpstreamSettings(_Section):
     """For the functions of *python* that are not async."""
     url: str = ""
     headers: dict[str, SecretStr] = {}
+    transport: Literal["http", "sse"] = "http"
+    max_answer_bytes: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
     namespace: Literal["name", "infer"] = "name"
     connect_timeout_s: Seconds = 10.0
     timeout_s: Seconds | None = None
@@ -187,6 +190,8 @@ class UpstreamSettings(_Section):
             raise ValueError(f"{'env belongs' if self.python else 'env and cwd belong'} to command, not to {self.kind}")
         if self.headers and not self.url:
             raise ValueError(f"headers belong to url, not to {self.kind}")
+        if self.transport != "http" and not self.url:
+            raise ValueError(f"transport belongs to url, not to {self.kind}")
         return self
 
     @property

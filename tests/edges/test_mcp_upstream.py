@@ -17,7 +17,8 @@ import anyio
 import pytest
 
 from app.auth.identity import Identity
-from app.edges.mcp_transport import http_transport, stdio_transport
+from app.edges.mcp_http import http_transport
+from app.edges.mcp_stdio import stdio_transport
 from app.edges.mcp_upstream import McpClientUpstream
 from app.errors import UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from app.gateway.ports import CallContext
@@ -41,8 +42,8 @@ async def supervised(upstream: McpClientUpstream) -> AsyncIterator[asyncio.Queue
         tasks.cancel_scope.cancel()
 
 
-def stdio(command: list[str], env: Mapping[str, str] | None = None) -> McpClientUpstream:
-    connect = partial(stdio_transport, "echo", command, env or {}, None)
+def stdio(command: list[str], env: Mapping[str, str] | None = None, **options: Any) -> McpClientUpstream:
+    connect = partial(stdio_transport, "echo", command, env or {}, None, **options)
     return McpClientUpstream("echo", connect, connect_timeout_s=15, jitter=random.random)
 
 
@@ -57,16 +58,13 @@ async def call(upstream: McpClientUpstream, tool: str, timeout_s: float = 10, **
     return structured
 
 
-async def test_a_line_that_is_too_long_is_passed_over_and_not_held(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("app.edges.mcp_transport._MAX_LINE_CHARS", 1_000_000)
+async def test_a_line_that_is_too_long_is_passed_over_and_not_held(caplog: pytest.LogCaptureFixture) -> None:
     noise = shlex.join([sys.executable, "-c", "print('x' * 9_000_000)"])
-    upstream = stdio(["sh", "-c", f"{noise}; exec {shlex.join(ECHO)}"])
+    upstream = stdio(["sh", "-c", f"{noise}; exec {shlex.join(ECHO)}"], max_answer_bytes=1_000_000)
     async with supervised(upstream) as changes:
         await change(changes)
         assert (await call(upstream, "echo", text="x"))["text"] == "x"
-    assert sum("passed over" in message and "characters" in message for message in caplog.messages) == 1
+    assert sum("passed over" in message and "bytes" in message for message in caplog.messages) == 1
 
 
 async def test_a_result_of_twenty_megabytes_on_one_line_arrives_whole() -> None:
@@ -175,7 +173,7 @@ async def test_a_refusal_by_the_server_keeps_its_code_and_its_words_made_safe() 
     ("command", "reason"),
     [
         (["/no/such/program"], "the command was not found"),
-        ([sys.executable, "-c", "print('hello')"], "ended before it was ready"),
+        ([sys.executable, "-c", "print('hello')"], "it ended with code 0 before it was ready"),
     ],
 )
 async def test_a_command_that_cannot_serve_is_told_in_fixed_words(command: list[str], reason: str) -> None:
@@ -198,7 +196,7 @@ def free_port() -> int:
 @requirement("gateway 127", "guide: Session not found")
 async def test_an_http_server_may_come_late_go_away_and_come_back() -> None:
     port = free_port()
-    connect = partial(http_transport, f"http://127.0.0.1:{port}/mcp", {"X-Test": "1"})
+    connect = partial(http_transport, "echo", f"http://127.0.0.1:{port}/mcp", {"X-Test": "1"})
     upstream = McpClientUpstream("echo", connect, connect_timeout_s=10, jitter=lambda: 0)
     async with supervised(upstream) as changes:
         async with asyncio.timeout(BOUND_S):
@@ -227,7 +225,7 @@ async def test_an_http_server_may_come_late_go_away_and_come_back() -> None:
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_server_that_announces_other_tools_is_asked_again_and_every_page_is_read(mode: str) -> None:
     port = free_port()
-    connect = partial(http_transport, f"http://127.0.0.1:{port}/mcp", {})
+    connect = partial(http_transport, "echo", f"http://127.0.0.1:{port}/mcp", {})
     upstream = McpClientUpstream("echo", connect, connect_timeout_s=10, jitter=lambda: 0, mode=mode)
     async with program("tests.support.changing_server", str(port)) as server:
         await server.wait_for("listening", "stdout")

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from app.auth.identity import Identity
-from app.edges.mcp_transport import stdio_transport
+from app.edges.mcp_stdio import stdio_transport
 from app.edges.mcp_upstream import McpClientUpstream
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
@@ -156,11 +156,9 @@ async def test_an_image_goes_on_to_the_client_as_an_image_beside_its_description
         assert shown.structured["content"] == f"image, image/png, {len(content.PNG):,} bytes"
 
 
-REFUSED_BY_THE_SDK: list[Any] = [
-    None,
-    "text",
-    5,
-    [],
+NO_OBJECTS: list[Any] = [None, "text", 5, []]
+
+ODD_OBJECTS: list[Any] = [
     {},
     {"content": None},
     {"content": "text"},
@@ -173,12 +171,19 @@ REFUSED_BY_THE_SDK: list[Any] = [
 
 
 @requirement("gateway 90")
-async def test_an_answer_that_the_sdk_refuses_is_an_upstream_error_at_once_and_the_session_goes_on() -> None:
+async def test_an_answer_that_is_no_object_is_an_upstream_error_at_once_and_the_session_goes_on() -> None:
     async with connected("raw") as server:
-        for answer in REFUSED_BY_THE_SDK:
+        for answer in NO_OBJECTS:
             with anyio.fail_after(5), pytest.raises(UpstreamError, match="not a valid MCP result"):
                 await server.call("say", answer=answer)
         assert (await server.call("say", answer={"content": []})).status == "ok"
+
+
+@requirement("gateway 90")
+async def test_an_answer_of_an_odd_shape_is_an_envelope_and_nothing_of_it_is_lost() -> None:
+    async with connected("raw") as server:
+        statuses = [(await server.call("say", answer=answer)).status for answer in ODD_OBJECTS]
+    assert statuses == ["ok", *["partial"] * 6, "error"]
 
 
 @requirement("gateway 81", "gateway 90")

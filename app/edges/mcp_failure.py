@@ -1,0 +1,80 @@
+"""What can go wrong with one request to an MCP server, and what its caller is told of it (S1 "Error shape", gateway 126
+to 128): our words, with the server's own beside them as content."""
+
+import logging
+from collections.abc import Mapping
+
+from app.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+
+log = logging.getLogger("wicketgate.upstream")
+
+_MAX_MESSAGE = 256
+
+_SESSION_GONE = ("Session not found", "Session terminated")
+
+
+class Refused(Exception):
+    """The server answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(code)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    @property
+    def session_gone(self) -> bool:
+        """The server was restarted and does not know us: it has not looked at the request."""
+        return self.message in _SESSION_GONE
+
+
+class Malformed(Exception):
+    """What came is no answer that MCP knows, or is larger than what is taken. The argument is a fixed phrase."""
+
+
+class Gone(Exception):
+    """There is no connection, or no longer. *carried*: the request may have reached the server. *how*: a fixed phrase
+    such as ``it ended with code 3``."""
+
+    def __init__(self, how: str, *, carried: bool) -> None:
+        super().__init__(how)
+        self.how = how
+        self.carried = carried
+
+
+NOT_VALID = "gave an answer that is not a valid MCP result"
+
+
+def refusal(error: object) -> Exception:
+    """The exception for the ``error`` member of an answer."""
+    match error:
+        case {"code": int(code), "message": str(message)}:
+            return Refused(code, message, error.get("data") if isinstance(error, Mapping) else None)
+    return Malformed(NOT_VALID)
+
+
+def timed_out(name: str, timeout_s: float) -> UpstreamTimeout:
+    return UpstreamTimeout(f"{name} did not answer within {timeout_s:g} s.")
+
+
+def told(name: str, error: Refused | Malformed | Gone) -> GatewayError:
+    """What the caller is told."""
+    match error:
+        case Gone(how=how, carried=True):
+            return UpstreamLost(
+                f"The connection to {name} was lost while the tool ran ({how}); whether it took effect is not known."
+            )
+        case Gone(how=how):
+            return UpstreamUnavailable(f"{name} cannot be reached ({how}).")
+        case Refused(session_gone=True):
+            return UpstreamUnavailable(f"{name} has been restarted; the call was not run.")
+        case Refused(code=code, message=message):
+            details = {"upstream_code": code, "upstream_message": clean(message)}
+            return UpstreamError(f"{name} refused the call.", details=details)
+        case _:
+            return UpstreamError(f"{name} {error}.")
+
+
+def clean(message: str) -> str:
+    """An upstream's words, made safe to show: one line, bounded (gateway 128)."""
+    return "".join(char if char.isprintable() else " " for char in message[:_MAX_MESSAGE]).strip()

@@ -1,0 +1,302 @@
+"""MCP over HTTP as far as the SDK carries it: streamable HTTP, and the older SSE transport.
+
+The SDK's transports have gaps for a gateway that must outlive its servers (guide "Upstreams"): a refused POST ends the
+task that owns the client, and a stream's end is seen by nobody. Calls share the transport with the SDK's session.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Self
+
+import anyio
+import httpx2
+import mcp.client.sse
+import mcp.types as t
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+from mcp.types import CONNECTION_CLOSED, PARSE_ERROR
+
+from app.edges.credentials import Credentials
+from app.edges.json_lines import MAX_LINE_BYTES
+from app.edges.mcp_call import Call
+from app.edges.mcp_connection import Connection, Lost, from_session
+from app.edges.mcp_exchange import Exchange
+from app.edges.mcp_failure import NOT_VALID, Gone, Malformed
+from app.edges.mcp_http_direct import CONNECT_S, DirectHttp
+
+Incoming = SessionMessage | Exception
+
+_UNREACHABLE = "upstream unreachable"
+"""The message of the JSON-RPC error that stands for a POST which never got an answer."""
+
+_NOTIFY_S = 10.0
+_LOST = "the connection was lost"
+_NOT_REACHED = "it cannot be reached"
+_ENDED_STREAMS = ("SSE stream ended", "SSE stream failed")
+_UNREADABLE = ("Failed to parse",)
+
+_related: ContextVar[Call | None] = ContextVar("related", default=None)
+"""The call whose POST a message came on: the SDK's streams keep the context of what they carry."""
+
+# Without it, an answer of more than 1 MiB ends the session; there is no parameter for it in 2.3.0.
+mcp.client.sse.sse_within_origin = partial(  # type: ignore[attr-defined]
+    mcp.client.sse.sse_within_origin,  # type: ignore[attr-defined]
+    max_event_size=MAX_LINE_BYTES,
+)
+
+
+@asynccontextmanager
+async def http_transport(
+    name: str,
+    url: str,
+    headers: Mapping[str, str],
+    lost: Lost,
+    *,
+    credentials: Credentials | None = None,
+    max_answer_bytes: int = MAX_LINE_BYTES,
+) -> AsyncGenerator[Connection, None]:
+    """Talk to the streamable-HTTP endpoint at *url*, with *headers* on every request.
+
+    *lost* is never called: there is no standing connection whose end would show; a call that finds nobody tells.
+    """
+    direct = DirectHttp(url, headers, credentials, max_answer_bytes)
+    try:
+        async with (
+            _client(headers, credentials, lambda: None) as http,
+            streamable_http_client(url, http_client=http, max_sse_event_size=max_answer_bytes) as (read, write),
+            _shared(name, read, write, lambda _: None) as connection,
+        ):
+            yield Connection(connection.streams, connection.exchange, direct)
+    finally:
+        await direct.retire()
+
+
+@asynccontextmanager
+async def sse_transport(
+    name: str, url: str, headers: Mapping[str, str], lost: Lost, *, credentials: Credentials | None = None
+) -> AsyncGenerator[Connection, None]:
+    """Talk to a server of the HTTP+SSE transport of 2024-11-05: its stream is at *url*."""
+
+    def refused() -> None:
+        asyncio.get_running_loop().call_soon(lost, _NOT_REACHED)
+
+    def client(*_: object, **__: object) -> httpx2.AsyncClient:
+        return _client(headers, credentials, refused)
+
+    async with (
+        sse_client(url, httpx_client_factory=client) as (read, write),
+        _shared(name, read, write, lost) as connection,
+    ):
+        yield connection
+
+
+@asynccontextmanager
+async def _shared(
+    name: str, read: ReadStream[Incoming], write: WriteStream[SessionMessage], lost: Lost
+) -> AsyncGenerator[Connection, None]:
+    """The SDK's streams, with an exchange that takes its own messages off them."""
+    sender = _Sender(write)
+    exchange = Exchange(name, sender)
+
+    def ended() -> None:
+        exchange.close(_LOST)
+        lost(_LOST)
+
+    try:
+        yield Connection((_Reads(read, exchange, ended), write), exchange)
+    finally:
+        exchange.close(_LOST)
+        sender.close()
+
+
+def _client(
+    headers: Mapping[str, str], credentials: Credentials | None, refused: Callable[[], None]
+) -> httpx2.AsyncClient:
+    # Reading has no deadline here: each call has its own, and a listening stream may be silent for ever.
+    return httpx2.AsyncClient(
+        transport=_SafeTransport(refused),
+        headers=dict(headers),
+        auth=None if credentials is None else _Authorization(credentials),
+        timeout=httpx2.Timeout(CONNECT_S, read=None),
+        trust_env=False,
+    )
+
+
+class _Authorization(httpx2.Auth):
+    """Credentials as the SDK's client takes them; a 401 was not carried out, so it is sent once more."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        request.headers["Authorization"] = await self._credentials.authorization()
+        response = yield request
+        if response.status_code == 401:
+            await self._credentials.renew()
+            request.headers["Authorization"] = await self._credentials.authorization()
+            yield request
+
+
+class _SafeTransport(httpx2.AsyncBaseTransport):
+    """A POST that finds nobody becomes an answer that says so, instead of ending the task that owns the client."""
+
+    def __init__(self, refused: Callable[[], None]) -> None:
+        """*refused* is called when a POST failed; where answers come on another stream, its call would wait."""
+        self._inner = httpx2.AsyncHTTPTransport()
+        self._refused = refused
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method != "POST":
+            return await self._inner.handle_async_request(request)
+        if _is_notification(request):
+            # The SDK sends nothing else before this one is answered.
+            request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": _NOTIFY_S}
+        try:
+            response = await self._inner.handle_async_request(request)
+        except httpx2.TransportError as error:
+            self._refused()
+            # Only a connection that was never made is sure not to have carried the call.
+            carried = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
+            failure = {"code": CONNECTION_CLOSED, "message": _UNREACHABLE, "data": {"carried": carried}}
+            return httpx2.Response(502, request=request, json={"jsonrpc": "2.0", "id": None, "error": failure})
+        if response.status_code >= 400 and response.status_code != 401:
+            self._refused()
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _is_notification(request: httpx2.Request) -> bool:
+    try:
+        message = json.loads(request.content) if len(request.content) < 4_096 else None
+    except (ValueError, httpx2.RequestNotRead):
+        return False
+    return isinstance(message, dict) and "id" not in message
+
+
+class _Sender:
+    """Calls on their way into the SDK's transport, which adds the headers of the handshake era by itself."""
+
+    def __init__(self, write: WriteStream[SessionMessage]) -> None:
+        self._write = write
+        self._posts: set[asyncio.Task[None]] = set()
+
+    async def send(self, message: Mapping[str, Any], call: Call) -> None:
+        params = dict(message["params"])
+        request = t.JSONRPCRequest(jsonrpc="2.0", id=message["id"], method=message["method"], params=params)
+        before = _related.set(call)
+        call.carried = True
+        try:
+            await self._write.send(SessionMessage(request))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            call.carried = False
+            raise Gone(_LOST, carried=False) from None
+        finally:
+            _related.reset(before)
+
+    def post(self, message: Mapping[str, Any]) -> None:
+        sending: t.JSONRPCMessage
+        if "method" in message:
+            sending = t.JSONRPCNotification(jsonrpc="2.0", method=message["method"], params=message["params"])
+        else:
+            sending = t.JSONRPCResponse(jsonrpc="2.0", id=message["id"], result=message["result"])
+        task = asyncio.create_task(self._post(SessionMessage(sending)))
+        self._posts.add(task)
+        task.add_done_callback(self._posts.discard)
+
+    def close(self) -> None:
+        for task in self._posts:
+            task.cancel()
+
+    async def _post(self, message: SessionMessage) -> None:
+        try:
+            async with asyncio.timeout(_NOTIFY_S):
+                await self._write.send(message)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
+            pass
+
+
+class _Reads:
+    """The read stream of the SDK's session, without what is for an exchange."""
+
+    def __init__(self, inner: ReadStream[Incoming], exchange: Exchange, ended: Callable[[], None]) -> None:
+        self._inner = inner
+        self._exchange = exchange
+        self._ended: Callable[[], None] | None = ended
+
+    @property
+    def last_context(self) -> object:
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> Incoming:
+        while True:
+            try:
+                incoming = await self._inner.receive()
+            except (anyio.EndOfStream, anyio.ClosedResourceError):
+                self._end()
+                raise
+            if isinstance(incoming, Exception):
+                return incoming
+            context = self.last_context
+            related = None if context is None else context.get(_related)  # type: ignore[attr-defined]
+            if not self._take(incoming, related):
+                return incoming
+
+    def _take(self, incoming: SessionMessage, related: Call | None) -> bool:
+        message = incoming.message
+        if (
+            isinstance(message, t.JSONRPCError)
+            and related is not None
+            and message.id == related.token
+            and (error := _transport_error(message.error)) is not None
+        ):
+            related.fail(error)
+            return True
+        return self._exchange.take(from_session(message), related)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def close(self) -> None:
+        self._ended = None  # closed by us: not a loss
+        self._inner.close()  # type: ignore[attr-defined]  # every stream of the SDK has it; its Protocol does not
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Incoming:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self._inner.__aexit__(*error)
+
+    def _end(self) -> None:
+        if self._ended is not None:
+            ended, self._ended = self._ended, None
+            ended()
+
+
+def _transport_error(error: t.ErrorData) -> Exception | None:
+    """What the SDK's transport says in the server's place, made into what it means."""
+    match error.data:
+        case {"carried": bool(carried)} if error.code == CONNECTION_CLOSED and error.message == _UNREACHABLE:
+            return Gone(_LOST if carried else _NOT_REACHED, carried=carried)
+    if error.code == CONNECTION_CLOSED and error.message.startswith(_ENDED_STREAMS):
+        return Gone("it ended its stream without an answer", carried=True)
+    if error.code == PARSE_ERROR and error.message.startswith(_UNREADABLE):
+        return Malformed(NOT_VALID)
+    return None
