@@ -30,7 +30,10 @@ from app.engine.limits import StreamLimit
 from app.engine.loop import Engine, EngineLimits
 from app.engine.model import Provider
 from app.engine.window import ModelWindow
+from app.faces import registry
 from app.faces.gateway import GatewayFace
+from app.faces.operations import Operations
+from app.faces.registry import RegistryFace
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.lifecycle import Lifecycle
@@ -48,6 +51,7 @@ from routers.health import health_router
 from routers.mcp import mcp_routes
 from routers.metrics import metrics_router
 from routers.openapi import publish_openapi
+from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
 
 VERSION = version("wicketgate")
@@ -88,7 +92,9 @@ def create_app(
         settings.mcp.max_sessions,
         settings.mcp.max_sessions_per_actor,
     )
-    doors = McpDoors({"gateway": Face(face, _INSTRUCTIONS)}, version=VERSION, limits=limits_of_doors)
+    operations = Operations(runtime, started=lifecycle.started)
+    faces = {"gateway": Face(face, _INSTRUCTIONS), "registry": Face(RegistryFace(operations), registry.INSTRUCTIONS)}
+    doors = McpDoors(faces, version=VERSION, limits=limits_of_doors)
     runtime.watch(doors.catalog_changed)
     metrics.watch(partial(_gauges, runtime, fleet, streams, doors))
 
@@ -116,6 +122,7 @@ def create_app(
     )
     app.include_router(health_router(runtime, fleet, lifecycle.ready))
     app.include_router(metrics_router(metrics.render, CONTENT_TYPE))
+    app.include_router(operations_router(operations))
     app.router.routes.extend(mcp_routes(doors.endpoints, settings.mcp.face))
     publish_openapi(app)
 

@@ -101,7 +101,7 @@ class EngineSettings(_Section):
 
 
 class McpSettings(_Section):
-    face: Literal["gateway"] = "gateway"
+    face: Literal["gateway", "registry"] = "gateway"
     cache_stable: bool = True
     allowed_hosts: tuple[str, ...] = ()
     """Host headers that are answered, besides the loopback names; ``:*`` at the end stands for any port."""

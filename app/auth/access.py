@@ -72,11 +72,12 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rule on the way to a decision. *when* is its condition on arguments, if it has one."""
+    """One rule on the way to a decision. *when* is its condition on arguments, if it has one; *source* is the rule."""
 
     rule: str
     when: str
     outcome: Visible | NeedsApproval | Hidden
+    source: AccessRule
 
 
 class AccessPolicy:
@@ -126,7 +127,8 @@ class AccessPolicy:
         for index in self._chain(namespace, name):
             stand = stands[index]
             if stand is not None:
-                steps.append(Step(self._named(index), stand.condition.source if stand.condition else "", stand.outcome))
+                when = stand.condition.source if stand.condition else ""
+                steps.append(Step(self._named(index), when, stand.outcome, self.rules[index]))
                 if stand.condition is None:
                     break
         return steps

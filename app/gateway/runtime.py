@@ -129,11 +129,24 @@ class ProxyRuntime:
                 for changed in self._watchers:
                     changed()
 
+    def visible(self, context: CallContext) -> Callable[[str], bool] | None:
+        """Whether the caller may see a tool of this id; None if it may see every one."""
+        return self._keeper.snapshot.audience(self.access, context.identity).visible
+
+    def may_see(self, item: SelectableItem, context: CallContext) -> bool:
+        visible = self.visible(context)
+        return visible is None or visible(item.id)
+
+    def rank(self, query: str, k: int, context: CallContext) -> list[tuple[str, float]]:
+        """The ids of the *k* tools that fit the words best, with their scores, of those that the caller may use."""
+        snapshot = self._keeper.snapshot
+        return snapshot.catalog.router.route(query, k, snapshot.audience(self.access, context.identity).visible)
+
     def browse_query(self, query: str, top_k: int, context: CallContext) -> Browse:
         """The *top_k* tools that fit the words best, of those that the caller may use (S0 §3.1)."""
         snapshot = self._keeper.snapshot
         catalog, audience = snapshot.catalog, snapshot.audience(self.access, context.identity)
-        ranked = catalog.router.route(query, top_k, audience.visible)
+        ranked = self.rank(query, top_k, context)
         cards = self._in_session_order([catalog.card(tool_id, score) for tool_id, score in ranked], context)
         hint = "" if cards else "Nothing matches these words. Try other words, or browse '/' to see what there is."
         return Browse(cards, hint, audience.definition_chars)

@@ -1,0 +1,203 @@
+"""The HTTP twin of the registry face: the same four, for clients that speak no MCP (S4; alknet A52 to A58)."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from app.auth.identity import Identity
+from app.catalog.selectable import Operation
+from app.faces.operations import DEFAULT_LIMIT, MAX_BATCH, MAX_LIMIT, Ended, OperationError, Operations
+from app.gateway.ports import CallContext
+from app.gateway.sessions import session_key
+from app.wire.correlation import correlation_id
+from routers.refusals import refuse
+
+_RETRY_AFTER_S = 1
+
+
+class OperationEntry(BaseModel):
+    """*name* is ``/namespace/name``."""
+
+    name: str
+    description: str
+    namespace: str
+    type: Operation
+
+
+class FoundOperations(BaseModel):
+    operations: list[OperationEntry]
+    total: int
+    next_cursor: str | None = None
+
+
+class ErrorMeaning(BaseModel):
+    code: str
+    description: str
+    http_status: int
+
+
+class OperationSpec(OperationEntry):
+    visibility: Literal["external"]
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+    examples: list[Any]
+    error_schemas: list[ErrorMeaning]
+    access_control: dict[str, Any]
+
+
+class OperationFailure(BaseModel):
+    code: str
+    message: str
+    retryable: bool
+    details: dict[str, Any] | None = None
+
+
+class BatchItem(BaseModel):
+    """*output* with ``ok``, *error* with ``error``."""
+
+    request_id: str
+    result: Literal["ok", "error"]
+    output: Any = None
+    error: OperationFailure | None = None
+
+
+class BatchResults(BaseModel):
+    results: list[BatchItem]
+
+
+_REFUSAL = {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}
+
+_FAILURES: dict[int | str, dict[str, Any]] = {
+    400: {"description": "No JSON object, or bad headers", "content": _REFUSAL},
+    401: {"description": "No valid credential", "content": _REFUSAL},
+    403: {"description": "Not allowed, or somebody has to agree first", "model": OperationFailure},
+    404: {"description": "No such operation for this caller", "model": OperationFailure},
+    422: {"description": "The input does not fit", "model": OperationFailure},
+    429: {"description": "Too many calls", "model": OperationFailure},
+    500: {"description": "The tool or its server failed", "model": OperationFailure},
+    503: {"description": "The tool server cannot be reached", "model": OperationFailure},
+    504: {"description": "The tool server did not answer in time", "model": OperationFailure},
+}
+
+# Bodies and numbers are read by hand, so that refusals have our shape; this describes them.
+_LIMIT = {
+    "parameters": [
+        {
+            "name": "limit",
+            "in": "query",
+            "required": False,
+            "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+        }
+    ]
+}
+_CALL = {
+    "type": "object",
+    "properties": {"operation": {"type": "string"}, "input": {"type": "object"}},
+    "required": ["operation"],
+}
+_BATCH = {
+    "type": "object",
+    "properties": {"calls": {"type": "array", "maxItems": MAX_BATCH, "items": _CALL}},
+    "required": ["calls"],
+}
+_CALL_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _CALL}}}}
+_BATCH_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _BATCH}}}}
+
+
+def operations_router(operations: Operations) -> APIRouter:
+    router = APIRouter(prefix="/operations", responses=_FAILURES)
+
+    @router.get("", operation_id="searchOperations", response_model=FoundOperations, openapi_extra=_LIMIT)
+    async def search(
+        request: Request,
+        query: str | None = None,
+        namespace: str | None = None,
+        cursor: str | None = None,
+    ) -> JSONResponse:
+        """Operations that fit the words, best first; all of them by name without any."""
+        wanted: dict[str, object] = {"query": query, "namespace": namespace, "cursor": cursor}
+        if (limit := request.query_params.get("limit")) is not None:
+            wanted["limit"] = _number(limit)
+        try:
+            return JSONResponse(await operations.search(wanted, _context(request)))
+        except OperationError as error:
+            return _failed(error)
+
+    @router.get("/schema", operation_id="operationSchema", response_model=OperationSpec)
+    async def schema(request: Request, name: str = "") -> JSONResponse:
+        """The full specification of one operation."""
+        try:
+            return JSONResponse(await operations.schema(name, _context(request)))
+        except OperationError as error:
+            return _failed(error)
+
+    @router.post("/call", operation_id="callOperation", openapi_extra=_CALL_BODY, response_model=Any)
+    async def call(request: Request) -> JSONResponse:
+        """Run one operation; the answer is its output."""
+        body = await _json_object(request)
+        if body is None:
+            return _not_an_object()
+        try:
+            return JSONResponse((await operations.call(body, _context(request))).value)
+        except OperationError as error:
+            return _failed(error)
+
+    @router.post(
+        "/batch",
+        operation_id="batchOperations",
+        openapi_extra=_BATCH_BODY,
+        response_model=BatchResults,
+        description=f"Run at most {MAX_BATCH} independent operations; results in the order of the calls.",
+    )
+    async def batch(request: Request) -> JSONResponse:
+        body = await _json_object(request)
+        if body is None:
+            return _not_an_object()
+        try:
+            ended = await operations.batch(body.get("calls"), _context(request))
+        except OperationError as error:
+            return _failed(error)
+        return JSONResponse({"results": [_item(one) for one in ended]})
+
+    return router
+
+
+def _context(request: Request) -> CallContext:
+    identity: Identity = request.scope["state"]["identity"]
+    return CallContext(identity, correlation_id.get(), session_key("named", identity.actor, ""))
+
+
+def _number(text: str) -> object:
+    """An integer if it is one; what is not is refused by the operations, in their shape."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+
+
+async def _json_object(request: Request) -> Mapping[str, Any] | None:
+    try:
+        body = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _not_an_object() -> JSONResponse:
+    return refuse(400, "invalid_request", "Request body must be a JSON object")
+
+
+def _failed(error: OperationError) -> JSONResponse:
+    headers = {}
+    if error.retryable and error.http_status in (429, 503):
+        wait_s = (error.details or {}).get("retry_after_s", _RETRY_AFTER_S)
+        headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
+    return JSONResponse(error.as_dict(), error.http_status, headers)
+
+
+def _item(ended: Ended) -> dict[str, Any]:
+    if isinstance(ended.outcome, OperationError):
+        return {"request_id": ended.request_id, "result": "error", "error": ended.outcome.as_dict()}
+    return {"request_id": ended.request_id, "result": "ok", "output": ended.outcome.value}

@@ -1,0 +1,366 @@
+"""The registry face: four tools in front of every operation (S4; alknet A01 to A51)."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from app.auth.access import AccessPolicy
+from app.auth.identity import Identity
+from app.auth.rule import AccessRule
+from app.catalog.tokens import TokenCounter
+from app.edges.memory_store import MemoryArtifactStore
+from app.edges.token_table import load_token_counter
+from app.errors import UpstreamTimeout
+from app.faces.operations import BATCH_AT_ONCE, MAX_BATCH, Operations
+from app.faces.registry import RegistryFace
+from app.faces.surface import SurfaceResult
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.ports import CallContext
+from app.gateway.runtime import ProxyRuntime
+from app.gateway.stub import StubUpstream
+from tests.support.requirement import requirement
+
+OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
+READER = CallContext(Identity("reader_1", ("tools:fs:readFile", "tools:echo:*")), "req_2", "s")
+NOBODY = CallContext(Identity("nobody", ()), "req_3", "s")
+READ_ONLY = {"annotations": {"readOnlyHint": True}}
+BOUND_S = 5.0
+
+SERVERS: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "fs": [
+        {
+            "name": "readFile",
+            "description": "Read a file.",
+            "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+            "outputSchema": {"type": "object"},
+            **READ_ONLY,
+        },
+        {"name": "writeFile", "description": "Write a file."},
+    ],
+    "echo": [{"name": "run", "description": "Give the input back."}],
+    "boom": [
+        {"name": "run", "description": "Always fails."},
+        {"name": "late", "description": "Never answers."},
+    ],
+    "shapes": [{"name": "text", "description": "Text."}, {"name": "list", "description": "A list."},
+               {"name": "image", "description": "An image."}],
+    "events": [{"name": "stream", "description": "Events.", "_meta": {"wicketgate/operation": "subscription"}}],
+}  # fmt: skip
+IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+
+
+class Servers:
+    """The upstreams; ``open_gate`` lets waiting calls of ``echo`` go on."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.gate = asyncio.Event()
+        self.reached = asyncio.Event()
+        self.reach = 0
+        self.stubs = {name: StubUpstream(tools, self.answer, name=name) for name, tools in SERVERS.items()}
+
+    async def answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        if arguments.get("wait"):
+            self.waiting += 1
+            if self.waiting == self.reach:
+                self.reached.set()
+            await self.gate.wait()
+        match name:
+            case "late":
+                raise UpstreamTimeout("boom did not answer within 1 s.")
+            case "run" if arguments.get("fail"):
+                return {"content": [{"type": "text", "text": "no such row"}], "isError": True}
+            case "text":
+                return {"content": [{"type": "text", "text": "plain"}]}
+            case "list":
+                return {"content": [], "structuredContent": [1, 2]}
+            case "image":
+                return {"content": [IMAGE]}
+        return {"content": [{"type": "text", "text": json.dumps(arguments)}], "structuredContent": dict(arguments)}
+
+    def calls(self) -> list[tuple[str, str]]:
+        return [(name, tool) for name, stub in self.stubs.items() for tool, _, _ in stub.calls]
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenCounter:
+    return load_token_counter()
+
+
+@pytest.fixture
+def servers() -> Servers:
+    return Servers()
+
+
+@pytest.fixture
+async def face(servers: Servers, tokens: TokenCounter) -> RegistryFace:
+    fleet = MultiplexUpstream(list(servers.stubs.values()))
+    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    await runtime.refresh_catalog()
+    return RegistryFace(Operations(runtime))
+
+
+async def found(face: RegistryFace, context: CallContext = OWNER, **arguments: Any) -> list[str]:
+    result = await face.call("search", arguments, context)
+    assert not result.is_error, result.structured
+    return [operation["name"] for operation in result.structured["operations"]]
+
+
+def error_of(result: SurfaceResult) -> tuple[str, str]:
+    assert result.is_error
+    assert json.loads(result.text) == result.structured
+    assert isinstance(result.structured["retryable"], bool)
+    return result.structured["code"], result.structured["message"]
+
+
+@requirement("S4 §1", "alknet A01", "alknet A02")
+async def test_there_are_four_tools_in_this_order_whatever_stands_behind(face: RegistryFace) -> None:
+    tools = face.tools(OWNER)
+    assert [(tool.name, tool.read_only) for tool in tools] == [
+        ("search", True),
+        ("schema", True),
+        ("call", False),
+        ("batch", False),
+    ]
+
+
+@requirement("alknet A04")
+async def test_an_unknown_tool_is_a_result(face: RegistryFace) -> None:
+    assert error_of(await face.call("bogus", {}, OWNER)) == ("NOT_FOUND", "unknown gateway tool: bogus")
+
+
+@requirement("S4 §2", "S4 §5", "alknet A06", "alknet A07", "alknet A12")
+async def test_search_lists_what_the_caller_may_call_by_name_and_no_subscription(face: RegistryFace) -> None:
+    assert await found(face) == [
+        "/boom/late", "/boom/run", "/echo/run", "/fs/readFile", "/fs/writeFile", "/shapes/image", "/shapes/list",
+        "/shapes/text",
+    ]  # fmt: skip
+    assert await found(face, READER) == ["/echo/run", "/fs/readFile"]
+    assert await found(face, NOBODY) == []
+
+
+@requirement("S4 §3", "alknet A08")
+async def test_an_entry_says_what_the_operation_does_and_shows_no_schema(face: RegistryFace) -> None:
+    result = await face.call("search", {"query": "readFile", "limit": 1}, OWNER)
+    assert result.structured["operations"] == [
+        {"name": "/fs/readFile", "description": "Read a file.", "namespace": "fs", "type": "query"}
+    ]
+
+
+@requirement("alknet A09", "alknet A10")
+async def test_search_finds_words_and_parts_of_words_in_names_and_descriptions(face: RegistryFace) -> None:
+    assert (await found(face, query="READ"))[0] == "/fs/readFile"
+    assert await found(face, query="riteF") == ["/fs/writeFile"]
+    assert await found(face, query="zzz") == []
+    assert await found(face, namespace="echo") == ["/echo/run"]
+
+
+@requirement("alknet A11")
+@pytest.mark.parametrize("arguments", [{"query": 5}, {"namespace": []}, {"limit": 0}, {"limit": "2"}, {"cursor": "x"}])
+async def test_a_search_that_makes_no_sense_is_refused(face: RegistryFace, arguments: dict[str, Any]) -> None:
+    assert error_of(await face.call("search", arguments, OWNER))[0] == "INVALID_INPUT"
+
+
+@requirement("alknet A13")
+async def test_a_long_list_comes_in_pages_that_add_up(face: RegistryFace) -> None:
+    names: list[str] = []
+    arguments: dict[str, Any] = {"limit": 3}
+    with anyio.fail_after(BOUND_S):
+        while True:
+            page = (await face.call("search", arguments, OWNER)).structured
+            names += [operation["name"] for operation in page["operations"]]
+            assert page["total"] == 8
+            if "next_cursor" not in page:
+                break
+            arguments["cursor"] = page["next_cursor"]
+    assert names == await found(face)
+    other = await face.call("search", {**arguments, "query": "file"}, OWNER)
+    assert error_of(other)[0] == "INVALID_INPUT"  # a cursor is good for its own search only
+
+
+@requirement("S4 §1", "alknet A15", "alknet A16")
+@pytest.mark.parametrize("name", ["fs/readFile", "/fs/readFile"])
+async def test_schema_gives_the_full_specification(face: RegistryFace, name: str) -> None:
+    spec = (await face.call("schema", {"name": name}, OWNER)).structured
+    assert (spec["name"], spec["namespace"], spec["type"], spec["visibility"]) == (
+        "/fs/readFile", "fs", "query", "external",
+    )  # fmt: skip
+    assert spec["input_schema"]["required"] == ["path"]
+    assert spec["output_schema"] == {"type": "object"}
+    assert {error["code"] for error in spec["error_schemas"]} >= {"NOT_FOUND", "INVALID_INPUT", "TIMEOUT"}
+    assert spec["access_control"]["required_scopes"] == ["tools:fs:readFile"]
+
+
+@requirement("alknet A15", "alknet A31", "alknet A33", "alknet A34")
+async def test_schema_says_what_access_takes_and_an_operation_without_it_is_not_there(
+    servers: Servers, tokens: TokenCounter
+) -> None:
+    rules = [
+        AccessRule("fs:writeFile", require=("admin",), require_any=("a", "b"), resource="fs", action="write"),
+        AccessRule("echo:run", approval="always"),
+    ]
+    runtime = ProxyRuntime(
+        MultiplexUpstream(list(servers.stubs.values())),
+        tokens,
+        MemoryArtifactStore(1 << 20, 60, lambda: 0.0),
+        access=AccessPolicy(rules),
+    )
+    await runtime.refresh_catalog()
+    face = RegistryFace(Operations(runtime))
+    spec = (await face.call("schema", {"name": "fs/writeFile"}, OWNER)).structured
+    assert spec["access_control"] == {
+        "required_scopes": ["tools:fs:writeFile", "admin"],
+        "required_scopes_any": ["a", "b"],
+        "resource_type": "fs",
+        "resource_action": "write",
+        "approval": "never",
+    }
+    for permissions in (("tools:*",), ("tools:*", "admin", "a"), ("tools:*", "a", "fs:write"), ("admin", "a", "fs:*")):
+        lacking = CallContext(Identity("somebody", permissions), "req_4", "s")
+        assert error_of(await face.call("schema", {"name": "fs/writeFile"}, lacking))[0] == "NOT_FOUND"
+    waiting = await face.call("call", {"operation": "echo/run"}, OWNER)
+    assert error_of(waiting)[0] == "APPROVAL_REQUIRED"
+
+
+@requirement("alknet A17", "alknet A27")
+@pytest.mark.parametrize(
+    ("tool", "arguments", "field"),
+    [
+        ("schema", {}, "name"),
+        ("schema", {"name": 5}, "name"),
+        ("call", {}, "operation"),
+        ("call", {"operation": 7}, "operation"),
+    ],
+)
+async def test_a_missing_name_is_told(face: RegistryFace, tool: str, arguments: dict[str, Any], field: str) -> None:
+    assert error_of(await face.call(tool, arguments, OWNER)) == ("INVALID_INPUT", f"missing required field: {field}")
+
+
+@requirement("alknet A18", "alknet A19", "alknet A20", "alknet A21", "alknet A28", "alknet A29", "alknet A39")
+@pytest.mark.parametrize("name", ["no/such", "/fs/writeFile", "events/stream", "search"])
+async def test_what_is_not_there_and_what_is_not_for_the_caller_are_one_answer(face: RegistryFace, name: str) -> None:
+    for tool, arguments in (("schema", {"name": name}), ("call", {"operation": name, "input": {}})):
+        result = await face.call(tool, arguments, READER)
+        assert result.structured == {
+            "code": "NOT_FOUND", "message": f"operation not found: {name}", "retryable": False,
+        }  # fmt: skip
+
+
+@requirement("S4 §4", "alknet A22", "alknet A23", "alknet A24", "alknet A25")
+@pytest.mark.parametrize(
+    ("arguments", "output"),
+    [
+        ({"operation": "echo/run", "input": {"msg": "hi"}}, {"msg": "hi"}),
+        ({"operation": "/echo/run", "input": {}}, {}),
+        ({"operation": "echo/run"}, {}),
+        ({"operation": "echo/run", "input": None}, {}),
+    ],
+)
+async def test_call_gives_the_output_as_structure_and_as_text(
+    face: RegistryFace, arguments: dict[str, Any], output: dict[str, Any]
+) -> None:
+    result = await face.call("call", arguments, OWNER)
+    assert (result.is_error, result.structured) == (False, output)
+    assert json.loads(result.content[0]["text"]) == output
+
+
+@requirement("alknet A22a")
+async def test_outputs_that_are_no_objects_are_wrapped_in_one(face: RegistryFace) -> None:
+    text = await face.call("call", {"operation": "shapes/text"}, OWNER)
+    assert (text.structured, text.content[0]["text"]) == ({"result": "plain"}, "plain")
+    listed = await face.call("call", {"operation": "shapes/list"}, OWNER)
+    assert (listed.structured, listed.content[0]["text"]) == ({"result": [1, 2]}, "[1,2]")
+    image = await face.call("call", {"operation": "shapes/image"}, OWNER)
+    assert (list(image.content), image.structured) == ([IMAGE], {"result": [IMAGE]})
+
+
+@requirement("alknet A26", "alknet A37")
+@pytest.mark.parametrize("given", [[1], 5, {"path": 7}, {}])
+async def test_input_that_does_not_fit_never_reaches_the_server(
+    face: RegistryFace, servers: Servers, given: object
+) -> None:
+    result = await face.call("call", {"operation": "fs/readFile", "input": given}, OWNER)
+    assert error_of(result)[0] == "INVALID_INPUT"
+    assert servers.calls() == []
+
+
+@requirement("alknet A35", "alknet A59")
+async def test_an_error_of_the_tool_itself_carries_what_it_said(face: RegistryFace) -> None:
+    result = await face.call("call", {"operation": "boom/run", "input": {"fail": True}}, OWNER)
+    assert error_of(result)[0] == "MCP_TOOL_ERROR"
+    assert result.structured["details"] == {"content": [{"type": "text", "text": "no such row"}]}
+
+
+@requirement("alknet A38")
+async def test_a_late_server_is_a_timeout_that_may_be_tried_again(face: RegistryFace) -> None:
+    result = await face.call("call", {"operation": "boom/late"}, OWNER)
+    assert (error_of(result)[0], result.structured["retryable"]) == ("TIMEOUT", True)
+
+
+@requirement("S4 §4", "alknet A42", "alknet A44", "alknet A48", "alknet A49", "alknet A50")
+async def test_a_batch_gives_each_call_its_own_end_in_the_order_of_the_calls(face: RegistryFace) -> None:
+    calls = [
+        {"operation": "echo/run", "input": {"n": 1}},
+        {"operation": "no/such", "input": {}},
+        5,
+        {"operation": "fs/writeFile"},
+        {"operation": "echo/run", "input": {"n": 1}},
+    ]
+    result = await face.call("batch", {"calls": calls}, READER)
+    assert not result.is_error
+    ends = result.structured["results"]
+    assert [end["request_id"] for end in ends] == [f"req_2.{number}" for number in range(1, 6)]
+    assert [end.get("output", end.get("error", {}).get("code")) for end in ends] == [
+        {"n": 1}, "NOT_FOUND", "INVALID_INPUT", "NOT_FOUND", {"n": 1},
+    ]  # fmt: skip
+    assert [end["isError"] for end in ends] == [False, True, True, True, False]
+
+
+@requirement("alknet A43")
+async def test_calls_of_a_batch_run_side_by_side_up_to_the_limit(face: RegistryFace, servers: Servers) -> None:
+    servers.reach = BATCH_AT_ONCE
+    calls = [{"operation": "echo/run", "input": {"wait": True}}] * (BATCH_AT_ONCE + 3)
+    batch = asyncio.create_task(face.call("batch", {"calls": calls}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await servers.reached.wait()
+        assert servers.waiting == BATCH_AT_ONCE
+        servers.gate.set()
+        assert len((await batch).structured["results"]) == len(calls)
+
+
+@requirement("alknet A45", "alknet A46", "alknet A47")
+async def test_a_batch_that_is_none_or_too_long_is_refused_before_anything_runs(
+    face: RegistryFace, servers: Servers
+) -> None:
+    for calls in (None, "x", 5):
+        result = await face.call("batch", {"calls": calls}, OWNER)
+        assert error_of(result) == ("INVALID_INPUT", "missing required field: calls")
+    too_many = [{"operation": "echo/run"}] * (MAX_BATCH + 1)
+    assert error_of(await face.call("batch", {"calls": too_many}, OWNER))[0] == "INVALID_INPUT"
+    assert servers.calls() == []
+    assert (await face.call("batch", {"calls": []}, OWNER)).structured == {"results": []}
+
+
+@requirement("alknet A51")
+async def test_a_caller_that_leaves_ends_the_whole_batch(face: RegistryFace, servers: Servers) -> None:
+    servers.reach = BATCH_AT_ONCE
+    calls = [{"operation": "echo/run", "input": {"wait": True}}] * (BATCH_AT_ONCE + 3)
+    batch = asyncio.create_task(face.call("batch", {"calls": calls}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await servers.reached.wait()
+        batch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await batch
+    assert len(servers.calls()) == BATCH_AT_ONCE
+
+
+async def test_while_the_first_tools_are_gathered_nothing_is_said_not_to_exist(tokens: TokenCounter) -> None:
+    runtime = ProxyRuntime(StubUpstream([]), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    face = RegistryFace(Operations(runtime, started=lambda: False))
+    for tool, arguments in (("search", {}), ("schema", {"name": "a/b"}), ("call", {"operation": "a/b"})):
+        result = await face.call(tool, arguments, OWNER)
+        assert (error_of(result)[0], result.structured["retryable"]) == ("UNAVAILABLE", True)
