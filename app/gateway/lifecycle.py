@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.member import Member
@@ -60,7 +60,9 @@ class Lifecycle:
 
         wait_s = self._start_deadline_s if self._fleet.members else 0
         deadline = asyncio.get_running_loop().call_later(wait_s, enough)
-        async with anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as holder:
+            # In a task of its own: ending the supervisors early must not end who holds this context too.
+            tasks: TaskGroup = await holder.start(self._hold)
             self._tasks = tasks
             for member in self._fleet.members.values():
                 self._start(tasks, member)
@@ -100,6 +102,12 @@ class Lifecycle:
         self._stopping = True
         if self._tasks is not None:
             asyncio.get_running_loop().call_later(drain_s, self._tasks.cancel_scope.cancel)
+
+    @staticmethod
+    async def _hold(*, task_status: TaskStatus[TaskGroup]) -> None:
+        async with anyio.create_task_group() as tasks:
+            task_status.started(tasks)
+            await anyio.sleep_forever()
 
     def _start(self, tasks: TaskGroup, member: Member, before: _Supervised | None = None) -> None:
         supervised = self._supervised[member.name] = _Supervised(member)
