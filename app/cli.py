@@ -155,7 +155,14 @@ def _serve(settings: Settings) -> None:
         async def run() -> bool:
             greeting = asyncio.create_task(_greet(lifecycle.wait_ready, address, shown_key))
             try:
-                return await serve_app(app, listener, drain_s=settings.server.drain_s, stopping=lifecycle.stop_after)
+                return await serve_app(
+                    app,
+                    listener,
+                    drain_s=settings.server.drain_s,
+                    stuck_reader_s=settings.engine.stuck_reader_s,
+                    stopping=app.state.drain.begin,
+                    drained=app.state.drain.wait,
+                )
             finally:
                 greeting.cancel()
 

@@ -26,6 +26,7 @@ from app.edges.scripted_model import ScriptedModel
 from app.edges.session_store import MemorySessionStore
 from app.edges.sqlite_store import SQLiteArtifactStore
 from app.edges.token_table import load_token_counter
+from app.engine.drain import Drain
 from app.engine.limits import StreamLimit
 from app.engine.loop import Engine, EngineLimits
 from app.engine.model import Provider
@@ -41,6 +42,7 @@ from app.gateway.ports import ArtifactStore, Upstream
 from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
 from app.gateway.runtime import ProxyRuntime
+from app.resumption import make_keyed_runs
 from app.settings import LOOPBACK_HOSTS, KeySettings, ModelSettings, Settings, StorageSettings
 from middleware.auth import AuthMiddleware, Refused
 from middleware.body_limit import BodyLimitMiddleware
@@ -71,7 +73,7 @@ def create_app(
 ) -> FastAPI:
     """The whole application. *upstreams* and *provider* stand in for the configured ones, at the edge only.
 
-    ``app.state.lifecycle`` tells when it is ready. Raises ConfigError.
+    ``app.state.lifecycle`` tells when it is ready, ``app.state.drain`` stops it. Raises ConfigError.
     """
     tokens = load_token_counter()
     artifacts = make_artifact_store(settings.storage)
@@ -85,6 +87,8 @@ def create_app(
     if provider is None:
         provider = make_provider(settings.model)
     window = ModelWindow(settings.model.context_tokens, settings.model.answer_tokens, CountedTexts(tokens))
+    engine = Engine(provider, face, window, limits, metrics)
+    keyed = make_keyed_runs(engine, streams, settings.engine)
     limits_of_doors = DoorLimits(
         _hosts(settings),
         _origins(settings),
@@ -105,20 +109,16 @@ def create_app(
             stack.push_async_callback(provider.aclose)
             await stack.enter_async_context(lifecycle.running())
             await stack.enter_async_context(doors.running())
+            stack.push_async_callback(keyed.aclose)
             yield
 
     # The framework's own documentation pages load scripts from elsewhere; the documents are ours to publish.
     app = FastAPI(title="Wicketgate", version=VERSION, lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     app.state.lifecycle = lifecycle
+    app.state.drain = Drain(lifecycle, streams)
     refuse_in_one_shape(app)
     app.include_router(
-        engine_router(
-            Engine(provider, face, window, limits, metrics),
-            streams,
-            ready=lifecycle.ready,
-            heartbeat_s=settings.engine.heartbeat_s,
-            drain_s=settings.server.drain_s,
-        )
+        engine_router(engine, streams, keyed, ready=lifecycle.ready, heartbeat_s=settings.engine.heartbeat_s)
     )
     app.include_router(health_router(runtime, fleet, lifecycle.ready))
     app.include_router(metrics_router(metrics.render, CONTENT_TYPE))

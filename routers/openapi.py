@@ -15,6 +15,7 @@ from pydantic_core.core_schema import WithDefaultSchema
 
 from app.engine.contract import ChatRequest
 from app.wire.correlation import CORRELATION_ID, HEADER
+from routers.resumption import CHOICES, KEY, LAST_EVENT_ID, ON_DISCONNECT
 
 _REF = "#/components/schemas/{model}"
 
@@ -45,7 +46,7 @@ def openapi_31(app: FastAPI) -> dict[str, Any]:
         },
     }
     for event, data in _EVENTS.items():
-        schemas[_event_name(event)] = _object(event={"type": "string", "const": event}, data=_ref(data))
+        schemas[_event_name(event)] = _event(event, _ref(data))
     document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"bearer": []}]
     for path in ("/healthz", "/readyz"):
@@ -60,10 +61,8 @@ def openapi_32(app: FastAPI) -> dict[str, Any]:
     document["openapi"] = "3.2.0"
     schemas = document["components"]["schemas"]
     for event, data in _EVENTS.items():
-        schemas[_event_name(event)] = _object(
-            event={"type": "string", "const": event},
-            data={"type": "string", "contentMediaType": "application/json", "contentSchema": _ref(data)},
-        )
+        data_text = {"type": "string", "contentMediaType": "application/json", "contentSchema": _ref(data)}
+        schemas[_event_name(event)] = _event(event, data_text)
     stream = document["paths"]["/engine/chat"]["post"]["responses"]["200"]["content"]
     stream["text/event-stream"] = {"itemSchema": _ref("ChatEvent")}
     return document
@@ -112,6 +111,12 @@ def _object(**properties: Any) -> dict[str, Any]:
         "required": list(properties),
         "additionalProperties": False,
     }
+
+
+def _event(event: str, data: dict[str, Any]) -> dict[str, Any]:
+    schema = _object(event={"type": "string", "const": event}, data=data)
+    schema["properties"]["id"] = _text("Only in streams of a request with an Idempotency-Key.")
+    return schema
 
 
 def _event_name(event: str) -> str:
@@ -171,7 +176,8 @@ _CHAT: dict[str, Any] = {
     "operationId": "engineChat",
     "summary": "Run the agent loop over a conversation and stream what happens.",
     "description": "Always a stream. It ends with exactly one `done` or `error`. Comment lines (`: keepalive`) keep "
-    "idle connections open. Tools, model and credentials are the deployment's: unknown fields of the body have no "
+    "idle connections open. `id` lines come only with an "
+    "Idempotency-Key. Tools, model and credentials are the deployment's: unknown fields of the body have no "
     "effect.",
     "x-fern-streaming": {"format": "sse"},
     "parameters": [
@@ -181,7 +187,28 @@ _CHAT: dict[str, Any] = {
             "required": False,
             "schema": {"type": "string", "pattern": f"^{CORRELATION_ID.pattern}$"},
             "description": "If given, it must equal metadata.correlation_id.",
-        }
+        },
+        {
+            "name": KEY,
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string", "pattern": f"^{CORRELATION_ID.pattern}$"},
+            "description": "One run for one key. The same request again reads the same run; its events have ids.",
+        },
+        {
+            "name": LAST_EVENT_ID,
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string"},
+            "description": f"With {KEY}: go on behind this event of the run.",
+        },
+        {
+            "name": ON_DISCONNECT,
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string", "enum": list(CHOICES)},
+            "description": f"With {KEY}: what becomes of the run when nobody reads it.",
+        },
     ],
     "requestBody": {"required": True, "content": {"application/json": {"schema": _ref("ChatRequest")}}},
     "responses": {

@@ -1,15 +1,21 @@
-"""What the HTTP server lacks for a port that strangers can reach: bounded heads, and upgrades that are passed over.
+"""What the HTTP server lacks for a port that strangers can reach: bounded heads, readers that read, and upgrades
+that are passed over.
 
 - A request's head may have 64 KiB and ten seconds; nothing of it is checked before it is whole, not even the key.
+- A reader that takes nothing of what waits for it is cut. What it leaves unread fills the socket, then holds the run
+  behind the stream (and its place) for as long as the reader likes.
 - An offer to upgrade (``Upgrade: h2c``, as Java's client makes with every first request) that is not taken must not
   cost the request its body (RFC 9110 §7.8); the parser stops at one, so the body is read past it.
 """
 
 import asyncio
+import logging
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+log = logging.getLogger("wicketgate.http")
 
 MAX_HEAD_BYTES = 65_536
 HEAD_DEADLINE_S = 10.0
@@ -24,8 +30,10 @@ _TOO_LARGE = (
 class GuardedHttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol, for ``Config(http=...)``."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, stuck_reader_s: float = 60.0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._stuck_reader_s = stuck_reader_s
+        self._stuck_timer: asyncio.TimerHandle | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._offered_body_left: int | None = None
@@ -36,7 +44,16 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        self._unwatch_reader()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._unwatch_reader()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -109,3 +126,20 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _watch_reader(self, unsent_bytes: int) -> None:
+        self._stuck_timer = self.loop.call_later(self._stuck_reader_s, self._cut_if_stuck, unsent_bytes)
+
+    def _unwatch_reader(self) -> None:
+        if self._stuck_timer is not None:
+            self._stuck_timer.cancel()
+            self._stuck_timer = None
+
+    def _cut_if_stuck(self, unsent_bytes_before: int) -> None:
+        # Nothing is written while writing is paused, heartbeats apart, so any reading shows as a smaller buffer.
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if unsent_bytes < unsent_bytes_before:
+            self._watch_reader(unsent_bytes)
+            return
+        log.warning("a reader took nothing for %g s and was cut", self._stuck_reader_s)
+        self.transport.abort()

@@ -83,9 +83,25 @@ ToolResult = ToolOutput | ToolFailure
 Event = TextDelta | ToolCallEvent | ToolResult | Done | ErrorEvent
 
 
+_TEXT_HEAD = b'event: text-delta\ndata: {"content":"'
+_TEXT_END = b'"}\n\n'
+
+
 def encode(event: Event) -> bytes:
     """One server-sent event. Pure ASCII: a lone surrogate or U+2028 in model output must not break the stream."""
     if isinstance(event, TextDelta):  # the hot one
         return b'event: text-delta\ndata: {"content":%b}\n\n' % encode_basestring_ascii(event.content).encode()
     data = json.dumps(event.data(), separators=(",", ":"))
     return f"event: {event.name}\ndata: {data}\n\n".encode()
+
+
+def join_texts(first: bytes, second: bytes) -> bytes | None:
+    """Two encoded text-deltas as one that says both; None if either is something else."""
+    if first.startswith(_TEXT_HEAD) and second.startswith(_TEXT_HEAD):
+        return first[: -len(_TEXT_END)] + second[len(_TEXT_HEAD) :]
+    return None
+
+
+def is_end(encoded: bytes) -> bool:
+    """Whether an encoded event is one that nothing follows."""
+    return encoded.startswith((b"event: done\n", b"event: error\n"))

@@ -66,9 +66,8 @@ class Engine:
 
         Closing the generator cancels the model and the tools. An *interruption* ends it with ``done`` (cancelled).
         """
-        run = _Run(
-            self._provider, self._surface, self._window, self._limits, request, context, interruption or Interruption()
-        )
+        interruption = interruption or Interruption()
+        run = _Run(self._provider, self._surface, self._window, self._limits, request, context, interruption)
         outcome = "disconnected"
         try:
             async with aclosing(run.events()) as events:
@@ -78,7 +77,7 @@ class Engine:
                     yield batch
         except Interrupted:
             log.info("cancelled")
-            outcome = "cancelled"
+            outcome = interruption.reason or "cancelled"
             yield [Done("cancelled", run.usage, run.cost)]
         except EngineError as error:
             log.error("stream failed: %s: %s", error.code, error)

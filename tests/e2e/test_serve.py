@@ -298,3 +298,37 @@ async def test_a_new_key_is_let_in_by_what_was_printed(tmp_path: Path) -> None:
             no = await http.post("/engine/chat", json=chat_body(), headers=HEADERS)
         await running.stop()
     assert (ok.status_code, no.status_code) == (200, 401)
+
+
+@requirement("E90", "S3 503")
+async def test_while_it_drains_new_requests_are_told_503_and_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    async with ModelServer(Reply([chunk({"content": "one"}), HOLD]), Reply([chunk({"content": "two"}), HOLD])) as model:
+        config = write_config(
+            tmp_path,
+            model={"provider": "openai-chat", "base_url": model.base_url, "model": "some-model"},
+            server={"drain_s": 600},
+        )
+        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+            url = await address(running)
+            async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False) as http:
+                detached = {"Idempotency-Key": "k", "X-On-Disconnect": "continue"}
+                async with http.stream("POST", "/engine/chat", json=chat_body(), headers=detached) as response:
+                    async for _ in response.aiter_raw():
+                        break
+                async with http.stream("POST", "/engine/chat", json=chat_body()) as response:
+                    pieces = response.aiter_text()
+                    text = await anext(pieces)
+                    running.process.send_signal(signal.SIGTERM)
+                    async with asyncio.timeout(10):
+                        while (await http.get("/readyz")).status_code == 200:
+                            await asyncio.sleep(0.02)
+                    async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False) as newcomer:
+                        refused = await newcomer.post("/engine/chat", json=chat_body())
+                    (child,) = children(running.process.pid)
+                    running.process.send_signal(signal.SIGTERM)
+                    text += "".join([piece async for piece in pieces])
+            assert await running.ended() == 0
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert frames(text)[-1] == ("done", {"finish_reason": "cancelled", "usage": frames(text)[-1][1]["usage"]})
+    assert not alive(child)
+    assert all(line["level"] != "error" for line in running.logs()), running.stdout

@@ -6,12 +6,14 @@ import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import httpx
 import uvicorn
 
 from app.auth.identity import Identity
+from app.edges.http_protocol import GuardedHttpProtocol
 from app.edges.keys import HashedKey, hash_key
 from app.engine.model import Provider
 from app.gateway.ports import CallContext, Upstream
@@ -122,13 +124,19 @@ async def running_service(
         HashedKey("reader", hash_key(READER_KEY), Identity("reader", ("tools:files:read_file",))),
         HashedKey("gone", hash_key(SUSPENDED_KEY), Identity("gone", ("tools:*",)), suspended=True),
     ]
-    app = create_app(
-        Settings(**(settings or {})), extra_keys=keys, upstreams=upstreams, provider=provider or ScriptModel()
-    )
+    wanted = Settings(**(settings or {}))
+    app = create_app(wanted, extra_keys=keys, upstreams=upstreams, provider=provider or ScriptModel())
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = uvicorn.Server(
-        uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3, loop="asyncio")
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=3,
+            loop="asyncio",
+            http=cast(Any, partial(GuardedHttpProtocol, stuck_reader_s=wanted.engine.stuck_reader_s)),
+        )
     )
     # Signals belong to the test runner, so only the inner part of serve() is run.
     serving = asyncio.create_task(server._serve([listener]))

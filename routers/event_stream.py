@@ -1,0 +1,110 @@
+"""The response that carries a stream of server-sent events: one task, one write for each piece (guide "Performance").
+
+Between the run and the socket stands nothing: while the reader is slow the write waits, so the run does, and with it
+the model. Who takes nothing at all for too long is cut below, at the connection (``edges/http_protocol.py``).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+_HEARTBEAT = b": keepalive\n\n"
+
+_HEADERS = {
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",  # nginx would collect the stream
+}
+
+
+class EventStream(Response):
+    """*pieces* are whole encoded events. It is read to its end, also when the client has left.
+
+    *left* is called once if the client leaves before the end; it must bring *pieces* to an end soon. *over* is called
+    once, last of all.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        pieces: AsyncGenerator[bytes, None],
+        *,
+        heartbeat_s: float,
+        left: Callable[[], None],
+        over: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers(_HEADERS)
+        self._pieces = pieces
+        self._heartbeat_s = heartbeat_s
+        self._left = left
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watching = asyncio.create_task(self._watch(receive))
+        heart = _Heart(send, self._heartbeat_s)
+        try:
+            async with aclosing(self._pieces) as pieces:
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                heart.start()
+                async for piece in pieces:
+                    heart.stop()
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    heart.start()
+            await heart.aclose()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            watching.cancel()
+            try:
+                await heart.aclose()
+            finally:
+                await self._over()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._left()
+
+
+class _Heart:
+    """Beats while the stream waits for its next piece. One timer that looks at the clock only when it fires: a timer
+    made and cancelled for every piece would cost more than the piece."""
+
+    def __init__(self, send: Send, period_s: float) -> None:
+        self._send = send
+        self._period_s = period_s
+        self._loop = asyncio.get_running_loop()
+        self._idle_since: float | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._timer = self._loop.call_later(period_s, self._look)
+
+    def start(self) -> None:
+        self._idle_since = self._loop.time()
+
+    def stop(self) -> None:
+        self._idle_since = None
+
+    async def aclose(self) -> None:
+        self._timer.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+            self._beating = None
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        due = now + self._period_s
+        if self._idle_since is not None and (self._beating is None or self._beating.done()):
+            due = self._idle_since + self._period_s
+            if due <= now:
+                self._beating = self._loop.create_task(self._beat())
+                self._idle_since = now
+                due = now + self._period_s
+        self._timer = self._loop.call_at(due, self._look)
+
+    async def _beat(self) -> None:
+        await self._send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})

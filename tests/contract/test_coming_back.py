@@ -1,0 +1,253 @@
+"""One run for one Idempotency-Key, and clients that come back to it (DESIGN §3 "The engine")."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from app.engine.model import Finish, TextDelta
+from tests.contract.test_before_the_stream import refusal
+from tests.contract.test_tool_calls import execute
+from tests.support.requirement import requirement
+from tests.support.script import ScriptModel, calls, says
+from tests.support.service import (
+    BOUND_S,
+    READER_KEY,
+    FileServer,
+    RunningService,
+    chat_body,
+    frames,
+    running_service,
+)
+
+KEYED = {"Idempotency-Key": "order-66"}
+CONTINUE = {**KEYED, "X-On-Disconnect": "continue"}
+SHORT_GRACE = {"engine": {"resume": {"grace_s": 0.05}}}
+
+
+def ids(text: str) -> list[str]:
+    return [line.removeprefix("id: ") for line in text.split("\n") if line.startswith("id: ")]
+
+
+async def post(service: RunningService, headers: dict[str, str] = KEYED, **metadata: Any) -> httpx.Response:
+    return await service.http.post("/engine/chat", json=chat_body(**metadata), headers=headers)
+
+
+@asynccontextmanager
+async def reading(
+    service: RunningService, until: bytes, headers: dict[str, str] = KEYED
+) -> AsyncIterator[tuple[bytes, AsyncIterator[bytes]]]:
+    """A stream that was read as far as *until*, and the rest of it; hung up at the end."""
+    async with service.http.stream("POST", "/engine/chat", json=chat_body(), headers=headers) as response:
+        assert response.status_code == 200
+        pieces = response.aiter_raw()
+        read = b""
+        async for piece in pieces:
+            read += piece
+            if until in read:
+                break
+        yield read, pieces
+
+
+@requirement("DESIGN §3 the engine")
+async def test_every_event_of_a_keyed_stream_has_an_id_and_others_have_none() -> None:
+    async with running_service(ScriptModel(says("a", "b"), says("a", "b"))) as service:
+        plain = await post(service, {})
+        keyed = await post(service)
+    assert ids(plain.text) == []
+    assert len(set(ids(keyed.text))) == 3
+    without_ids = "".join(line for line in keyed.text.splitlines(keepends=True) if not line.startswith("id: "))
+    assert without_ids == plain.text
+
+
+@requirement("DESIGN §3 the engine")
+async def test_the_same_request_again_gets_the_same_bytes_and_runs_no_tool_again() -> None:
+    files = FileServer()
+    model = ScriptModel(calls(execute("c1", "read_file", {"path": "a"})), says("ok"))
+    async with running_service(model, [files]) as service:
+        first = await post(service)
+        second = await post(service)
+        other_trace = await post(service, correlation_id="req_2")
+    assert first.content == second.content == other_trace.content
+    assert other_trace.headers["x-correlation-id"] == "req_2"
+    assert (len(files.calls), len(model.requests)) == (1, 2)
+
+
+@requirement("DESIGN §3 the engine")
+async def test_two_clients_on_one_key_read_the_same_while_the_run_goes_on() -> None:
+    gate = asyncio.Event()
+    files = FileServer()
+    model = ScriptModel(calls(execute("c1", "slow"), text="one"), [[TextDelta("two")], gate, *says("three")])
+    async with running_service(model, [files]) as service, reading(service, b"tool-call") as (read, rest):
+        other = asyncio.create_task(post(service))
+        files.release.set()
+        gate.set()
+        one = read + b"".join([piece async for piece in rest])
+        assert one == (await other).content
+    assert [event for event, _ in frames(one.decode())].count("tool-result") == 1
+    assert frames(one.decode())[-1][0] == "done"
+    assert len(files.calls) == 1
+
+
+@requirement("DESIGN §3 the engine", "E86")
+async def test_a_client_that_was_cut_off_goes_on_where_it_was() -> None:
+    gate = asyncio.Event()
+    model = ScriptModel([[TextDelta("one")], [TextDelta("two")], gate, *says("three")])
+    async with running_service(model) as service:
+        async with reading(service, b"two") as (read, _):
+            pass
+        last = ids(read.decode())[-1]
+        resuming = asyncio.create_task(post(service, {**KEYED, "Last-Event-ID": last}))
+        await asyncio.sleep(0)
+        gate.set()
+        resumed = (await resuming).content
+        whole = (await post(service)).content
+    assert read + resumed == whole
+    assert [data.get("content") for _, data in frames(resumed.decode())] == ["three", None]
+    assert len(model.requests) == 1
+
+
+async def test_who_asks_for_more_after_the_end_is_told_the_end_again() -> None:
+    async with running_service(ScriptModel(says("x"))) as service:
+        whole = (await post(service)).text
+        again = (await post(service, {**KEYED, "Last-Event-ID": ids(whole)[-1]})).text
+    assert again == "id: " + whole.split("id: ")[-1]
+    assert [event for event, _ in frames(again)] == ["done"]
+
+
+@requirement("E86")
+async def test_a_keyed_run_that_nobody_comes_back_to_is_cancelled_after_a_while() -> None:
+    model = ScriptModel([[TextDelta("one")], asyncio.Event()])
+    async with running_service(model, settings=SHORT_GRACE) as service:
+        async with reading(service, b"one"):
+            pass
+        async with asyncio.timeout(BOUND_S):
+            await model.aborted.wait()
+        end = frames((await post(service)).text)[-1]
+    assert end[1]["finish_reason"] == "cancelled"
+
+
+async def test_a_run_with_continue_goes_on_without_its_client_and_is_read_later() -> None:
+    gate = asyncio.Event()
+    model = ScriptModel([[TextDelta("one")], gate, [TextDelta("two")], [Finish("stop", None)]])
+    async with running_service(model, settings=SHORT_GRACE) as service:
+        async with reading(service, b"one", CONTINUE):
+            pass
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.15):  # three times the grace
+                await model.aborted.wait()
+        gate.set()
+        later = frames((await post(service)).text)
+    assert [data.get("content") or data["finish_reason"] for _, data in later] == ["one", "two", "stop"]
+
+
+async def test_a_detached_run_holds_its_place_and_has_its_bound() -> None:
+    model = ScriptModel([[TextDelta("one")], asyncio.Event()], says("other"))
+    settings = {"engine": {"max_streams": 1, "on_disconnect": "continue", "resume": {"detached_s": 0.3}}}
+    async with running_service(model, settings=settings) as service:
+        async with reading(service, b"one"):
+            pass
+        refused = await post(service, {})
+        refusal(refused, 503, "engine_unavailable")
+        assert refused.headers["retry-after"]
+        async with reading(service, b"one"):
+            pass  # its own client needs no place of its own
+        async with asyncio.timeout(BOUND_S):
+            await model.aborted.wait()
+            while (taken := await post(service, {})).status_code == 503:
+                await asyncio.sleep(0.01)
+    assert frames(taken.text)[-1][0] == "done"
+
+
+async def test_a_key_belongs_to_one_request_of_one_actor() -> None:
+    model = ScriptModel(says("mine"), says("theirs"))
+    async with running_service(model) as service:
+        mine = await post(service)
+        for changed in (
+            {**chat_body("other words")},
+            chat_body(conversation_id="c9"),
+            {"messages": [], "metadata": {"correlation_id": "req_1"}},
+        ):
+            answer = await service.http.post("/engine/chat", json=changed, headers=KEYED)
+            refusal(answer, 400, "invalid_request")
+        theirs = await post(service, {**KEYED, "Authorization": f"Bearer {READER_KEY}"})
+        spaced = await service.http.post("/engine/chat", content=json.dumps(chat_body(), indent=2), headers=KEYED)
+    assert (frames(mine.text)[0][1]["content"], frames(theirs.text)[0][1]["content"]) == ("mine", "theirs")
+    assert spaced.text == mine.text
+
+
+UNUSABLE = [
+    {"Idempotency-Key": ""},
+    {"Idempotency-Key": "with space"},
+    {"Idempotency-Key": "x" * 129},
+    {**KEYED, "X-On-Disconnect": "perhaps"},
+    {"Last-Event-ID": "abc-1"},
+    {"X-On-Disconnect": "continue"},
+    {**KEYED, "Last-Event-ID": "abc-1"},
+]
+
+
+async def test_what_cannot_be_resumed_is_refused_before_anything_runs() -> None:
+    model = ScriptModel()
+    async with running_service(model) as service:
+        for headers in UNUSABLE:
+            refusal(await post(service, headers), 400, "invalid_request")
+    assert model.requests == []
+
+
+async def test_an_id_that_no_event_of_the_run_has_is_refused() -> None:
+    async with running_service(ScriptModel(says("x"))) as service:
+        run = ids((await post(service)).text)[0].split("-")[0]
+        for last in ("nothing", "-1", "abc-1", f"{run}-99", f"{run}--1", f"{run}-x", f"{run}-1x", run):
+            refusal(await post(service, {**KEYED, "Last-Event-ID": last}), 400, "invalid_request")
+
+
+async def test_two_keys_in_one_request_are_none() -> None:
+    async with running_service(ScriptModel()) as service:
+        answer = await service.http.post(
+            "/engine/chat", json=chat_body(), headers=[("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
+        )
+        refusal(answer, 400, "invalid_request")
+
+
+async def test_events_that_are_not_kept_any_more_are_refused_not_skipped() -> None:
+    model = ScriptModel([*([TextDelta("x" * 10_000)] for _ in range(40)), *says("end")])
+    settings = {"engine": {"resume": {"run_bytes": 100_000}}}
+    async with running_service(model, settings=settings) as service:
+        whole = (await post(service)).text
+        assert len(frames(whole)) == 42
+        refusal(await post(service), 400, "invalid_request")
+        early, late = ids(whole)[1], ids(whole)[-3]
+        refusal(await post(service, {**KEYED, "Last-Event-ID": early}), 400, "invalid_request")
+        assert len(frames((await post(service, {**KEYED, "Last-Event-ID": late})).text)) == 2
+    assert len(model.requests) == 1
+
+
+async def test_after_its_time_a_key_is_new_again() -> None:
+    model = ScriptModel(says("first"), says("second"))
+    async with running_service(model, settings={"engine": {"resume": {"keep_s": 0.05}}}) as service:
+        first = await post(service)
+        async with asyncio.timeout(BOUND_S):
+            while (again := await post(service)).text == first.text:
+                await asyncio.sleep(0.02)
+        stale = {**KEYED, "Last-Event-ID": ids(first.text)[0]}
+        refusal(await post(service, stale), 400, "invalid_request")
+    assert frames(again.text)[0][1]["content"] == "second"
+
+
+async def test_a_run_has_only_so_many_readers() -> None:
+    gate = asyncio.Event()
+    model = ScriptModel([gate, *says("x")])
+    async with running_service(model) as service:
+        waiting = [asyncio.create_task(post(service)) for _ in range(9)]
+        async with asyncio.timeout(BOUND_S):
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            refusal(done.pop().result(), 503, "engine_unavailable")
+            gate.set()
+            answers = await asyncio.gather(*waiting)
+    assert sorted(answer.status_code for answer in answers) == [200] * 8 + [503]
+    assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
