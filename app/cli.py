@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,13 +43,16 @@ def cli() -> None:
 @_with_config
 @click.option("--host", help="Address to listen on; overrides server.host.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on, 0 for any; overrides server.port.")
-def serve(config: Path | None, host: str | None, port: int | None) -> None:
+@click.option("--watch", is_flag=True, help="Apply the configuration file whenever it changes; SIGHUP always does.")
+def serve(config: Path | None, host: str | None, port: int | None, watch: bool) -> None:
     """Start the service: POST /engine/chat and /mcp.
 
     Without auth.keys it listens on a loopback address only and prints one random key.
     """
+    if watch and config is None:
+        raise click.UsageError("--watch needs --config: there is no file to watch")
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    _serve(load_settings(config, server=given))
+    _serve(partial(load_settings, config, server=given), config if watch else None)
 
 
 @cli.command()
@@ -136,9 +141,12 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(130)
 
 
-def _serve(settings: Settings) -> None:
+def _serve(load: Callable[[], Settings], watched: Path | None) -> None:
+    settings = load()
+
     from app.edges.http_server import serve_app
-    from app.edges.logs import json_logs
+    from app.edges.logs import json_logs, set_log_level
+    from app.edges.reloader import Reloader
     from app.main import create_app
     from app.wire.redaction import Redactor
 
@@ -147,22 +155,33 @@ def _serve(settings: Settings) -> None:
     if not settings.auth.keys:
         shown_key, digest = new_key("local")
         extra_keys = [HashedKey("local", digest, Identity("local", ("*",)))]
-    with json_logs(settings.server.log_level, Redactor([*settings.secrets(), shown_key])):
+    redactor = Redactor([*settings.secrets(), shown_key])
+
+    def follow(settings: Settings) -> None:
+        redactor.learn(settings.secrets())
+        set_log_level(settings.server.log_level)
+
+    with json_logs(settings.server.log_level, redactor):
         app = create_app(settings, extra_keys=extra_keys)
         address = _address(listener)
         lifecycle = app.state.lifecycle
+        app.state.applied.follow(follow)
 
         async def run() -> bool:
+            reloader = Reloader(load, app.state.applied.apply, ready=lifecycle.wait_ready, watched=watched)
+            if hasattr(signal, "SIGHUP"):
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.request)
             greeting = asyncio.create_task(_greet(lifecycle.wait_ready, address, shown_key))
             try:
-                return await serve_app(
-                    app,
-                    listener,
-                    drain_s=settings.server.drain_s,
-                    stuck_reader_s=settings.engine.stuck_reader_s,
-                    stopping=app.state.drain.begin,
-                    drained=app.state.drain.wait,
-                )
+                async with reloader.running():
+                    return await serve_app(
+                        app,
+                        listener,
+                        drain_s=settings.server.drain_s,
+                        stuck_reader_s=settings.engine.stuck_reader_s,
+                        stopping=app.state.drain.begin,
+                        drained=app.state.drain.wait,
+                    )
             finally:
                 greeting.cancel()
 

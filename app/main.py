@@ -14,6 +14,7 @@ from app.access_settings import access_policy
 from app.auth.identity import Identity
 from app.catalog.tokens import TokenCounter
 from app.context.sizes import CountedTexts
+from app.edges.applied import Applied
 from app.edges.arrangement import call_policies, guarded, inferred_names, make_members
 from app.edges.heap import Heap
 from app.edges.keys import HashedKey, KeyRing
@@ -81,13 +82,10 @@ def create_app(
     metrics = Metrics()
     streams = StreamLimit(settings.engine.max_streams)
     face = GatewayFace(runtime, started=lifecycle.started, meter=metrics)
-    # The runtime ends calls by their own deadlines; the engine's is the one behind them all.
-    longest_s = max([settings.engine.tool_timeout_s, *(p.longest_s() for p in call_policies(settings).values())])
-    limits = EngineLimits(settings.engine.max_iterations, longest_s + 1, settings.engine.max_parallel_tools)
     if provider is None:
         provider = make_provider(settings.model)
     window = ModelWindow(settings.model.context_tokens, settings.model.answer_tokens, CountedTexts(tokens))
-    engine = Engine(provider, face, window, limits, metrics)
+    engine = Engine(provider, face, window, engine_limits(settings), metrics)
     keyed = make_keyed_runs(engine, streams, settings.engine)
     limits_of_doors = DoorLimits(
         _hosts(settings),
@@ -115,6 +113,7 @@ def create_app(
     # The framework's own documentation pages load scripts from elsewhere; the documents are ours to publish.
     app = FastAPI(title="Wicketgate", version=VERSION, lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     app.state.lifecycle = lifecycle
+    app.state.applied = applied = Applied(settings, runtime, fleet, lifecycle)
     app.state.drain = Drain(lifecycle, streams)
     refuse_in_one_shape(app)
     app.include_router(
@@ -127,7 +126,14 @@ def create_app(
     publish_openapi(app)
 
     # Each wraps the ones above it: the last is the outermost.
-    keys = KeyRing([*map(_hashed, settings.auth.keys), *extra_keys])
+    keys = KeyRing(())
+
+    def follow(settings: Settings) -> None:
+        keys.replace([*map(_hashed, settings.auth.keys), *extra_keys])
+        engine.limits = engine_limits(settings)
+
+    follow(settings)
+    applied.follow(follow)
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.server.max_body_bytes)
     app.add_middleware(AuthMiddleware, authenticate=partial(_authenticate, keys))
     app.add_middleware(LastResortMiddleware)
@@ -161,6 +167,12 @@ def create_runtime(
         quota=Quota(monotonic, per_actor=settings.quota.per_actor, per_tool=settings.quota.per_tool),
     )
     return runtime, fleet, Lifecycle(fleet, runtime, start_deadline_s=settings.server.start_deadline_s)
+
+
+def engine_limits(settings: Settings) -> EngineLimits:
+    """The runtime ends calls by their own deadlines; the engine's is the one behind them all."""
+    longest_s = max([settings.engine.tool_timeout_s, *(p.longest_s() for p in call_policies(settings).values())])
+    return EngineLimits(settings.engine.max_iterations, longest_s + 1, settings.engine.max_parallel_tools)
 
 
 def make_artifact_store(settings: StorageSettings) -> ArtifactStore:

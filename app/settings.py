@@ -154,6 +154,19 @@ class BreakerSettings(_Section):
     max_pause_s: Seconds = 30.0
 
 
+_OF_CALLS = {
+    "namespace",
+    "timeout_s",
+    "tool_timeouts_s",
+    "retry",
+    "cache",
+    "tolerant_args",
+    "max_concurrent",
+    "max_queued",
+    "breaker",
+}
+
+
 class UpstreamSettings(_Section):
     """One source of tools: *command* (stdio), *url* (streamable HTTP, or the older SSE) or *python* (functions of this
     process)."""
@@ -184,6 +197,11 @@ class UpstreamSettings(_Section):
     """Calls at once; up to *max_queued* wait for a place, within their deadline."""
     max_queued: int = Field(default=256, ge=0, le=100_000)
     breaker: BreakerSettings = BreakerSettings()
+
+    def same_session(self, other: "UpstreamSettings") -> bool:
+        """Whether a session made by the one serves the other: they differ in how calls are made, at most."""
+        return self.model_dump(exclude=_OF_CALLS) == other.model_dump(exclude=_OF_CALLS)
+
     tolerant_args: bool = False
     """Mend arguments where nothing can be lost: ``"42"`` where an integer is wanted, objects given as JSON text."""
 

@@ -34,6 +34,10 @@ def hash_key(key: str) -> str:
 
 class KeyRing:
     def __init__(self, keys: Iterable[HashedKey]) -> None:
+        self.replace(keys)
+
+    def replace(self, keys: Iterable[HashedKey]) -> None:
+        """These and no others, from the next request on."""
         self._by_hash = {key.sha256: key for key in keys}
 
     def find(self, key: str) -> HashedKey | None:

@@ -99,7 +99,7 @@ def json_logs(level: str, redact: Callable[[str], str], stream: TextIO | None = 
     handler.setFormatter(JsonFormatter(redact))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    set_log_level(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.ERROR)
     for name in _SILENT:
@@ -109,6 +109,10 @@ def json_logs(level: str, redact: Callable[[str], str], stream: TextIO | None = 
     finally:
         root.handlers[:] = []
         handler.finish()
+
+
+def set_log_level(level: str) -> None:
+    logging.getLogger().setLevel(level.upper())
 
 
 def _writer(stream: TextIO) -> Callable[[str], None]:

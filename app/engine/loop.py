@@ -47,7 +47,8 @@ class Engine:
         self._provider = provider
         self._surface = surface
         self._window = window
-        self._limits = limits or EngineLimits()
+        self.limits = limits or EngineLimits()
+        """Others may be assigned at any time, for streams that begin then."""
         self._meter = meter or NoMeter()
 
     async def run(
@@ -67,7 +68,7 @@ class Engine:
         Closing the generator cancels the model and the tools. An *interruption* ends it with ``done`` (cancelled).
         """
         interruption = interruption or Interruption()
-        run = _Run(self._provider, self._surface, self._window, self._limits, request, context, interruption)
+        run = _Run(self._provider, self._surface, self._window, self.limits, request, context, interruption)
         outcome = "disconnected"
         try:
             async with aclosing(run.events()) as events:

@@ -5,7 +5,7 @@ Refreshes that wait for one another are built as one. Listings that are what the
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +14,7 @@ from app.catalog.catalog import Catalog, build_catalog
 from app.catalog.tokens import TokenCounter
 from app.errors import CatalogError, GatewayError
 from app.gateway.fleet import Listing, MultiplexUpstream
+from app.gateway.member import Member
 from app.gateway.plugin_chain import PluginChain, PluginFailed
 from app.gateway.snapshot import Snapshot
 
@@ -79,9 +80,33 @@ class CatalogKeeper:
                 raise CatalogError(collided[0])
             return RefreshReport(len(snapshot.catalog.items), failed, tools_left_out(snapshot.catalog))
 
+    async def exchange(
+        self, members: Mapping[str, Member], inferred: Collection[str], also: Callable[[], None]
+    ) -> None:
+        """Other upstreams: the fleet has *members*, the catalog loses the tools of those that are gone, and *also*
+        is called, all in one step. Who stays under the same name keeps the tools it last gave until it gives others.
+
+        Raises CatalogError when tools collide under other *inferred* namespaces; then nothing has changed.
+        """
+        async with self._building:
+            before, names = self.snapshot, frozenset(inferred)
+            catalog, listings = before.catalog, {n: given for n, given in before.listings.items() if n in members}
+            rebuilt = len(listings) < len(before.listings) or names != self._inferred
+            if rebuilt:
+                catalog = await self._build(listings, catalog, names)
+            # No await from here on: nobody sees one of these without the others.
+            self._inferred = names
+            self._fleet.members = members
+            troubles = {name: trouble for name, trouble in before.troubles.items() if name in members}
+            self.snapshot = Snapshot(catalog, listings, troubles) if rebuilt else _with_troubles(before, troubles)
+            also()
+
     async def _take_over(self, failed: Mapping[str, str]) -> None:
         """Build with all that waits. If tools collide, each upstream is taken over alone, as far as it goes."""
-        waiting, self._pending = self._pending, {}
+        # Some may have been taken out of the fleet while they gave their tools.
+        waiting = {name: listing for name, listing in self._pending.items() if name in self._fleet.members}
+        failed = {name: reason for name, reason in failed.items() if name in self._fleet.members}
+        self._pending = {}
         before = self.snapshot
         troubles = {**before.troubles, **failed}
         if not waiting:
@@ -116,16 +141,19 @@ class CatalogKeeper:
         if self._heap and catalog is not before.catalog and len(catalog.items) > _LARGE:
             self._heap.settle()
 
-    async def _build(self, listings: Mapping[str, Listing], previous: Catalog) -> Catalog:
-        return await asyncio.to_thread(self._built, listings, previous)
+    async def _build(
+        self, listings: Mapping[str, Listing], previous: Catalog, inferred: Collection[str] | None = None
+    ) -> Catalog:
+        infer = self._inferred if inferred is None else inferred
+        return await asyncio.to_thread(self._built, listings, previous, infer)
 
-    def _built(self, listings: Mapping[str, Listing], previous: Catalog) -> Catalog:
+    def _built(self, listings: Mapping[str, Listing], previous: Catalog, inferred: Collection[str]) -> Catalog:
         if self._plugins is not None:
             try:
                 listings = {name: self._plugins.on_tools(name, listing) for name, listing in listings.items()}
             except PluginFailed as failure:
                 raise CatalogError(failure.message) from None
-        return build_catalog(listings, self._tokens, previous=previous, infer=self._inferred)
+        return build_catalog(listings, self._tokens, previous=previous, infer=inferred)
 
 
 def tools_left_out(catalog: Catalog) -> dict[str, str]:

@@ -19,9 +19,13 @@ class Quota:
         self, now: Callable[[], float], *, per_actor: int | None = None, per_tool: Mapping[str, int] | None = None
     ) -> None:
         self._now = now
-        self._per_actor = per_actor
-        self._per_tool = dict(per_tool or {})
         self._taken: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
+        self.limit(per_actor, per_tool or {})
+
+    def limit(self, per_actor: int | None, per_tool: Mapping[str, int]) -> None:
+        """Other limits from now on; what was counted under a limit that stays still counts."""
+        self._per_actor = per_actor
+        self._per_tool = dict(per_tool)
 
     def take(self, actor: str, tool_id: str) -> None:
         """Count one execution. Raises RateLimited, and then nothing is counted."""

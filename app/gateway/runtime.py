@@ -17,13 +17,14 @@ from app.catalog.tokens import TokenCounter
 from app.errors import HydrateFailed
 from app.gateway.admission import admit, find_item, may_view, needs_approval
 from app.gateway.archive import Archive, Execution, no_such_artifact
+from app.gateway.arrangement import Arrangement
 from app.gateway.audit import Auditor, Operation
 from app.gateway.audited import AuditedCall
 from app.gateway.call_policy import CallPolicy
 from app.gateway.catalog_keeper import CatalogKeeper, HeapKeeper, RefreshReport
 from app.gateway.digest import arguments_digest
 from app.gateway.dispatch import Dispatcher
-from app.gateway.fleet import MultiplexUpstream
+from app.gateway.fleet import MultiplexUpstream, by_name
 from app.gateway.pipeline import Pipeline
 from app.gateway.plugin_chain import PluginChain
 from app.gateway.ports import ArtifactStore, CallContext, PendingCall, Upstream
@@ -125,9 +126,22 @@ class ProxyRuntime:
             return await self._keeper.refresh(upstreams)
         finally:
             self._dispatcher.forget_results()
-            if self.catalog() is not before:
-                for changed in self._watchers:
-                    changed()
+            self._tell_if_changed(before)
+
+    async def rearrange(self, arrangement: Arrangement, also: Callable[[], None]) -> None:
+        """Run by *arrangement* from now on. It takes effect as one step, in which *also* is called; unchanged members
+        keep their sessions. Raises CatalogError when tools would collide; then all stays as it was."""
+        before = self.catalog()
+
+        def step() -> None:
+            self._dispatcher.follow(arrangement.policies)
+            self.access = arrangement.access
+            if self._quota is not None:
+                self._quota.limit(arrangement.per_actor, arrangement.per_tool)
+            also()
+
+        await self._keeper.exchange(by_name(arrangement.members), arrangement.inferred, step)
+        self._tell_if_changed(before)
 
     def visible(self, context: CallContext) -> Callable[[str], bool] | None:
         """Whether the caller may see a tool of this id; None if it may see every one."""
@@ -221,6 +235,11 @@ class ProxyRuntime:
             self._quota.take(context.identity.actor, item.id)
         result = await self._pipeline.call(snapshot.catalog, item, admitted.args, context, note)
         return _Called(item, result, {**admitted.notes, "cache_hit": True} if note.cached else admitted.notes)
+
+    def _tell_if_changed(self, before: Catalog) -> None:
+        if self.catalog() is not before:
+            for changed in self._watchers:
+                changed()
 
     def _audited(self, operation: Operation, context: CallContext, tool_id: str) -> AuditedCall:
         return AuditedCall(self._auditor, operation, context, self._now, tool_id)

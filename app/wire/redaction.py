@@ -25,8 +25,14 @@ class Redactor:
     """Masks the *secrets* of the configuration and whatever looks like one. Linear in the text."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets: frozenset[str] = frozenset()
+        self._known: re.Pattern[str] | None = None
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Mask these too from now on; what was learned stays."""
         # Very short values would mask words. Text quoted in a message may hold it escaped.
-        plain = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        plain = self._secrets = self._secrets.union(s for s in secrets if len(s) >= _SHORTEST_SECRET)
         escaped = {json.dumps(secret)[1:-1] for secret in plain}
         # Longest first, so that a secret that contains another is masked whole.
         known = sorted(plain | escaped, key=len, reverse=True)

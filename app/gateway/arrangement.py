@@ -1,0 +1,20 @@
+"""What of the configuration the core runs by and may be exchanged while it runs, as one value."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from app.auth.access import AccessPolicy
+from app.gateway.call_policy import CallPolicy
+from app.gateway.member import Member
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """*policies* and *inferred* go by upstream name; *per_actor* and *per_tool* are those of Quota."""
+
+    members: Sequence[Member]
+    policies: Mapping[str, CallPolicy] = field(default_factory=dict)
+    inferred: Collection[str] = ()
+    access: AccessPolicy = field(default_factory=AccessPolicy)
+    per_actor: int | None = None
+    per_tool: Mapping[str, int] = field(default_factory=dict)

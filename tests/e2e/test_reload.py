@@ -1,0 +1,94 @@
+"""The real process reads its configuration again, on SIGHUP and with --watch (gatekit G126 to G129)."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from app.edges.keys import hash_key
+from tests.support.process import Program, children, program
+from tests.support.requirement import requirement
+from tests.support.service import KEY, READER_KEY, chat_body
+
+SERVER = [sys.executable, "-m", "tests.support.odd_server"]
+BOUND_S = 20.0
+
+
+def write(path: Path, *names: str, key: str = KEY, **sections: Any) -> None:
+    keys = [{"id": "test", "sha256": hash_key(key), "actor": "owner_1", "permissions": ["tools:*"]}]
+    upstreams = [{"name": name, "command": SERVER} for name in names]
+    path.write_text(yaml.safe_dump({"auth": {"keys": keys}, "upstreams": upstreams, **sections}))
+
+
+async def states(http: httpx.AsyncClient, *names: str) -> dict[str, Any]:
+    """The upstreams in /readyz, once they are just these and all are ready."""
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            upstreams: dict[str, Any] = (await http.get("/readyz")).json()["upstreams"]
+            if sorted(upstreams) == sorted(names) and all(one["tools"] for one in upstreams.values()):
+                return upstreams
+            await asyncio.sleep(0.05)
+
+
+async def start(running: Program) -> httpx.AsyncClient:
+    url = (await running.wait_for(r"ready on (http://127\.0\.0\.1:\d+)")).group(1)
+    return httpx.AsyncClient(base_url=url, trust_env=False)
+
+
+async def status(http: httpx.AsyncClient, key: str) -> int:
+    return (await http.post("/engine/chat", json=chat_body(), headers={"Authorization": f"Bearer {key}"})).status_code
+
+
+@requirement("gatekit G126", "gatekit G127", "gatekit G128", "gatekit G129")
+async def test_sighup_applies_the_file_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "wicketgate.yaml"
+    write(config, "one", "two")
+    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+        async with await start(running) as http:
+            await states(http, "one", "two")
+            (first, second) = children(running.process.pid)
+            write(config, "one", "three", key=READER_KEY, mcp={"cache_stable": False})
+            running.process.send_signal(signal.SIGHUP)
+            upstreams = await states(http, "one", "three")
+            assert (upstreams["one"]["connections"], upstreams["three"]["connections"]) == (1, 1)
+            kept = children(running.process.pid)
+            assert first in kept or second in kept, "the unchanged one keeps its process"
+            assert (await status(http, KEY), await status(http, READER_KEY)) == (401, 200)
+            await running.wait_for(r"after a restart: mcp\.cache_stable", "stdout")
+
+            config.write_text("upstreams: [{name: one, comand: [x]}]\n")
+            running.process.send_signal(signal.SIGHUP)
+            line = await running.wait_for(r".*upstreams\[0\]\.comand: unknown key.*", "stdout")
+            assert "the one in force stays" in line.group()
+            await states(http, "one", "three")
+            assert sorted(children(running.process.pid)) == sorted(kept)
+        assert await running.stop() == 0
+        assert children(running.process.pid) == []
+    assert "Traceback" not in running.stderr
+
+
+@requirement("gatekit G126")
+async def test_with_watch_the_file_counts_as_soon_as_it_has_come_to_rest(tmp_path: Path) -> None:
+    config = tmp_path / "wicketgate.yaml"
+    write(config, "one")
+    async with program("app", "serve", "--config", str(config), "--port", "0", "--watch") as running:
+        async with await start(running) as http:
+            await states(http, "one")
+            fresh = tmp_path / "new.yaml"  # as editors and orchestrators do it: another file takes its place
+            write(fresh, "two")
+            fresh.replace(config)
+            await states(http, "two")
+            write(config, "one", "two")
+            await states(http, "one", "two")
+        assert await running.stop() == 0
+    assert running.stdout.count("configuration applied") == 2
+
+
+async def test_watching_needs_a_file() -> None:
+    async with program("app", "serve", "--watch") as running:
+        assert await running.ended() == 2
+    assert "--watch needs --config" in running.stderr
