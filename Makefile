@@ -8,7 +8,7 @@ CODE   := app routers middleware examples bench tests
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators fuzz-validation
-.PHONY: help run test lint types imports pytest format openapi bench-catalog bench-pause bench-execute lock clean
+.PHONY: help run test lint types imports pytest format openapi bench-catalog bench-pause bench-execute bench-filters lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ bench-validators: $(VENV)/.dev ## what checking arguments costs with our validat
 
 fuzz-validation: $(VENV)/.dev ## 10,000 hostile pairs of schema and arguments: what raised, and the slowest
 	@$(BIN)/python -m bench.fuzz_validation --examples 10000
+
+bench-filters: $(VENV)/.dev ## what 30 KB of text cost in the three filters, hostile texts included
+	@$(BIN)/python -m bench.filters
 
 lock: ## resolve the dependencies anew (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \

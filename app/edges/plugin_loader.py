@@ -11,6 +11,10 @@ from app.errors import ConfigError
 from app.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from app.gateway.plugins import API_VERSION, MiddlewarePlugin, Plugin, SecurityPlugin
 from app.plugins.call_trace import CallTrace
+from app.plugins.pii_filter import PiiFilter
+from app.plugins.prompt_injection import PromptInjectionFilter
+from app.plugins.secrets_filter import SecretsFilter
+from app.plugins.token_usage import TokenUsage
 from app.plugins.tool_manager import ToolManager
 from app.settings import PluginSettings, PluginsSettings
 
@@ -20,7 +24,11 @@ ENTRY_POINTS = "wicketgate.plugins"
 
 BUILT_IN: Mapping[str, type[Plugin]] = {
     "tool_manager": ToolManager,
+    "secrets_filter": SecretsFilter,
+    "pii_filter": PiiFilter,
+    "prompt_injection": PromptInjectionFilter,
     "call_trace": CallTrace,
+    "token_usage": TokenUsage,
 }
 
 

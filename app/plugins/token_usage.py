@@ -1,0 +1,31 @@
+"""What a result costs a model in tokens, noted with every call (gatekit "token usage").
+
+Estimated at four characters a token: exact counts are kept for what has to fit a budget.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from app.gateway.meter import estimate_tokens
+from app.gateway.plugins import Continue, MiddlewarePlugin, Request, Result
+
+META_KEY = "wicketgate/tokens"
+
+
+class TokenUsage(MiddlewarePlugin):
+    """Puts ``{"arguments", "result"}`` under ``_meta["wicketgate/tokens"]`` of the result, and into the record."""
+
+    async def on_result(self, request: Request, result: Result) -> Continue:
+        told = {"arguments": _tokens(request.arguments), "result": _tokens(result.get("content"))}
+        meta = result.get("_meta")
+        kept: Mapping[str, Any] = meta if isinstance(meta, Mapping) else {}
+        note = f"arguments: {told['arguments']}, result: {told['result']}"
+        return Continue({**result, "_meta": {**kept, META_KEY: told}}, note)
+
+
+def _tokens(value: object) -> int:
+    try:
+        return estimate_tokens(len(json.dumps(value, ensure_ascii=False)))
+    except (TypeError, ValueError, RecursionError):
+        return 0
