@@ -267,8 +267,9 @@ async def _explain(settings: Settings, tool: str, identity: Identity, query: str
 
 async def _check(settings: Settings) -> int:
     """Connect, wait until every upstream has settled, print the table; the exit code."""
+    from app.edges.model_providers import make_provider
     from app.gateway.catalog_keeper import tools_left_out
-    from app.main import create_runtime, make_provider
+    from app.main import create_runtime
 
     make_provider(settings.model)  # refuses what it cannot work with
     runtime, fleet, lifecycle = create_runtime(settings)

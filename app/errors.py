@@ -151,6 +151,18 @@ class ProviderError(EngineError):
     safe_message = "The model provider could not complete the request."
 
 
+class ProviderUnavailable(ProviderError):
+    """The provider answered nothing, and may if it is asked again. *retry_after_s* is its own word on when."""
+
+    def __init__(self, detail: str, retry_after_s: float | None = None) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
+
+
+class ProviderSilent(ProviderError):
+    """The provider was given all the time there is for a first event: no second attempt, but another may be asked."""
+
+
 class ToolError(EngineError):
     code = "tool_error"
     safe_message = "A tool could not be run."

@@ -21,9 +21,8 @@ from app.edges.keys import HashedKey, KeyRing
 from app.edges.mcp_doors import DoorLimits, Face, McpDoors
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.metrics import CONTENT_TYPE, Gauges, Metrics
-from app.edges.openai_chat import OpenAIChatProvider
+from app.edges.model_providers import make_provider
 from app.edges.plugin_loader import make_plugin_chain
-from app.edges.scripted_model import ScriptedModel
 from app.edges.session_store import MemorySessionStore
 from app.edges.sqlite_store import SQLiteArtifactStore
 from app.edges.token_table import load_token_counter
@@ -44,7 +43,7 @@ from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
 from app.gateway.runtime import ProxyRuntime
 from app.resumption import make_keyed_runs
-from app.settings import LOOPBACK_HOSTS, KeySettings, ModelSettings, Settings, StorageSettings
+from app.settings import LOOPBACK_HOSTS, KeySettings, Settings, StorageSettings
 from middleware.auth import AuthMiddleware, Refused
 from middleware.body_limit import BodyLimitMiddleware
 from middleware.correlation import CorrelationMiddleware
@@ -180,20 +179,6 @@ def make_artifact_store(settings: StorageSettings) -> ArtifactStore:
     if settings.sqlite_file is None:
         return MemoryArtifactStore(settings.max_bytes, settings.max_age_s, monotonic)
     return SQLiteArtifactStore(settings.sqlite_file, settings.max_bytes, settings.max_age_s, time)
-
-
-def make_provider(settings: ModelSettings) -> Provider:
-    """The model that the configuration asks for; nothing else in the house knows which one it is (S3)."""
-    if settings.provider == "scripted":
-        return ScriptedModel()
-    return OpenAIChatProvider(
-        settings.base_url,
-        settings.model,
-        settings.api_key.get_secret_value() if settings.api_key else None,
-        context_tokens=settings.context_tokens,
-        first_event_timeout_s=settings.first_event_timeout_s,
-        idle_timeout_s=settings.idle_timeout_s,
-    )
 
 
 def _gauges(runtime: ProxyRuntime, fleet: MultiplexUpstream, streams: StreamLimit, doors: McpDoors) -> Gauges:

@@ -37,6 +37,10 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
         ("model: {provider: nope}", "model.provider: "),
         ("model: {provider: openai-chat, model: m}", "model: base_url"),
         ("model: {provider: openai-chat, base_url: 'http://x/v1'}", "model: model is required"),
+        ("model: {fallbacks: [{base_url: 'http://x/v1', model: m}]}", "model.fallbacks[0].provider: "),
+        ("model: {fallbacks: [{provider: anthropic-messages, model: m}]}", "model.fallbacks[0]: base_url"),
+        ("model: {extra: {messages: []}}", "model.extra: messages is set by the engine"),
+        ("model: {dialect: klingon}", "model.dialect: "),
         ("upstreams: [{name: a, python: 'no colon'}]", "upstreams[0].python: "),
         ("upstreams: [{name: a, python: 'm:r', url: 'http://x'}]", "upstreams[0]: give exactly one of"),
         ("upstreams: [{name: a, python: 'm:r', env: {A: b}}]", "upstreams[0]: env belongs to command, not to python"),
@@ -149,14 +153,15 @@ def test_variables_and_their_defaults_are_put_in_place_everywhere(tmp_path: Path
 def test_what_is_named_like_a_secret_is_masked_and_what_is_not_stays_readable(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
-        "model: {provider: openai-chat, base_url: 'http://x/v1', model: m, api_key: key-of-the-model}\n"
+        "model:\n  {provider: openai-chat, base_url: 'http://x/v1', model: m, api_key: key-of-the-model,\n"
+        "   fallbacks: [{provider: anthropic-messages, base_url: 'http://y', model: n, api_key: key-of-the-next}]}\n"
         "upstreams:\n"
         "  - {name: a, command: [x, '--key=${API_TOKEN}', '${FOLDER}'], env: {LOG_LEVEL: warning, DB_PASSWORD: pw-1}}\n"
         "  - {name: b, url: 'http://x/?k=${API_TOKEN}', headers: {Authorization: header-1}}\n",
         API_TOKEN="token-1",
         FOLDER="/data",
     )
-    assert set(settings.secrets()) == {"token-1", "key-of-the-model", "pw-1", "header-1", "/data"}
+    assert set(settings.secrets()) == {"token-1", "key-of-the-model", "key-of-the-next", "pw-1", "header-1", "/data"}
 
 
 def test_the_environment_overrides_the_file_and_the_command_line_overrides_both(tmp_path: Path) -> None:

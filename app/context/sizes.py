@@ -62,7 +62,8 @@ class CountedTexts:
 
 
 def message_tokens(message: Mapping[str, Any], tokens: TextCounter) -> int:
-    """Tokens of a chat-completions message: its content, its calls with their ids, and the framing of each."""
+    """Tokens of a chat-completions message: its content, its calls with their ids, the framing of each, and thoughts
+    that go back with it."""
     content = message.get("content") or ""
     texts = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
     calls = message.get("tool_calls") or ()
@@ -70,6 +71,8 @@ def message_tokens(message: Mapping[str, Any], tokens: TextCounter) -> int:
         texts += (call["id"], call["function"]["name"], call["function"]["arguments"])
     if answered := message.get("tool_call_id"):
         texts.append(answered)
+    if (kept := message.get("kept")) is not None:
+        texts.append(kept.text)
     # One text a message, so that it is looked up once.
     return tokens.count("\n".join(texts)) + MESSAGE_TOKENS + CALL_TOKENS * len(calls)
 

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from app.gateway.breaker import BreakerState
 from app.gateway.member import MemberState
 from app.gateway.meter import TokenCost
+from app.wire.model_events import Usage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -59,7 +60,10 @@ class Metrics:
             "wicketgate_streams", "Chat streams by how they ended.", ["outcome"], registry=self._registry
         )
         self._model_tokens = Counter(
-            "wicketgate_model_tokens", "Tokens as the provider counted them.", ["kind"], registry=self._registry
+            "wicketgate_model_tokens",
+            "As the provider counted them; cache_read and cache_write are parts of prompt, reasoning of completion.",
+            ["kind"],
+            registry=self._registry,
         )
 
     def watch(self, read: Callable[[], Gauges]) -> None:
@@ -73,16 +77,24 @@ class Metrics:
         self._shown.labels(tool).inc(cost.shown)
         self._naive.labels(tool).inc(cost.naive)
 
-    def stream_ended(self, outcome: str, prompt_tokens: int, completion_tokens: int) -> None:
+    def stream_ended(self, outcome: str, usage: Usage) -> None:
         self._streams.labels(outcome).inc()
-        self._model_tokens.labels("prompt").inc(prompt_tokens)
-        self._model_tokens.labels("completion").inc(completion_tokens)
+        for kind, tokens in _kinds(usage):
+            self._model_tokens.labels(kind).inc(tokens)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
 
 
 _BREAKER: Mapping[BreakerState, int] = {"closed": 0, "half_open": 1, "open": 2}
+
+
+def _kinds(usage: Usage) -> Iterable[tuple[str, int]]:
+    yield "prompt", usage.prompt_tokens
+    yield "completion", usage.completion_tokens
+    yield "cache_read", usage.cached_tokens
+    yield "cache_write", usage.cache_write_tokens
+    yield "reasoning", usage.reasoning_tokens
 
 
 class _GaugeCollector(Collector):

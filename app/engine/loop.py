@@ -94,7 +94,7 @@ class Engine:
             outcome = fault.code
             yield [ErrorEvent(fault.code, fault.safe_message)]
         finally:
-            self._meter.stream_ended(outcome, run.usage.prompt_tokens, run.usage.completion_tokens)
+            self._meter.stream_ended(outcome, run.usage)
 
 
 class _Run:

@@ -6,12 +6,29 @@ translates at its edge.
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
+
+from app.wire.model_events import Finish, FinishReason, Kept, ModelEvent, TextDelta, ToolCall, Usage
+
+__all__ = [
+    "Finish",
+    "FinishReason",
+    "Kept",
+    "Message",
+    "ModelEvent",
+    "ModelRequest",
+    "ModelTool",
+    "Provider",
+    "TextDelta",
+    "ToolCall",
+    "Usage",
+]
 
 Message = Mapping[str, Any]
-"""``{role, content, tool_calls?, tool_call_id?}``; ``tool_calls[].function.arguments`` is a JSON string."""
+"""``{role, content, tool_calls?, tool_call_id?, kept?}``; ``tool_calls[].function.arguments`` is a JSON string.
 
-FinishReason = Literal["stop", "length", "content_filter", "tool_calls"]
+``kept`` (a Kept) is never part of a request from outside; who sends messages on takes it out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,49 +37,15 @@ class ModelTool:
     description: str
     parameters: Mapping[str, Any]
 
+    def definition(self) -> dict[str, Any]:
+        return {"name": self.name, "description": self.description, "parameters": self.parameters}
+
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     messages: Sequence[Message]
     tools: Sequence[ModelTool]
     correlation_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of one model call."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(self.prompt_tokens + other.prompt_tokens, self.completion_tokens + other.completion_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A complete call, assembled. *arguments* is None when the model's JSON was not an object; *raw* is its text."""
-
-    id: str
-    name: str
-    arguments: dict[str, Any] | None
-    raw: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The model has ended its turn. *usage* is None when the provider never told."""
-
-    reason: FinishReason
-    usage: Usage | None
-
-
-ModelEvent = TextDelta | ToolCall | Finish
 
 
 class Provider(Protocol):

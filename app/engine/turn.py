@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.engine.events import Event, ToolCallEvent
 from app.engine.model import Finish, Message, ModelEvent, TextDelta, ToolCall
@@ -40,7 +41,7 @@ class Turn:
 
         Arguments that were not an object go back as ``{}``: several providers refuse a history that holds them.
         """
-        return {
+        message: dict[str, Any] = {
             "role": "assistant",
             "content": "".join(self.text),
             "tool_calls": [
@@ -48,6 +49,9 @@ class Turn:
                 for call in self.calls
             ],
         }
+        if self.finish is not None and self.finish.kept is not None:
+            message["kept"] = self.finish.kept
+        return message
 
     def _unique(self, wanted: str) -> str:
         candidate, attempt = wanted, len(self.taken)

@@ -7,6 +7,8 @@ budget (cards, envelopes, the context) is counted exactly where it is fitted.
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.wire.model_events import Usage
+
 CHARS_PER_TOKEN = 4
 
 
@@ -29,7 +31,7 @@ class TokenCost:
 class Meter(Protocol):
     """Counts; must not fail and must not wait."""
 
-    def stream_ended(self, outcome: str, prompt_tokens: int, completion_tokens: int) -> None:
+    def stream_ended(self, outcome: str, usage: Usage) -> None:
         """One chat stream. *outcome* is the finish reason of ``done``, the code of ``error``, or ``disconnected``."""
         ...
 
@@ -39,7 +41,7 @@ class Meter(Protocol):
 
 
 class NoMeter:
-    def stream_ended(self, outcome: str, prompt_tokens: int, completion_tokens: int) -> None:
+    def stream_ended(self, outcome: str, usage: Usage) -> None:
         pass
 
     def meta_tool(self, tool: str, outcome: str, seconds: float, cost: TokenCost) -> None:

@@ -1,268 +1,168 @@
 """What a chat-completions answer says, read from its bytes as they come (S3 "Mid-Stream Errors", "done").
 
 One reader for OpenAI and the servers that are compatible with it more or less: fields may be null, missing or of
-another type, the finish reason may be absent or wrong, and an error may arrive inside a 200. What is never accepted
-as an answer is a stream that breaks off or says nothing.
+another type, the finish reason may be absent or wrong, and an error may arrive inside a 200.
 """
 
-import json
-from dataclasses import dataclass
-from typing import Literal
-
-from app.errors import ContextOverflow, ProviderError
-from app.wire.openai_chunk import Chunk, ChunkUsage, Delta, decode_chunk, encodable
+from app.errors import ProviderError
+from app.wire.model_events import Finish, FinishReason, ModelEvent
+from app.wire.openai_chunk import Chunk, Delta, decode_chunk, encodable
 from app.wire.provider_failure import classify_error
-from app.wire.sse import BYTE_ORDER_MARK, SseDecoder, SseEvent
-from app.wire.tool_calls import AssembledCall, CallAssembly
-
-TurnReason = Literal["stop", "length", "content_filter", "tool_calls"]
-
-MAX_CALL_BYTES = 32 << 20
-"""Bound of what is held of one turn's tool calls, counted as streamed."""
-
-MAX_BODY_BYTES = 8 << 20
-"""Bound of an answer that came as one JSON body."""
+from app.wire.sse import SseEvent
+from app.wire.tool_calls import CallAssembly, unreadable_call
+from app.wire.turn_reading import TurnReading, readable
 
 
-@dataclass(frozen=True, slots=True)
-class Reasoning:
-    """A piece of the model's thinking, from servers that show it."""
+class ChatStream(TurnReading):
+    """Reads one turn of a chat-completions server."""
 
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
-class TurnEnd:
-    """The turn is complete. *usage* is (prompt tokens, completion tokens); None when the server never told."""
-
-    reason: TurnReason
-    usage: tuple[int, int] | None
-
-
-ChatEvent = str | Reasoning | AssembledCall | TurnEnd
-"""A plain ``str`` is a piece of the answer's text, by far the most frequent."""
-
-
-class ChatStream:
-    """Bytes in, events out; calls come whole and with the TurnEnd, which is last.
-
-    Nothing is raised: what was said before a failure counts, so the events come first and ``failure`` beside them.
-    *context_tokens* is the model's window: some servers answer an overlong prompt with silence.
-    """
-
-    def __init__(self, context_tokens: int) -> None:
-        self._context_tokens = context_tokens
-        self._sse = SseDecoder()
-        self._head: bytes | None = b""
-        self._body: list[bytes] | None = None
-        self._body_bytes = 0
+    def __init__(self, context_tokens: int, origin: str = "") -> None:
+        super().__init__(context_tokens, origin)
         self._calls = CallAssembly()
-        self._call_bytes = 0
-        self._half_pair = ""
-        self._spoke = False
         self._finish_reason = ""
-        self._usage: tuple[int, int] | None = None
-        self.started = False
-        """Whether the server has said anything but comments."""
-        self.ended = False
-        """Whether the TurnEnd is out: nothing more is to be read."""
-        self.failure: ProviderError | ContextOverflow | None = None
-        """Set as soon as the bytes tell; its argument holds the server's words. Nothing more is to be read."""
+        self._thoughts: list[str] = []
+        self._thoughts_field = ""
+        self._thought_details: list[object] = []
 
     @property
     def answered(self) -> bool:
-        """Whether the model has finished, so that a connection lost from here on loses nothing."""
         return bool(self._finish_reason) or self.ended
 
-    def feed(self, data: bytes) -> list[ChatEvent]:
-        """The events that *data* completed, however the bytes were cut."""
-        events: list[ChatEvent] = []
-        try:
-            self._feed(data, events)
-        except (ProviderError, ContextOverflow) as failure:
-            self.failure = failure
-        return events
+    @property
+    def reasoning(self) -> str:
+        return "".join(self._thoughts)
 
-    def close(self) -> list[ChatEvent]:
-        """The events known only now that the connection is at its end. An answer that is not whole is a failure."""
-        events: list[ChatEvent] = []
-        try:
-            self._close(events)
-        except (ProviderError, ContextOverflow) as failure:
-            self.failure = failure
-        return events
-
-    def _feed(self, data: bytes, events: list[ChatEvent]) -> None:
-        if self._head is not None:
-            data = self._sniffed(data)
-        if self._body is not None:
-            self._keep_body(data)
-            return
-        for event in self._sse.feed(data):
-            if self.ended:
-                return
-            self._take(event, events)
-
-    def _close(self, events: list[ChatEvent]) -> None:
-        if self._body is not None:
-            self._take_body(b"".join(self._body), events)
-        elif not self.ended:
-            for event in self._sse.close():
-                # An unparseable tail is where the stream was cut; what came before decides.
-                if event.data.strip() == b"[DONE]" or decode_chunk(event.data) is not None:
-                    self._take(event, events)
-        if self.ended:
-            return
-        if not self._finish_reason:
-            raise ProviderError("the provider's stream broke off before the model finished")
-        self._end(events)
-
-    def _sniffed(self, data: bytes) -> bytes:
-        """Tell one JSON body from a stream by its first byte: content types are not to be trusted (llama.cpp)."""
-        assert self._head is not None
-        data = self._head + data
-        if len(data) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(data):
-            self._head = data
-            return b""
-        data = data.removeprefix(BYTE_ORDER_MARK).lstrip()
-        self._head = None if data else b""
-        if data[:1] in (b"{", b"["):
-            self._body = []
-            self.started = True
-        return data
-
-    def _keep_body(self, data: bytes) -> None:
-        assert self._body is not None
-        self._body.append(data)
-        self._body_bytes += len(data)
-        if self._body_bytes > MAX_BODY_BYTES:
-            raise ProviderError(f"the provider's answer is over {MAX_BODY_BYTES} bytes")
-
-    def _take(self, event: SseEvent, events: list[ChatEvent]) -> None:
-        self.started = True
+    def _take(self, event: SseEvent, events: list[ModelEvent]) -> None:
         data = event.data
-        if data.strip() == b"[DONE]":
-            self._end(events)
-            return
-        if event.name == "error":
-            self._fail_or_filter(_readable(data), events)
-            return
-        if event.name == "ping" or not data.strip():
-            return
+        if event.name:
+            if event.name == "error":
+                self.heard += 1
+                self._fail_or_end(readable(data), events)
+                return
+            if event.name == "ping":
+                return
         chunk = decode_chunk(data)
         if chunk is None:
-            raise self._failure(_readable(data))
+            self._take_odd(data.strip(), events)
+            return
+        self.heard += 1
         self._take_chunk(chunk, data, events)
 
-    def _take_body(self, body: bytes, events: list[ChatEvent]) -> None:
+    def _take_odd(self, data: bytes, events: list[ModelEvent]) -> None:
+        if not data:
+            return
+        self.heard += 1
+        if data != b"[DONE]":
+            raise self._failure(readable(data))
+        self._end(events)
+
+    def _take_last(self, event: SseEvent, events: list[ModelEvent]) -> None:
+        # An unparseable tail is where the stream was cut; what came before decides.
+        if event.data.strip() == b"[DONE]" or decode_chunk(event.data) is not None:
+            self._take(event, events)
+
+    def _take_body(self, body: bytes, events: list[ModelEvent]) -> None:
         chunk = decode_chunk(body)
         if chunk is None:
-            raise self._failure(_readable(body))
+            raise self._failure(readable(body))
         for choice in chunk.choices or ():
             choice.delta = choice.message or choice.delta
         self._take_chunk(chunk, body, events)
 
-    def _take_chunk(self, chunk: Chunk, data: bytes, events: list[ChatEvent]) -> None:
+    def _take_end(self, events: list[ModelEvent]) -> None:
+        if not self._finish_reason:
+            raise ProviderError("the provider's stream broke off before the model finished")
+        self._end(events)
+
+    def _take_chunk(self, chunk: Chunk, data: bytes, events: list[ModelEvent]) -> None:
         if chunk.is_error():
-            self._fail_or_filter(_readable(data), events)
+            self._fail_or_end(readable(data), events)
             return
         if chunk.usage is not None:
-            self._count(chunk.usage)
+            self._count(chunk.usage.counts())
         if chunk.x_groq is not None:
             if chunk.x_groq.usage is not None:
-                self._count(chunk.x_groq.usage)
+                self._count(chunk.x_groq.usage.counts())
             if chunk.x_groq.error:
                 raise self._failure(chunk.x_groq.error)
         for choice in chunk.choices or ():
             if choice.index:
                 continue
             if choice.usage is not None:
-                self._count(choice.usage)
+                self._count(choice.usage.counts())
             if choice.delta is not None:
                 self._take_delta(choice.delta, len(data), events)
             if choice.error:
-                self._fail_or_filter(choice.error, events)
+                self._fail_or_end(choice.error, events)
                 return
             if choice.finish_reason:
                 if choice.finish_reason.lower() in _FAILED_REASONS:
                     raise ProviderError(f"the provider gave up: finish reason {choice.finish_reason[:80]}")
                 self._finish_reason = choice.finish_reason
 
-    def _take_delta(self, delta: Delta, size: int, events: list[ChatEvent]) -> None:
+    def _take_delta(self, delta: Delta, size: int, events: list[ModelEvent]) -> None:
+        content = delta.content
+        if content:
+            for text in (content,) if isinstance(content, str) else delta.texts():
+                self._say(text, events)
+        if delta.has_more():
+            self._take_more(delta, size)
+
+    def _take_more(self, delta: Delta, size: int) -> None:
+        """Everything that is not text."""
         for thought in delta.thoughts():
             self._spoke = True
-            events.append(Reasoning(encodable(thought)))
-        for text in delta.texts():
-            self._say(text, events)
+            self._thoughts.append(encodable(thought))
+        self._thoughts_field = self._thoughts_field or delta.thoughts_field()
+        if isinstance(delta.reasoning_details, list):
+            self._thought_details += delta.reasoning_details
         if delta.refusal:
             # A refusal is an answer, in words that are not the model's text.
             self._spoke = True
-        if delta.tool_calls:
-            self._call_bytes += size
-            if self._call_bytes > MAX_CALL_BYTES:
-                raise ProviderError(f"the model's tool calls are over {MAX_CALL_BYTES} bytes")
-            for call in delta.tool_calls:
-                function = call.function
-                name, arguments = (function.name, function.arguments) if function else (None, None)
-                self._calls.add(call.index, call.id, name, arguments)
+        self._hold(size)
+        for call in delta.tool_calls or ():
+            function = call.function
+            name, arguments = (function.name, function.arguments) if function else (None, None)
+            self._calls.add(call.index, call.id, name, arguments, call.extra_content)
 
-    def _say(self, text: str, events: list[ChatEvent]) -> None:
-        self._spoke = True
-        if self._half_pair or not text.isascii():
-            text = self._half_pair + text
-            # Servers that cut by UTF-16 units leave half an emoji at the end of one delta.
-            self._half_pair = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
-            text = encodable(text.removesuffix(self._half_pair) if self._half_pair else text)
-        if text:
-            events.append(text)
+    def _fail_or_end(self, error: object, events: list[ModelEvent]) -> None:
+        match classify_error(error):
+            case "filtered":
+                self._finish_reason = "content_filter"
+                self._end(events)
+            case "bad_call":
+                # Groq: the model wrote a call that the server could not read. The model is told, as of any bad call.
+                events += [unreadable_call(error), Finish("tool_calls", self._usage)]
+                self.ended = True
+            case _:
+                raise self._failure(error)
 
-    def _count(self, usage: ChunkUsage) -> None:
-        if usage.prompt_tokens is None and usage.completion_tokens is None:
-            return
-        # Servers that report along the way count upwards; some send zeros at the end.
-        prompt, completion = self._usage or (0, 0)
-        self._usage = (
-            max(prompt, int(usage.prompt_tokens or 0)),
-            max(completion, int(usage.completion_tokens or 0)),
-        )
-
-    def _fail_or_filter(self, error: object, events: list[ChatEvent]) -> None:
-        if classify_error(error) != "filtered":
-            raise self._failure(error)
-        self._finish_reason = "content_filter"
-        self._end(events)
-
-    def _failure(self, error: object) -> ProviderError | ContextOverflow:
-        words = error if isinstance(error, str) else json.dumps(error)
-        raised = ContextOverflow if classify_error(error) == "overflow" else ProviderError
-        return raised(f"the provider reported in its stream: {words}")
-
-    def _end(self, events: list[ChatEvent]) -> None:
+    def _end(self, events: list[ModelEvent]) -> None:
         reason = _REASONS.get(self._finish_reason.lower(), "stop")
-        if not self._spoke and not self._calls:
+        if not self._calls:
             self._check_silence(reason)
-        if self._half_pair:
-            events.append("\ufffd")
+        self._say_rest(events)
         calls = self._calls.finished(cut=reason in ("length", "content_filter"))
         events.extend(calls)
         if reason == "stop" and calls:
             reason = "tool_calls"
         elif reason == "tool_calls" and not calls:
             reason = "stop"
-        events.append(TurnEnd(reason, self._usage))
+        events.append(Finish(reason, self._usage, self._kept(self._to_send_again()) if calls else None))
         self.ended = True
 
-    def _check_silence(self, reason: TurnReason) -> None:
-        """LM Studio answers an overlong prompt with a good stream of nothing; others stop at once for length."""
-        if reason == "content_filter":
-            return
-        if self._usage is not None and self._usage[0] >= self._context_tokens:
-            raise ContextOverflow(f"silence after {self._usage[0]} prompt tokens")
-        if reason != "length":
-            raise ProviderError("the provider's stream ended with nothing said")
+    def _to_send_again(self) -> dict[str, object]:
+        kept: dict[str, object] = {}
+        if self._thoughts and self._thoughts_field:
+            kept[self._thoughts_field] = self.reasoning
+        if self._thought_details:
+            kept["reasoning_details"] = self._thought_details
+        if extras := self._calls.extras():
+            kept["extra_content"] = extras
+        return kept
 
 
-_REASONS: dict[str, TurnReason] = {
+_REASONS: dict[str, FinishReason] = {
     "length": "length",
     "model_length": "length",
     "max_tokens": "length",
@@ -275,12 +175,3 @@ _REASONS: dict[str, TurnReason] = {
 """Everything else is a stop: servers have their own words for it (``eos``, ``end_turn``, ...)."""
 
 _FAILED_REASONS = frozenset({"error", "abort", "network_error", "insufficient_system_resource"})
-
-
-def _readable(data: bytes) -> object:
-    """The JSON in *data*, or its text. Damaged JSON is neither: the model's words in it must not be taken for ours."""
-    text = data.decode(errors="replace")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return "unreadable JSON" if text.lstrip()[:1] in ("{", "[") else text

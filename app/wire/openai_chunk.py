@@ -9,10 +9,33 @@ from typing import Any
 
 import msgspec
 
+from app.wire.model_events import Usage
+
+
+class UsageDetails(msgspec.Struct):
+    cached_tokens: int | float | None = None
+    reasoning_tokens: int | float | None = None
+
 
 class ChunkUsage(msgspec.Struct):
     prompt_tokens: int | float | None = None
     completion_tokens: int | float | None = None
+    prompt_tokens_details: UsageDetails | None = None
+    completion_tokens_details: UsageDetails | None = None
+    prompt_cache_hit_tokens: int | float | None = None  # DeepSeek
+
+    def counts(self) -> Usage | None:
+        """None when there is nothing in it."""
+        if self.prompt_tokens is None and self.completion_tokens is None:
+            return None
+        prompt, completion = self.prompt_tokens_details, self.completion_tokens_details
+        cached = (prompt.cached_tokens if prompt else None) or self.prompt_cache_hit_tokens
+        return Usage(
+            prompt_tokens=int(self.prompt_tokens or 0),
+            completion_tokens=int(self.completion_tokens or 0),
+            cached_tokens=int(cached or 0),
+            reasoning_tokens=int((completion.reasoning_tokens if completion else None) or 0),
+        )
 
 
 class CallFunction(msgspec.Struct):
@@ -24,6 +47,7 @@ class CallFragment(msgspec.Struct):
     index: int | None = None
     id: str | None = None
     function: CallFunction | None = None
+    extra_content: Any = None
 
 
 class Delta(msgspec.Struct):
@@ -31,7 +55,25 @@ class Delta(msgspec.Struct):
     refusal: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
+    reasoning_details: Any = None
     tool_calls: list[CallFragment] | None = None
+
+    def has_more(self) -> bool:
+        """Whether there is anything besides text."""
+        return bool(
+            self.tool_calls
+            or self.reasoning_content
+            or self.reasoning
+            or self.refusal
+            or self.reasoning_details
+            or type(self.content) is list
+        )
+
+    def thoughts_field(self) -> str:
+        """The field in which this server writes thoughts, if it is one of its own."""
+        if self.reasoning_content:
+            return "reasoning_content"
+        return "reasoning" if self.reasoning else ""
 
     def thoughts(self) -> list[str]:
         """DeepSeek and Ollama name the field differently, vLLM fills both; Mistral sends parts of the content."""
@@ -43,9 +85,8 @@ class Delta(msgspec.Struct):
         return found
 
     def texts(self) -> list[str]:
-        if not self.content:
-            return []
-        return [self.content] if isinstance(self.content, str) else _texts(self.content)
+        """The texts of content that is in parts."""
+        return _texts(self.content)
 
 
 class Choice(msgspec.Struct):

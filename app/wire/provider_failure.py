@@ -1,4 +1,5 @@
-"""What a provider's error means: overflow, refused by a filter, or just failed (S3 "Mid-Stream Errors").
+"""What a provider's error means: overflow, refused by a filter, unavailable for now, or just failed (S3 "Mid-Stream
+Errors").
 
 Codes first, then texts, because most compatible servers send a text only. The table covers OpenAI, Azure, Anthropic,
 Gemini, Mistral, Groq, Cerebras, Bedrock, DashScope, vLLM, sglang, llama.cpp, LM Studio, Ollama, TGI and the proxies
@@ -11,7 +12,10 @@ from typing import Any, Literal
 
 import msgspec
 
-FailureKind = Literal["overflow", "filtered", "failed"]
+from app.errors import ContextOverflow, ProviderError, ProviderUnavailable
+
+FailureKind = Literal["overflow", "filtered", "bad_call", "unavailable", "failed"]
+"""*filtered* ends the turn and is no failure; so does *bad_call*, a tool call that the server itself could not read."""
 
 _OVERFLOW_CODES = frozenset(
     {
@@ -26,6 +30,31 @@ _FILTER_CODES = frozenset({"content_filter", "content_policy_violation", "respon
 # Their texts speak of sizes and tokens as well ("request too large ... tokens per minute"), so they are asked first.
 _OTHER_CODES = frozenset({"rate_limit_exceeded", "insufficient_quota", "string_above_max_length", "rate_limit_error"})
 _NEVER_OVERFLOW = frozenset({401, 402, 403, 404, 429})
+
+UNAVAILABLE_STATUSES = frozenset({429, 500, 502, 503, 504, 529})
+# The same, told inside a stream that began with 200; OpenRouter puts the status in the code.
+_UNAVAILABLE_CODES = frozenset(
+    {
+        *map(str, UNAVAILABLE_STATUSES),
+        "api_error",
+        "engine_overloaded_error",
+        "internal_server_error",
+        "overloaded_error",
+        "rate_limit_error",
+        "rate_limit_exceeded",
+        "resource_exhausted",
+        "server_error",
+        "server_is_overloaded",
+        "service_unavailable",
+        "timeout_error",
+        "unavailable",
+    }
+)
+# Nothing that waiting would mend.
+_QUOTA_CODES = re.compile(r"insufficient_quota|billing_hard_limit_reached|billing_error|\w*spend_limit_exceeded")
+_QUOTA_TEXT = re.compile(
+    r"current quota|credit balance|insufficient (?:balance|credits|funds)|spend limit", re.IGNORECASE
+)
 
 _RATE_TEXT = re.compile(r"tokens per (?:min|day)|rate limit|quota", re.IGNORECASE)
 _OVERFLOW_TEXT = re.compile(
@@ -49,7 +78,10 @@ _OVERFLOW_TEXT = re.compile(
 )
 
 _MAX_TEXT_CHARS = 4000
-_FIELDS = ("code", "type", "status", "param", "message", "msg", "detail", "error_type", "error_message", "object")
+_FIELDS = (
+    *("code", "type", "status", "status_code", "param"),
+    *("message", "msg", "detail", "error_type", "error_message", "object"),
+)
 
 
 def classify(body: bytes, status: int = 200) -> FailureKind:
@@ -67,17 +99,38 @@ def classify_error(error: object, status: int = 200) -> FailureKind:
     codes = {text.lower() for text in texts}
     if codes & _FILTER_CODES:
         return "filtered"
-    if status in _NEVER_OVERFLOW or codes & _OTHER_CODES or any(_RATE_TEXT.search(text) for text in texts):
-        return "failed"
-    if status == 413 or codes & _OVERFLOW_CODES or any(_OVERFLOW_TEXT.search(text) for text in texts):
+    if "tool_use_failed" in codes:
+        return "bad_call"
+    is_other = status in _NEVER_OVERFLOW or codes & _OTHER_CODES or any(_RATE_TEXT.search(text) for text in texts)
+    if not is_other and (
+        status == 413 or codes & _OVERFLOW_CODES or any(_OVERFLOW_TEXT.search(text) for text in texts)
+    ):
         return "overflow"
+    if (status in UNAVAILABLE_STATUSES or (status == 200 and codes & _UNAVAILABLE_CODES)) and not _is_quota(texts):
+        return "unavailable"
     return "failed"
+
+
+def failure(kind: FailureKind, detail: str, retry_after_s: float | None = None) -> ProviderError | ContextOverflow:
+    """What is raised for an error of that kind. *detail* is for the log."""
+    if kind == "overflow":
+        return ContextOverflow(detail)
+    return ProviderUnavailable(detail, retry_after_s) if kind == "unavailable" else ProviderError(detail)
+
+
+def _is_quota(texts: list[str]) -> bool:
+    # Google calls its rate limits quotas too, and then says when to come again.
+    if any(_QUOTA_CODES.fullmatch(text.lower()) for text in texts):
+        return True
+    return any(_QUOTA_TEXT.search(text) for text in texts) and "RESOURCE_EXHAUSTED" not in texts
 
 
 def _texts(error: Any, depth: int) -> Iterator[str]:
     """The texts in the fields that name an error; never the others, which may echo what the user wrote."""
     if isinstance(error, str):
         yield error
+    elif isinstance(error, int):
+        yield str(error)
     elif isinstance(error, list) and depth:
         for item in error[:4]:
             yield from _texts(item, depth - 1)

@@ -4,24 +4,20 @@ Servers disagree on ``index`` and ``id``: Ollama gives every call index 0, vLLM 
 repeats it, Gemini leaves the index out, Mistral sends the string "null". The rules here read all of them.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from app.wire.model_events import ToolCall
 from app.wire.openai_chunk import encodable
 
 _NO_ID = ("", "null")
 
-
-@dataclass(frozen=True, slots=True)
-class AssembledCall:
-    """*arguments* is None when *raw* is not one JSON object; *raw* is the text as it was streamed."""
-
-    id: str
-    name: str
-    arguments: dict[str, Any] | None
-    raw: str
+_MAX_UNREADABLE_CHARS = 4_000
+# As JSON, as <function=name ...>, or plainly before its arguments.
+_NAME = re.compile(r'"name"\s*:\s*"([\w-]{1,64})"|<function=([\w-]{1,64})|^\s*([\w-]{1,64})\s*[{(]')
 
 
 @dataclass(slots=True)
@@ -29,6 +25,7 @@ class _OpenCall:
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list)
+    extra: Any = None
 
     def is_whole(self) -> bool:
         # The look at the last piece keeps this from parsing at every fragment.
@@ -42,8 +39,13 @@ class CallAssembly:
         self._calls: list[_OpenCall] = []
         self._at_index: dict[int, _OpenCall] = {}
 
-    def add(self, index: int | None, call_id: str | None, name: str | None, arguments: object) -> None:
-        """One fragment. *arguments* is a piece of the JSON text, or the whole object from servers that send that."""
+    def add(
+        self, index: int | None, call_id: str | None, name: str | None, arguments: object, extra: object = None
+    ) -> None:
+        """One fragment. *arguments* is a piece of the JSON text, or the whole object from servers that send that.
+
+        *extra* is what the server wants to see again with this call.
+        """
         call_id = "" if call_id is None or call_id in _NO_ID else call_id
         name = name or ""
         piece = _piece(arguments)
@@ -57,10 +59,16 @@ class CallAssembly:
                 self._at_index[index] = call
         call.id = call.id or call_id
         call.name = call.name or name
+        call.extra = call.extra or extra
         if piece:
             call.pieces.append(piece)
 
-    def finished(self, *, cut: bool) -> list[AssembledCall]:
+    def extras(self) -> list[Any]:
+        """What came with each call to be sent again, None for most; empty when nothing did."""
+        extras = [call.extra for call in self._calls]
+        return extras if any(extras) else []
+
+    def finished(self, *, cut: bool) -> list[ToolCall]:
         """All calls in the order in which they began. No arguments at all are ``{}``, unless the turn was *cut*."""
         return [_assemble(call, position, cut) for position, call in enumerate(self._calls)]
 
@@ -72,6 +80,16 @@ class CallAssembly:
             return self._at_index.get(index)
         same_id = (call for call in self._calls if call_id and call.id == call_id)
         return next(same_id, self._calls[-1] if self._calls else None)
+
+
+def unreadable_call(error: object) -> ToolCall:
+    """What stands for a call that the server itself could not read (Groq): its result will tell the model."""
+    while isinstance(error, dict) and isinstance(error.get("error"), dict):
+        error = error["error"]
+    written = error.get("failed_generation") if isinstance(error, dict) else None
+    raw = encodable(written[:_MAX_UNREADABLE_CHARS]) if isinstance(written, str) else ""
+    name = _NAME.search(raw)
+    return ToolCall("call_0", name[name.lastindex or 0] if name else "unreadable_call", None, raw)
 
 
 def _starts_another(call: _OpenCall, call_id: str, name: str, piece: str) -> bool:
@@ -95,10 +113,14 @@ def _piece(arguments: object) -> str:
     return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
-def _assemble(call: _OpenCall, position: int, cut: bool) -> AssembledCall:
+def _assemble(call: _OpenCall, position: int, cut: bool) -> ToolCall:
     raw = encodable("".join(call.pieces))
-    arguments = _parse_object(raw) if raw.strip() else None if cut else {}
-    return AssembledCall(call.id or f"call_{position}", call.name, arguments, raw)
+    return ToolCall(call.id or f"call_{position}", call.name, parse_arguments(raw, cut=cut), raw)
+
+
+def parse_arguments(raw: str, *, cut: bool) -> dict[str, Any] | None:
+    """The arguments in *raw*; None if it is not one JSON object. Nothing is ``{}``, unless the turn was *cut*."""
+    return _parse_object(raw) if raw.strip() else None if cut else {}
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:

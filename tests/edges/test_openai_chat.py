@@ -2,16 +2,19 @@ import asyncio
 import gzip
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from types import MappingProxyType
+from typing import Any
 
 import anyio
 import pytest
 
+from app.edges.model_endpoint import Timeouts
 from app.edges.openai_chat import OpenAIChatProvider
 from app.engine.model import Finish, Message, ModelEvent, ModelRequest, ModelTool, Provider, TextDelta, ToolCall, Usage
-from app.errors import ConfigError, ContextOverflow, EngineError, ProviderError
+from app.errors import ConfigError, ContextOverflow, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
+from app.wire.openai_dialect import DIALECTS, Dialect
 from tests.support.model_server import (
     CUT,
     DONE,
@@ -43,14 +46,20 @@ async def provider_for(
     context_tokens: int = 8192,
     first_event_timeout_s: float = 5,
     idle_timeout_s: float = 5,
+    stall_timeout_s: float = 5,
+    dialect: Dialect = DIALECTS["compatible"],
+    max_tokens: int | None = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[OpenAIChatProvider]:
     provider = OpenAIChatProvider(
         server.base_url,
         "model-1",
         api_key,
         context_tokens=context_tokens,
-        first_event_timeout_s=first_event_timeout_s,
-        idle_timeout_s=idle_timeout_s,
+        timeouts=Timeouts(first_event_timeout_s, idle_timeout_s, stall_timeout_s),
+        dialect=dialect,
+        max_tokens=max_tokens,
+        extra=extra,
     )
     try:
         with anyio.fail_after(10):
@@ -180,7 +189,7 @@ async def test_a_recorded_stream_comes_out_as_expected_over_http(name: str) -> N
     assert [(call.id, call.name, call.arguments) for call in calls] == [
         (call["id"], call["name"], call["arguments"]) for call in wanted["calls"]
     ]
-    assert finishes == ([] if error else [Finish(wanted["finish"], usage)])
+    assert [(finish.reason, finish.usage) for finish in finishes] == ([] if error else [(wanted["finish"], usage)])
     assert error or events[-1] is finishes[0]
 
 
@@ -201,7 +210,7 @@ async def test_every_other_status_is_a_provider_error_and_no_redirect_is_followe
     async with ModelServer() as server, provider_for(server) as provider:
         server.script = [Reply([], status, {"location": f"{server.base_url}/elsewhere"}), text_turn("x")]
         said, error = await failure(provider)
-        assert (said, type(error), len(server.requests)) == ([], ProviderError, 1)
+        assert (said, isinstance(error, ProviderError), len(server.requests)) == ([], True, 1)
 
 
 async def test_a_refusal_by_the_content_filter_ends_the_turn() -> None:
@@ -291,7 +300,7 @@ async def test_a_stream_left_open_after_the_model_finished_is_ended() -> None:
 async def test_a_server_that_closes_without_an_answer_is_a_provider_error(end: Step) -> None:
     async with ModelServer(Reply([end], silent=True)) as server, provider_for(server) as provider:
         said, error = await failure(provider)
-        assert (said, type(error)) == ([], ProviderError)
+        assert (said, error.code) == ([], "provider_error")
 
 
 @requirement("E66")
@@ -301,7 +310,7 @@ async def test_a_refused_connection_is_a_provider_error() -> None:
         provider = await pass_on.__aenter__()
     said, error = await failure(provider)
     await pass_on.__aexit__(None, None, None)
-    assert (said, type(error)) == ([], ProviderError)
+    assert (said, error.code) == ([], "provider_error")
 
 
 async def test_what_is_not_http_is_a_provider_error() -> None:
@@ -312,9 +321,7 @@ async def test_what_is_not_http_is_a_provider_error() -> None:
 
     server = await asyncio.start_server(gibberish, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    provider = OpenAIChatProvider(
-        f"http://127.0.0.1:{port}", "m", None, context_tokens=1, first_event_timeout_s=5, idle_timeout_s=5
-    )
+    provider = OpenAIChatProvider(f"http://127.0.0.1:{port}", "m", None, context_tokens=1, timeouts=Timeouts(5, 5))
     try:
         assert isinstance((await failure(provider))[1], ProviderError)
     finally:
@@ -336,7 +343,7 @@ async def test_what_is_not_http_is_a_provider_error() -> None:
 async def test_no_event_in_time_is_a_provider_error_and_the_server_is_left(reply: Reply) -> None:
     async with ModelServer(reply) as server, provider_for(server, first_event_timeout_s=0.2) as provider:
         said, error = await failure(provider)
-        assert (said, type(error)) == ([], ProviderError)
+        assert (said, error.code) == ([], "provider_error")
         await server.requests[0].hung_up.wait()
 
 
@@ -441,12 +448,12 @@ async def test_messages_that_cannot_be_written_are_a_provider_error_and_nothing_
 @pytest.mark.parametrize("base_url", ["", "api.example.com/v1", "ftp://example.com", "http://", "http://[::1", "/v1"])
 def test_a_base_url_that_is_none_is_told_at_the_start(base_url: str) -> None:
     with pytest.raises(ConfigError, match="base_url"):
-        OpenAIChatProvider(base_url, "m", None, context_tokens=1, first_event_timeout_s=1, idle_timeout_s=1)
+        OpenAIChatProvider(base_url, "m", None, context_tokens=1, timeouts=Timeouts(1, 1))
 
 
 def test_a_key_with_a_line_end_is_told_at_the_start_and_not_shown() -> None:
     with pytest.raises(ConfigError) as raised:
-        OpenAIChatProvider("http://h", "m", KEY + "\n", context_tokens=1, first_event_timeout_s=1, idle_timeout_s=1)
+        OpenAIChatProvider("http://h", "m", KEY + "\n", context_tokens=1, timeouts=Timeouts(1, 1))
     assert "api_key" in str(raised.value) and KEY not in str(raised.value)
 
 
@@ -455,3 +462,66 @@ async def test_nothing_of_a_turn_is_logged_by_the_libraries_above_debug(caplog: 
     async with ModelServer(text_turn("x")) as server, provider_for(server) as provider:
         await answer(provider)
     assert caplog.records == []
+
+
+@requirement("E74")
+async def test_keep_alives_end_no_stall_though_they_end_the_silence() -> None:
+    beats = [asyncio.Event() for _ in range(40)]
+    steps: list[bytes | Step | asyncio.Event] = [chunk({"content": "x"})]
+    for beat in beats:
+        steps += [beat, b": still here\n\n"]
+    async with (
+        ModelServer(Reply([*steps, HOLD])) as server,
+        provider_for(server, idle_timeout_s=1.0, stall_timeout_s=0.3) as provider,
+    ):
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for number, beat in enumerate(beats, 1):
+            loop.call_later(0.05 * number, beat.set)
+        said, error = await failure(provider)
+        assert (said, type(error)) == ([TextDelta("x")], ProviderError)
+        # Well before the last of the keep-alives: it was not the silence after them.
+        assert not beats[-1].is_set() and loop.time() - began >= 0.3
+
+
+@pytest.mark.parametrize(("field", "renamed"), [("max_tokens", "max_completion_tokens"), ("parallel_tool_calls", None)])
+async def test_a_field_that_the_server_does_not_know_is_renamed_or_left_out_from_then_on(
+    field: str, renamed: str | None
+) -> None:
+    words = f"Unsupported parameter: '{field}' is not supported with this model. Use 'max_completion_tokens' instead."
+    refusal = json_reply(400, {"error": {"message": words, "type": "invalid_request_error", "param": field}})
+    async with (
+        ModelServer(refusal, text_turn("a"), text_turn("b")) as server,
+        provider_for(server, max_tokens=7, extra={"parallel_tool_calls": False}) as provider,
+    ):
+        await answer(provider)
+        await answer(provider)
+        sent = [request.body for request in server.requests]
+    assert [field in body for body in sent] == [True, False, False]
+    assert renamed is None or [body.get(renamed) for body in sent] == [None, 7, 7]
+
+
+async def test_a_call_that_the_server_could_not_read_is_a_call_with_bad_arguments() -> None:
+    refusal = json_reply(400, {"error": {"code": "tool_use_failed", "failed_generation": "<function=tool_browse{"}})
+    async with ModelServer(refusal) as server, provider_for(server) as provider:
+        call, finish = await answer(provider)
+    assert isinstance(call, ToolCall) and (call.name, call.arguments) == ("tool_browse", None)
+    assert finish == Finish("tool_calls", None)
+
+
+@pytest.mark.parametrize(("headers", "wait"), [({}, None), ({"retry-after-ms": "250"}, 0.25)])
+async def test_a_provider_that_is_unavailable_says_when_to_come_again(
+    headers: dict[str, str], wait: float | None
+) -> None:
+    async with ModelServer(json_reply(503, {"error": "busy"}, headers)) as server, provider_for(server) as provider:
+        _, error = await failure(provider)
+    assert isinstance(error, ProviderUnavailable) and error.retry_after_s == wait
+
+
+async def test_a_provider_that_is_late_is_told_from_one_that_is_not_there() -> None:
+    async with (
+        ModelServer(Reply([HOLD], silent=True), Reply([CUT])) as server,
+        provider_for(server, first_event_timeout_s=0.1) as provider,
+    ):
+        assert isinstance((await failure(provider))[1], ProviderSilent)
+        assert isinstance((await failure(provider))[1], ProviderUnavailable)

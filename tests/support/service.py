@@ -116,8 +116,12 @@ async def running_service(
     *,
     await_ready: bool = True,
     settings: Mapping[str, Any] | None = None,
+    configured_model: bool = False,
 ) -> AsyncIterator[RunningService]:
-    """Serve on a free port of the loopback until the context ends."""
+    """Serve on a free port of the loopback until the context ends. *configured_model*: the model is the one of
+    *settings*, not a script."""
+    if provider is None and not configured_model:
+        provider = ScriptModel()
     keys = [
         HashedKey("test", hash_key(KEY), Identity("owner_1", ("memory:*", "tools:*"))),
         HashedKey("other", hash_key(OTHER_KEY), Identity("owner_2", ("tools:*",))),
@@ -125,7 +129,7 @@ async def running_service(
         HashedKey("gone", hash_key(SUSPENDED_KEY), Identity("gone", ("tools:*",)), suspended=True),
     ]
     wanted = Settings(**(settings or {}))
-    app = create_app(wanted, extra_keys=keys, upstreams=upstreams, provider=provider or ScriptModel())
+    app = create_app(wanted, extra_keys=keys, upstreams=upstreams, provider=provider)
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = uvicorn.Server(

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import ContextOverflow, ProviderError
-from app.wire.openai_chat import ChatStream, Reasoning, TurnEnd
-from app.wire.tool_calls import AssembledCall
+from app.wire.model_events import Finish, TextDelta, ToolCall
+from app.wire.openai_chat import ChatStream
+from app.wire.turn_reading import TurnReading
 
 FOLDER = Path(__file__).parent / "provider_streams"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((FOLDER / "expected.json").read_text())
@@ -22,19 +23,20 @@ CONTEXT_TOKENS = 8192
 class Answer:
     text: str = ""
     reasoning: str = ""
-    calls: list[AssembledCall] = field(default_factory=list)
-    end: TurnEnd | None = None
+    calls: list[ToolCall] = field(default_factory=list)
+    end: Finish | None = None
     failure: ProviderError | ContextOverflow | None = None
 
     def summary(self) -> dict[str, Any]:
         """In the words of ``expected.json``."""
         usage = self.end.usage if self.end else None
+        counted = usage and {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
         return {
             "text": self.text,
             "reasoning": self.reasoning,
             "finish": self.end.reason if self.end else None,
             "error": self.failure.code if self.failure else None,
-            "usage": {"prompt_tokens": usage[0], "completion_tokens": usage[1]} if usage else None,
+            "usage": counted,
             "calls": [
                 {"id": call.id, "name": call.name, "arguments": call.arguments, "valid": call.arguments is not None}
                 for call in self.calls
@@ -62,8 +64,11 @@ def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
 
 
 def read(pieces: Iterable[bytes], context_tokens: int = CONTEXT_TOKENS) -> Answer:
-    """What a reader makes of *pieces* and the end of the connection after them."""
-    stream = ChatStream(context_tokens)
+    """What a chat-completions reader makes of *pieces* and the end of the connection after them."""
+    return read_with(ChatStream(context_tokens), pieces)
+
+
+def read_with(stream: TurnReading, pieces: Iterable[bytes]) -> Answer:
     answer = Answer()
     for piece in pieces:
         _collect(stream.feed(piece), answer)
@@ -72,6 +77,7 @@ def read(pieces: Iterable[bytes], context_tokens: int = CONTEXT_TOKENS) -> Answe
     else:
         _collect(stream.close(), answer)
     answer.failure = stream.failure
+    answer.reasoning = stream.reasoning
     return answer
 
 
@@ -79,11 +85,9 @@ def _collect(events: Iterable[object], answer: Answer) -> None:
     for event in events:
         assert answer.end is None, "nothing may follow the end of the turn"
         match event:
-            case str():
-                answer.text += event
-            case Reasoning():
-                answer.reasoning += event.content
-            case AssembledCall():
+            case TextDelta():
+                answer.text += event.content
+            case ToolCall():
                 answer.calls.append(event)
-            case TurnEnd():
+            case Finish():
                 answer.end = event

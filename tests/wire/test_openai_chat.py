@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import ContextOverflow, ProviderError
-from app.wire import openai_chat
-from app.wire.openai_chat import ChatStream, TurnEnd
+from app.wire.answer_bytes import MAX_BODY_BYTES
+from app.wire.model_events import Finish, Usage
+from app.wire.openai_chat import ChatStream
+from app.wire.turn_reading import MAX_HELD_BYTES
 from tests.support.model_server import DONE, chunk, usage_chunk
 from tests.support.requirement import requirement
 from tests.wire.streams import EXPECTED, Answer, context_tokens, cut, expected, read, stream_bytes
@@ -41,7 +43,7 @@ def test_text_comes_through_whole_and_in_its_order(text: str, places: list[int])
     deltas = [text[i : i + 3] for i in range(0, len(text), 3)]
     data = b"".join([chunk({"content": delta}) for delta in deltas] + [chunk({"content": "."}), STOP, DONE])
     answer = read(cut(data, places))
-    assert (answer.text, answer.end) == (text + ".", TurnEnd("stop", None))
+    assert (answer.text, answer.end) == (text + ".", Finish("stop", None))
 
 
 @requirement("E36")
@@ -81,11 +83,11 @@ def test_a_stream_that_breaks_off_is_a_failure_and_gives_no_calls(pieces: list[b
 @pytest.mark.parametrize("tail", [b"", b"data: [DO", b"data: [DONE]", b"data: [DONE]\n", b": bye"])
 def test_once_the_model_has_finished_a_ragged_end_changes_nothing(tail: bytes) -> None:
     answer = read([chunk({"content": "x"}), STOP, usage_chunk(3, 4), tail])
-    assert (answer.text, answer.end, answer.failure) == ("x", TurnEnd("stop", (3, 4)), None)
+    assert (answer.text, answer.end, answer.failure) == ("x", Finish("stop", Usage(3, 4)), None)
 
 
 def test_a_last_event_without_its_blank_line_counts() -> None:
-    assert read([chunk({"content": "x"}), STOP.rstrip()]).end == TurnEnd("stop", None)
+    assert read([chunk({"content": "x"}), STOP.rstrip()]).end == Finish("stop", None)
 
 
 def test_nothing_after_the_done_mark_is_read() -> None:
@@ -115,7 +117,7 @@ def test_silence_is_an_overflow_when_the_prompt_filled_the_window_and_a_failure_
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 def test_a_reason_to_say_nothing_is_an_answer(reason: str) -> None:
     answer = read([chunk({"content": None}, reason), usage_chunk(5, 0), DONE])
-    assert (answer.failure, answer.end) == (None, TurnEnd(reason, (5, 0)))  # type: ignore[arg-type]
+    assert (answer.failure, answer.end) == (None, Finish(reason, Usage(5, 0)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("reason", "arguments"), [("length", None), ("content_filter", None), ("stop", {})])
@@ -171,7 +173,7 @@ def test_a_finish_reason_that_tells_of_a_failure_is_one(reason: str) -> None:
 )
 def test_an_error_inside_the_stream_fails_it_after_what_was_said(event: bytes) -> None:
     answer = read([chunk({"content": "x"}) + event + STOP + DONE])
-    assert (answer.text, type(answer.failure), answer.end) == ("x", ProviderError, None)
+    assert (answer.text, isinstance(answer.failure, ProviderError), answer.end) == ("x", True, None)
 
 
 @requirement("E68", "E69")
@@ -190,7 +192,7 @@ def test_an_overflow_inside_the_stream_is_told_from_other_errors(event: bytes, k
 
 def test_a_filter_inside_the_stream_ends_the_turn_with_that_reason() -> None:
     answer = read([chunk({"content": "x"}), b'data: {"error": {"code": "content_filter", "message": "no"}}\n\n'])
-    assert (answer.text, answer.end, answer.failure) == ("x", TurnEnd("content_filter", None), None)
+    assert (answer.text, answer.end, answer.failure) == ("x", Finish("content_filter", None), None)
 
 
 def test_pings_comments_and_chunks_with_nulls_are_passed_over() -> None:
@@ -228,7 +230,9 @@ def test_content_in_parts_is_text_and_thinking() -> None:
 )
 def test_usage_is_found_wherever_it_is_reported(usages: list[dict[str, Any]]) -> None:
     reports = [b"data: " + json.dumps(usage).encode() + b"\n\n" for usage in usages]
-    assert read([chunk({"content": "x"}), STOP, *reports, DONE]).end == TurnEnd("stop", (3, 4))
+    end = read([chunk({"content": "x"}), STOP, *reports, DONE]).end
+    assert end is not None and end.usage is not None
+    assert (end.usage.prompt_tokens, end.usage.completion_tokens) == (3, 4)
 
 
 def test_other_choices_than_the_first_are_not_mixed_in() -> None:
@@ -242,7 +246,7 @@ def body(message: dict[str, Any], finish_reason: str = "stop") -> bytes:
 
 
 def test_a_server_that_does_not_stream_is_understood() -> None:
-    assert read([b"\n\n ", body({"content": "x"})]).summary() == Answer("x", end=TurnEnd("stop", (1, 2))).summary()
+    assert read([b"\n\n ", body({"content": "x"})]).summary() == Answer("x", end=Finish("stop", Usage(1, 2))).summary()
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
     answer = read([body({"content": None, "tool_calls": [call]}, "tool_calls")])
     assert [(call.name, call.arguments) for call in answer.calls] == [("f", {"a": 1})]
@@ -258,13 +262,13 @@ def test_a_body_that_is_no_answer_is_a_failure(data: bytes) -> None:
 def test_what_is_held_in_memory_is_bounded() -> None:
     piece = tool_delta({"index": 0, "id": "c", "function": {"name": "f", "arguments": "x" * 900_000}})
     stream = ChatStream(8192)
-    for _ in range(openai_chat.MAX_CALL_BYTES // len(piece) + 1):
+    for _ in range(MAX_HELD_BYTES // len(piece) + 1):
         assert stream.feed(piece) == []
     assert isinstance(stream.failure, ProviderError)
 
     stream = ChatStream(8192)
     stream.feed(b"{")
-    for _ in range(openai_chat.MAX_BODY_BYTES // 1_000_000 + 1):
+    for _ in range(MAX_BODY_BYTES // 1_000_000 + 1):
         stream.feed(b" " * 1_000_000)
     assert isinstance(stream.failure, ProviderError)
 
@@ -274,5 +278,44 @@ def test_it_tells_when_the_server_has_begun_and_when_the_model_has_finished() ->
     seen = []
     for piece in (b": wait\n\n", chunk({"content": "x"}), STOP, DONE):
         stream.feed(piece)
-        seen.append((stream.started, stream.answered, stream.ended))
+        seen.append((stream.heard > 0, stream.answered, stream.ended))
     assert seen == [(False, False, False), (True, False, False), (True, True, False), (True, True, True)]
+
+
+def test_thoughts_and_signatures_of_a_tool_turn_are_kept_under_the_names_that_the_server_uses() -> None:
+    function = {"name": "f", "arguments": "{}"}
+    signed = {"index": 1, "id": "b", "function": function, "extra_content": {"google": {"thought_signature": "S"}}}
+    pieces = [
+        chunk({"reasoning": "H", "reasoning_details": [{"type": "reasoning.text", "text": "H"}]}),
+        chunk({"reasoning": "m"}),
+        tool_delta({"index": 0, "id": "a", "function": function}, signed),
+        chunk({}, "tool_calls"),
+        DONE,
+    ]
+    end = read(pieces).end
+    assert end is not None and end.kept is not None
+    assert (end.kept.text, end.kept.data) == (
+        "Hm",
+        {
+            "reasoning": "Hm",
+            "reasoning_details": [{"type": "reasoning.text", "text": "H"}],
+            "extra_content": [None, {"google": {"thought_signature": "S"}}],
+        },
+    )
+    spoken = read([chunk({"reasoning": "H"}), chunk({"content": "x"}), STOP, DONE]).end
+    assert spoken is not None and spoken.kept is None
+
+
+def test_cached_and_reasoning_tokens_are_told_apart() -> None:
+    details = {"prompt_tokens_details": {"cached_tokens": 2}, "completion_tokens_details": {"reasoning_tokens": 3}}
+    for cached in (details, {**details, "prompt_tokens_details": None, "prompt_cache_hit_tokens": 2}):
+        report = chunk(usage={"prompt_tokens": 5, "completion_tokens": 4, **cached})
+        end = read([chunk({"content": "x"}), STOP, report, DONE]).end
+        assert end is not None and end.usage == Usage(5, 4, cached_tokens=2, reasoning_tokens=3)
+
+
+def test_a_call_that_the_server_could_not_read_ends_the_turn_as_a_call() -> None:
+    error = {"code": "tool_use_failed", "failed_generation": '<function=f>{"a"'}
+    answer = read([chunk({"content": "x"}), b"event: error\ndata: " + json.dumps({"error": error}).encode() + b"\n\n"])
+    assert (answer.text, answer.end) == ("x", Finish("tool_calls", None))
+    assert [(call.name, call.arguments) for call in answer.calls] == [("f", None)]

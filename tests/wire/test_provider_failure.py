@@ -1,11 +1,11 @@
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.wire.provider_failure import classify, classify_error
+from app.wire.provider_failure import FailureKind, classify, classify_error, failure
 from tests.support.requirement import requirement
 from tests.wire.streams import HTTP_ERRORS
 
@@ -45,7 +45,7 @@ OTHERS = [
 @pytest.mark.parametrize("error", HTTP_ERRORS, ids=lambda error: json.dumps(error["body"])[:60])
 def test_recorded_errors_get_the_code_of_the_contract(error: dict[str, Any]) -> None:
     kind = classify(json.dumps(error["body"]).encode(), error["status"])
-    assert {"overflow": "context_overflow", "failed": "provider_error"}[kind] == error["code"]
+    assert failure(kind, "").code == error["code"]
 
 
 @pytest.mark.parametrize("text", OVERFLOWS)
@@ -71,7 +71,7 @@ def test_other_errors_that_speak_of_tokens_and_lengths_are_no_overflow(text: str
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 429])
 def test_some_statuses_are_never_an_overflow(status: int) -> None:
-    assert classify(json.dumps({"error": {"message": OVERFLOWS[0]}}).encode(), status) == "failed"
+    assert classify(json.dumps({"error": {"message": OVERFLOWS[0]}}).encode(), status) != "overflow"
 
 
 def test_a_body_too_large_is_an_overflow_unless_a_rate_limit_says_so() -> None:
@@ -92,4 +92,31 @@ def test_a_content_filter_is_its_own_kind(code: str) -> None:
 
 @given(st.binary(max_size=200), st.integers(200, 599))
 def test_no_body_whatever_makes_it_raise(body: bytes, status: int) -> None:
-    assert classify(body, status) in ("overflow", "filtered", "failed")
+    assert classify(body, status) in get_args(FailureKind)
+
+
+@requirement("E67")
+@pytest.mark.parametrize(
+    ("status", "error", "kind"),
+    [
+        (429, {"code": "rate_limit_exceeded", "message": "Rate limit reached on tokens per min"}, "unavailable"),
+        (429, {"status": "RESOURCE_EXHAUSTED", "message": "You exceeded your current quota"}, "unavailable"),
+        (429, {"type": "rate_limit_error", "message": "slow down"}, "unavailable"),
+        (503, {"code": "server_is_overloaded", "message": "..."}, "unavailable"),
+        (529, {"type": "overloaded_error", "message": "Overloaded"}, "unavailable"),
+        (504, {"type": "timeout_error", "message": "..."}, "unavailable"),
+        (500, "it broke", "unavailable"),
+        (200, {"code": 502, "message": "Provider returned error"}, "unavailable"),
+        (429, {"code": "insufficient_quota", "message": "..."}, "failed"),
+        (429, {"code": "billing_hard_limit_reached", "message": "..."}, "failed"),
+        (429, {"code": "project_spend_limit_exceeded", "message": "..."}, "failed"),
+        (429, {"message": "You exceeded your current quota, please check your plan and billing details."}, "failed"),
+        (400, {"type": "invalid_request_error", "message": "Your credit balance is too low"}, "failed"),
+        (402, {"type": "billing_error", "message": "..."}, "failed"),
+        (401, {"code": "invalid_api_key", "message": "..."}, "failed"),
+        (404, {"code": "model_not_found", "message": "..."}, "failed"),
+        (400, {"code": "tool_use_failed", "failed_generation": "f{"}, "bad_call"),
+    ],
+)
+def test_what_asking_again_may_mend_is_told_from_what_it_cannot(status: int, error: Any, kind: str) -> None:
+    assert classify(json.dumps({"error": error}).encode(), status) == kind

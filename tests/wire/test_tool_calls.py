@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.wire.tool_calls import CallAssembly
+from app.wire.tool_calls import CallAssembly, unreadable_call
 from tests.support.requirement import requirement
 
 Fragment = tuple[int | None, str | None, str | None, object]
@@ -128,3 +128,20 @@ def test_parallel_calls_survive_any_split_and_any_interleaving(
     while any(waiting):
         assembly.add(*random.choice([queue for queue in waiting if queue]).pop(0))
     assert [call.arguments for call in assembly.finished(cut=False)] == objects
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ('<function=tool_browse{"path": "/"}</function>', "tool_browse"),
+        ('[{"name": "tool_execute", "parameters": {}}]', "tool_execute"),
+        ('web_search{"query": 1}</function>', "web_search"),
+        ("Tool use failed: no such", "unreadable_call"),
+        (None, "unreadable_call"),
+    ],
+)
+def test_a_call_that_the_server_could_not_read_has_no_arguments_and_its_name_where_that_shows(
+    written: str | None, name: str
+) -> None:
+    call = unreadable_call({"error": {"code": "tool_use_failed", "failed_generation": written}})
+    assert (call.name, call.arguments) == (name, None)

@@ -1,0 +1,228 @@
+"""One address of a model provider: what every dialect does alike (DESIGN §2 "model", §3 "Libraries on the hot paths").
+
+One POST, no retry. The caller's credentials never leave; what the server says about a failure goes to the log only,
+bounded and without the key.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import time
+from typing import Any
+
+import aiohttp
+import httpx
+import msgspec
+from httpx_aiohttp import AiohttpTransport
+
+from app.edges.read_watch import ReadWatch
+from app.errors import ConfigError, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
+from app.wire.correlation import HEADER
+from app.wire.model_events import Finish, ModelEvent
+from app.wire.provider_failure import FailureKind, classify, failure
+from app.wire.redaction import Redactor
+from app.wire.retry_after import retry_after_s
+from app.wire.turn_reading import TurnReading
+
+_CONNECT_S = 5.0
+_AFTER_FINISH_S = 5.0
+"""How long the usage and the end may take once the model has finished: some servers leave the stream open."""
+_LAST_BYTES_S = 0.5
+"""How long to wait for the end of the body after the last event, for the sake of the connection."""
+_MAX_ERROR_BYTES = 64 * 1024
+_MAX_LOG_CHARS = 1000
+
+# The transport maps most of aiohttp's errors to those of httpx, and lets the rest through; OSError has TimeoutError.
+_BROKEN = (httpx.HTTPError, aiohttp.ClientError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """*first_event_s* runs from the request to the first event of the answer. *idle_s* is the longest silence after it,
+    where any byte counts, so that a server's keep-alives do; *stall_s* the longest time without an event, where they do
+    not."""
+
+    first_event_s: float
+    idle_s: float
+    stall_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A status other than 200, with the beginning of its body and the provider's word on when to come again."""
+
+    status: int
+    body: bytes
+    retry_after_s: float | None
+
+    @property
+    def kind(self) -> FailureKind:
+        return classify(self.body, self.status)
+
+    def error(self) -> EngineError:
+        words = self.body.decode(errors="replace")
+        return failure(self.kind, f"the provider answered {self.status}: {words}", self.retry_after_s)
+
+    def names(self, field: str) -> bool:
+        """Whether it is the request's *field* that was refused."""
+        return self.status in (400, 422) and field.encode() in self.body and self.kind == "failed"
+
+
+class ModelEndpoint:
+    """*secrets* are kept out of every error."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], secrets: Sequence[str], timeouts: Timeouts) -> None:
+        self._url = _checked_url(url)
+        self._timeouts = timeouts
+        self._redact = Redactor(secrets)
+        self._client = httpx.AsyncClient(
+            # aiohttp reads 0 as no limit; the engine bounds its streams itself.
+            transport=AiohttpTransport(trust_env=False, limits=httpx.Limits(max_connections=0)),
+            headers={
+                "Accept": "text/event-stream",
+                "Accept-Encoding": "identity",
+                "Content-Type": "application/json",
+                **headers,
+            },
+            timeout=httpx.Timeout(_CONNECT_S, read=None, write=None),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections. Streams that are open break off."""
+        await self._client.aclose()
+
+    def first_event_by(self) -> float:
+        """The deadline of a request that begins now, in the loop's time."""
+        return asyncio.get_running_loop().time() + self._timeouts.first_event_s
+
+    async def open(self, body: Mapping[str, Any], correlation_id: str, deadline: float) -> httpx.Response | Refusal:
+        """The response, with nothing of its body read. Raises ProviderError."""
+        content = _encoded(body)
+        try:
+            async with asyncio.timeout_at(deadline) as waiting:
+                post = self._client.build_request("POST", self._url, content=content, headers={HEADER: correlation_id})
+                response = await self._client.send(post, stream=True)
+                if response.status_code == 200:
+                    return response
+                return await _read_refusal(response)
+        except _BROKEN as error:
+            if waiting.expired():
+                raise ProviderSilent("no answer from the provider in time") from None
+            raise ProviderUnavailable(f"no answer from the provider: {type(error).__name__}: {error}") from None
+
+    async def read(
+        self, response: httpx.Response, turn: TurnReading, first_event_by: float
+    ) -> AsyncGenerator[Sequence[ModelEvent], None]:
+        """What *turn* makes of the response, up to its Finish. Raises what *turn* says, or ProviderError."""
+        loop = asyncio.get_running_loop()
+        idle_s, stall_s = self._timeouts.idle_s, self._timeouts.stall_s
+        heard, stall_by = 0, first_event_by
+        watch = ReadWatch(response)
+        try:
+            if (encoding := response.headers.get("content-encoding", "identity")) != "identity":
+                raise ProviderError(f"the provider used the encoding {encoding}, which was not asked for")
+            chunks = response.aiter_raw()
+            while not turn.ended:
+                if heard:
+                    silence_s = min(idle_s, _AFTER_FINISH_S) if turn.answered else idle_s
+                    watch.begin(min(loop.time() + silence_s, stall_by))
+                else:
+                    watch.begin(first_event_by)
+                try:
+                    data = await anext(chunks, b"")
+                except _BROKEN as error:
+                    _check_loss(error, turn, expired=watch.expired)
+                    data = b""
+                watch.end()
+                events = turn.feed(data) if data else turn.close()
+                if turn.heard != heard:
+                    heard, stall_by = turn.heard, loop.time() + stall_s
+                if events:
+                    yield events
+                if turn.failure is not None:
+                    raise turn.failure
+            await _let_the_body_end(chunks)
+        finally:
+            await watch.aclose()
+
+    def for_the_log(self, error: EngineError) -> None:
+        """Keep secrets out of *error*, and bound its text."""
+        error.args = (self._redact(str(error)[:_MAX_ERROR_BYTES])[:_MAX_LOG_CHARS],)
+
+
+async def _read_refusal(response: httpx.Response) -> Refusal:
+    body = bytearray()
+    try:
+        # The status has said the most of it: a body that breaks off changes nothing.
+        with suppress(*_BROKEN):
+            async for data in response.aiter_raw():
+                body += data
+                if len(body) >= _MAX_ERROR_BYTES:
+                    break
+    finally:
+        await response.aclose()
+    beginning = bytes(body[:_MAX_ERROR_BYTES])
+    return Refusal(response.status_code, beginning, retry_after_s(response.headers, beginning, time()))
+
+
+def _check_loss(error: Exception, turn: TurnReading, *, expired: bool) -> None:
+    """The connection was lost, or given up: nothing is wrong if the model had finished."""
+    if turn.answered:
+        return
+    if not turn.heard:
+        if expired:
+            raise ProviderSilent("the provider sent no event in time") from None
+        raise ProviderUnavailable(f"the provider was lost before the first event: {type(error).__name__}: {error}")
+    what = "silence" if expired else f"{type(error).__name__}: {error}"
+    raise ProviderError(f"the provider was lost in the stream: {what}") from None
+
+
+async def _let_the_body_end(chunks: AsyncIterator[bytes]) -> None:
+    """A body read to its end leaves a connection that the next turn can use."""
+    with suppress(*_BROKEN):
+        async with asyncio.timeout(_LAST_BYTES_S):
+            await anext(chunks, b"")
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    try:
+        return _encoder.encode(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ProviderError(f"the messages cannot be written as JSON: {type(error).__name__}") from None
+
+
+def _plain(value: object) -> object:
+    """Mappings and sequences that are not dict, list or tuple, for the encoder."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"not JSON: {type(value).__name__}")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
+
+
+def _checked_url(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        url = httpx.URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError("model.base_url must be an http or https URL, such as https://api.openai.com/v1")
+    return url
+
+
+def checked_key(api_key: str) -> str:
+    """*api_key*, which can stand in a header. Raises ConfigError."""
+    if not (api_key.isascii() and api_key.isprintable()):
+        raise ConfigError("model.api_key holds a character that cannot stand in a header, perhaps a line end")
+    return api_key
+
+
+def ended_by_filter() -> list[ModelEvent]:
+    """What a refusal by a content filter, before anything was said, comes to (Azure)."""
+    return [Finish("content_filter", None)]

@@ -1,0 +1,74 @@
+"""What one event of an Anthropic Messages stream may look like.
+
+Typed where the reader depends on it; unknown fields are skipped, unknown types passed over, as the provider asks.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+
+from app.wire.model_events import Usage
+
+
+class MessageUsage(msgspec.Struct):
+    """Cumulative: a later report replaces an earlier one, field by field."""
+
+    input_tokens: int | float | None = None
+    output_tokens: int | float | None = None
+    cache_creation_input_tokens: int | float | None = None
+    cache_read_input_tokens: int | float | None = None
+
+    def counts(self) -> Usage:
+        """``input_tokens`` is only what no cache had a part in."""
+        written, cached = int(self.cache_creation_input_tokens or 0), int(self.cache_read_input_tokens or 0)
+        return Usage(
+            prompt_tokens=int(self.input_tokens or 0) + written + cached,
+            completion_tokens=int(self.output_tokens or 0),
+            cached_tokens=cached,
+            cache_write_tokens=written,
+        )
+
+
+class BlockDelta(msgspec.Struct):
+    type: str | None = None
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    citation: Any = None
+    stop_reason: str | None = None
+
+
+class AnswerMessage(msgspec.Struct):
+    usage: MessageUsage | None = None
+    content: list[dict[str, Any]] | None = None
+    stop_reason: str | None = None
+
+
+class MessageEvent(msgspec.Struct):
+    type: str | None = None
+    index: int = 0
+    delta: BlockDelta | None = None
+    content_block: dict[str, Any] | None = None
+    message: AnswerMessage | str | None = None
+    usage: MessageUsage | None = None
+    error: Any = None
+    content: list[dict[str, Any]] | None = None
+    stop_reason: str | None = None
+
+
+_decoder = msgspec.json.Decoder(MessageEvent)
+
+
+def decode_event(data: bytes) -> MessageEvent | None:
+    """None if *data* is no event. Bytes that are not UTF-8 and lone surrogates are read as far as they go."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            return msgspec.convert(json.loads(data.decode(errors="replace")), MessageEvent)
+        except (ValueError, RecursionError):
+            return None

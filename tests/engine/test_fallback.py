@@ -1,0 +1,160 @@
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+from app.engine.circuit import Circuit
+from app.engine.fallback import Candidate, FallbackProvider, Patience
+from app.engine.model import Finish, ModelEvent, ModelRequest, TextDelta
+from app.errors import ContextOverflow, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
+from tests.support.requirement import requirement
+from tests.support.script import ScriptModel, Turn, says
+
+ASK = ModelRequest(({"role": "user", "content": "hi"},), (), "req_1")
+BUSY = [ProviderUnavailable("busy", 0.0)]
+
+
+def fallback(*models: tuple[ScriptModel, int], attempts: int = 3, wait_s: float = 60.0) -> FallbackProvider:
+    candidates = [Candidate(f"model {number}", model, window) for number, (model, window) in enumerate(models)]
+    return FallbackProvider(candidates, Patience(attempts, wait_s), now=lambda: 0.0, chance=lambda: 0.0)
+
+
+async def text(provider: FallbackProvider) -> str:
+    with anyio.fail_after(5):
+        events = [event async for batch in provider.stream(ASK) for event in batch]
+    return "".join(event.content for event in events if isinstance(event, TextDelta))
+
+
+async def error(provider: FallbackProvider) -> EngineError:
+    with pytest.raises(EngineError) as raised:
+        await text(provider)
+    return raised.value
+
+
+async def test_a_model_that_is_busy_is_asked_again() -> None:
+    model = ScriptModel(BUSY, BUSY, says("x"))
+    assert await text(fallback((model, 8192))) == "x"
+    assert len(model.requests) == 3
+
+
+async def test_attempts_have_an_end_and_the_first_error_tells() -> None:
+    first = ProviderUnavailable("the first", 0.0)
+    model = ScriptModel([first], BUSY, BUSY)
+    assert await error(fallback((model, 8192))) is first
+    assert len(model.requests) == 3
+
+
+@requirement("E70")
+@pytest.mark.parametrize("kind", [ProviderUnavailable, ProviderError, ContextOverflow])
+async def test_once_something_was_said_nothing_is_asked_again(kind: type[EngineError]) -> None:
+    model, other = ScriptModel([[TextDelta("par")], kind("lost")]), ScriptModel(says("never"))
+    said: list[Sequence[ModelEvent]] = []
+    with pytest.raises(kind):
+        async for batch in fallback((model, 8192), (other, 100_000)).stream(ASK):
+            said.append(batch)
+    assert (said, len(model.requests), other.requests) == ([[TextDelta("par")]], 1, [])
+
+
+@pytest.mark.parametrize("turn", [[ProviderError("bad key")], [ProviderSilent("late")]])
+async def test_what_asking_again_would_not_mend_is_not_asked_again(turn: Turn) -> None:
+    model = ScriptModel(turn)
+    assert (await error(fallback((model, 8192)))).code == "provider_error"
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("turn", [BUSY, [ProviderError("bad key")], [ProviderSilent("late")]])
+async def test_the_next_model_answers_at_once_when_the_first_does_not(turn: Turn) -> None:
+    first, second = ScriptModel(turn), ScriptModel(says("x"))
+    assert await text(fallback((first, 8192), (second, 8192))) == "x"
+    assert (len(first.requests), len(second.requests)) == (1, 1)
+
+
+async def test_when_all_have_failed_those_that_may_have_recovered_are_asked_again() -> None:
+    first, second = ScriptModel([ProviderError("bad key")]), ScriptModel(BUSY, says("x"))
+    assert await text(fallback((first, 8192), (second, 8192))) == "x"
+    assert len(first.requests) == 1
+
+
+@requirement("E68")
+async def test_an_overflow_goes_to_a_larger_window_only() -> None:
+    first, same, larger = ScriptModel([ContextOverflow("full")]), ScriptModel(), ScriptModel(says("x"))
+    assert await text(fallback((first, 8192), (same, 8192), (larger, 8193))) == "x"
+    assert same.requests == []
+    only = fallback((ScriptModel([ContextOverflow("full")]), 8192), (same, 8192))
+    assert isinstance(await error(only), ContextOverflow)
+
+
+async def test_a_wait_that_is_longer_than_the_patience_is_not_begun() -> None:
+    for wait_s, patience_s in ((61.0, 1000.0), (5.0, 4.0)):
+        model = ScriptModel([ProviderUnavailable("busy", wait_s)])
+        assert isinstance(await error(fallback((model, 8192), wait_s=patience_s)), ProviderUnavailable)
+
+
+@requirement("E86")
+async def test_leaving_ends_the_wait_and_the_model() -> None:
+    waiting = FallbackProvider(
+        [Candidate("m", ScriptModel([ProviderUnavailable("busy", 30.0)]), 1)],
+        Patience(),
+        now=lambda: 0.0,
+        chance=lambda: 0.0,
+    )
+    with anyio.move_on_after(0.05) as scope:
+        await anext(waiting.stream(ASK))
+    assert scope.cancelled_caught
+    model = ScriptModel([[TextDelta("x")], asyncio.Event()])
+    async with aclosing(fallback((model, 1)).stream(ASK)) as turn:
+        await anext(turn)
+    assert model.aborted.is_set()
+
+
+async def test_a_model_that_is_down_is_passed_over_until_it_has_rested() -> None:
+    now = 0.0
+    down = ScriptModel(*[[ProviderUnavailable("down")]] * 4, says("back"))
+    up = ScriptModel(*[says("x")] * 20)
+    provider = FallbackProvider(
+        [Candidate("down", down, 1), Candidate("up", up, 1)], Patience(), now=lambda: now, chance=lambda: 0.0
+    )
+    for _ in range(6):
+        assert await text(provider) == "x"
+    assert len(down.requests) == 3
+    now = 11.0
+    for _ in range(3):
+        assert await text(provider) == "x"
+    assert len(down.requests) == 4
+    now = 32.0
+    assert [await text(provider) for _ in range(1)] == ["back"]
+
+
+async def test_a_model_that_is_passed_over_is_asked_when_nobody_else_answers() -> None:
+    down = ScriptModel([ProviderUnavailable("down", 30.0)], says("back"))
+    up = ScriptModel(says("x"), [ProviderError("bad key")])
+    provider = fallback((down, 1), (up, 1))
+    assert [await text(provider), await text(provider)] == ["x", "back"]
+
+
+def test_a_circuit_lets_one_call_try_after_each_rest_and_rests_longer_each_time() -> None:
+    now = 0.0
+    circuit = Circuit(lambda: now)
+    for _ in range(2):
+        circuit.failed()
+    assert circuit.admits()
+    circuit.failed()
+    rests = []
+    for _ in range(4):
+        while not circuit.admits():
+            now += 1.0
+        rests.append(now)
+        assert not circuit.admits()
+        circuit.failed()
+    assert [later - earlier for earlier, later in zip([0.0, *rests], rests, strict=False)] == [10, 20, 40, 60]
+    circuit.succeeded()
+    assert circuit.admits() and circuit.admits()
+
+
+@requirement("E39")
+async def test_a_turn_passes_through_as_it_is() -> None:
+    model = ScriptModel(says("a", "b"))
+    batches = [batch async for batch in fallback((model, 1)).stream(ASK)]
+    assert batches == [[TextDelta("a")], [TextDelta("b")], [Finish("stop", None)]]
