@@ -88,6 +88,18 @@ class UpstreamError(GatewayError):
     code = "UPSTREAM_ERROR"
 
 
+class UpstreamRefused(UpstreamError):
+    """The server answered with an error of its own protocol. What it said is content, like any result: *refusal* is its
+    message, bounded and on one line, *data* as it came. *name* is what was called there, once that is known."""
+
+    def __init__(self, message: str, *, code: int, refusal: str, data: object = None, name: str = "") -> None:
+        super().__init__(message, details={"upstream_code": code, "upstream_message": refusal})
+        self.upstream_code = code
+        self.refusal = refusal
+        self.data = data
+        self.name = name
+
+
 class UpstreamLost(UpstreamError):
     """The connection was lost while the call ran; whether it took effect is not known. The same code for callers."""
 

@@ -33,6 +33,7 @@ from app.engine.model import Provider
 from app.engine.window import ModelWindow
 from app.faces import registry
 from app.faces.gateway import GatewayFace
+from app.faces.namespaced import NamespacedFace
 from app.faces.operations import Operations
 from app.faces.registry import RegistryFace
 from app.gateway.call_policy import CallPolicy
@@ -59,6 +60,7 @@ from routers.refusals import refuse_in_one_shape
 VERSION = version("wicketgate")
 
 _INSTRUCTIONS = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
+_NAMESPACED = "Tools of several servers, each named server__tool."
 
 _LOOPBACK_NAMES = [f"[{host}]" if ":" in host else host for host in LOOPBACK_HOSTS]
 _LOOPBACK = [*_LOOPBACK_NAMES, *(f"{name}:*" for name in _LOOPBACK_NAMES)]
@@ -94,7 +96,11 @@ def create_app(
         settings.mcp.max_sessions_per_actor,
     )
     operations = Operations(runtime, started=lifecycle.started)
-    faces = {"gateway": Face(face, _INSTRUCTIONS), "registry": Face(RegistryFace(operations), registry.INSTRUCTIONS)}
+    faces = {
+        "gateway": Face(face, _INSTRUCTIONS),
+        "registry": Face(RegistryFace(operations), registry.INSTRUCTIONS),
+        "namespaced": Face(NamespacedFace(runtime, fleet.statuses, started=lifecycle.started), _NAMESPACED),
+    }
     doors = McpDoors(faces, version=VERSION, limits=limits_of_doors)
     runtime.watch(doors.catalog_changed)
     metrics.watch(partial(_gauges, runtime, fleet, streams, doors))

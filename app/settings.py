@@ -156,7 +156,8 @@ class EngineSettings(_Section):
 
 
 class McpSettings(_Section):
-    face: Literal["gateway", "registry"] = "gateway"
+    face: Literal["gateway", "registry", "namespaced"] = "gateway"
+    """Which of the faces ``/mcp`` is."""
     cache_stable: bool = True
     allowed_hosts: tuple[str, ...] = ()
     """Host headers that are answered, besides the loopback names; ``:*`` at the end stands for any port."""

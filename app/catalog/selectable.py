@@ -21,8 +21,8 @@ class SelectableItem:
     """One tool that can be browsed and run. The mappings are the upstream's own and are never changed.
 
     *name* is the id's name part; *server* and *upstream_name* say where a call goes and what the tool is called
-    there. *operation*, *side_effects*, *cost_hint* and the tags are the server's word, never a reason to allow
-    anything.
+    there; *listed_name* is what its definition calls it, which a plugin may have changed. *operation*,
+    *side_effects*, *cost_hint* and the tags are the server's word, never a reason to allow anything.
     """
 
     id: ToolId
@@ -39,6 +39,8 @@ class SelectableItem:
     server: str
     upstream_name: str
     metadata: Mapping[str, Any]
+    listed_name: str = ""
+    title: str | None = None
 
 
 def mcp_tool_to_selectable(
@@ -83,6 +85,8 @@ def mcp_tool_to_selectable(
         server=parts.namespace if server is None else server,
         upstream_name=own_name if isinstance(own_name := meta.get(UPSTREAM_NAME_KEY), str) else name,
         metadata={key: value for key, value in annotations.items() if key not in _MAPPED_ANNOTATIONS},
+        listed_name=name,
+        title=title if isinstance(title := tool.get("title"), str) else None,
     )
 
 

@@ -17,6 +17,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.responses import JSONResponse
 
 from app.auth.identity import Identity
+from app.edges.mcp_envelope import PlainFaults
 from app.edges.mcp_server import calling
 
 _SESSION_IDLE_S = 1_800
@@ -51,6 +52,7 @@ class McpEndpoint:
             max_sessions=max_sessions,
             session_idle_timeout=_SESSION_IDLE_S,
         )
+        self._app = PlainFaults(self.manager.handle_request)
 
     @property
     def open_sessions(self) -> int:
@@ -79,7 +81,7 @@ class McpEndpoint:
         scope["state"]["exchange"] = exchange
         calling.set(identity)
         try:
-            await self.manager.handle_request({**scope, "headers": headers, "user": user}, receive, send)
+            await self._app({**scope, "headers": headers, "user": user}, receive, send)
         finally:
             exchange.cancel()
 

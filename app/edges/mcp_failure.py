@@ -4,7 +4,7 @@ to 128): our words, with the server's own beside them as content."""
 import logging
 from collections.abc import Mapping
 
-from app.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from app.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -68,9 +68,8 @@ def told(name: str, error: Refused | Malformed | Gone) -> GatewayError:
             return UpstreamUnavailable(f"{name} cannot be reached ({how}).")
         case Refused(session_gone=True):
             return UpstreamUnavailable(f"{name} has been restarted; the call was not run.")
-        case Refused(code=code, message=message):
-            details = {"upstream_code": code, "upstream_message": clean(message)}
-            return UpstreamError(f"{name} refused the call.", details=details)
+        case Refused(code=code, message=message, data=data):
+            return UpstreamRefused(f"{name} refused the call.", code=code, refusal=clean(message), data=data)
         case _:
             return UpstreamError(f"{name} {error}.")
 

@@ -4,8 +4,6 @@ What is settled here: a face's failures are results with ``isError``, never exce
 text to clients of the older era), unless the face itself speaks in JSON-RPC errors; long lists go out in pages.
 """
 
-import base64
-import binascii
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +22,9 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from app.auth.identity import Identity
 from app.edges.mcp_caller import ClientCaller, set_log_level
 from app.edges.mcp_changes import Announcer
-from app.edges.mcp_questions import answers, asks, seal_states
+from app.edges.mcp_envelope import check_request
+from app.edges.mcp_fit import WHOLE, ToolListings, as_it_came
+from app.edges.mcp_input_required import answers, asks, seal_states
 from app.errors import GatewayError, InputRequired, UpstreamError
 from app.faces.surface import Refusal, SurfaceResult, SurfaceTool, ToolSurface, UnknownTool
 from app.gateway.ports import CallContext, Caller, InputAnswers
@@ -39,7 +39,6 @@ SESSION_META_KEY = "wicketgate/session"
 calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
 """Who sent what is being served: the SDK asks for a tool's schema without saying for whom."""
 
-PAGE = 1_000
 _TOOLS_FRESH_MS = 60_000
 
 Ctx = ServerRequestContext[Any, Any]
@@ -66,6 +65,7 @@ class McpDoor:
         self._surface = surface
         self._local = local
         self._new_id = new_id
+        self._listings = ToolListings()
         self._schemas: tuple[Sequence[SurfaceTool], dict[str, Mapping[str, Any]]] = ((), {})
         self.announcer = Announcer()
         self.server: Server[Any] = _Server(
@@ -83,15 +83,11 @@ class McpDoor:
         self.server.add_notification_handler(
             "notifications/initialized", t.NotificationParams, self.announcer.session_opened
         )
+        self.server.middleware.append(check_request)
         self.server.middleware.append(seal_states(key, name, self._who))
 
     async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
-        tools = self._surface.tools(self._context(ctx))
-        page, cursor = _page(tools, params.cursor)
-        answer: dict[str, Any] = {**_WHOLE, "tools": [_tool_json(tool, ctx.protocol_version) for tool in page]}
-        if cursor is not None:
-            answer["nextCursor"] = cursor
-        return answer
+        return self._listings.page(self._surface.tools(self._context(ctx)), params.cursor, ctx.protocol_version)
 
     async def _call_tool(self, ctx: Ctx, params: t.CallToolRequestParams) -> dict[str, Any] | t.InputRequiredResult:
         result = None
@@ -159,40 +155,12 @@ class _Server(Server[Any]):
 
 _NOBODY = Identity("nobody")
 
-_WHOLE = {"resultType": "complete"}
-"""The newer era asks for it in every result; older clients pass over it."""
-
-
-def _page(tools: Sequence[SurfaceTool], cursor: str | None) -> tuple[Sequence[SurfaceTool], str | None]:
-    """A page and the cursor of the next. A cursor names the last tool shown, so it outlives changes of the others.
-
-    Raises MCPError for one that was never given, or whose tool is gone: the client lists from the beginning then.
-    """
-    start = 0
-    if cursor is not None:
-        try:
-            last = base64.urlsafe_b64decode(cursor.encode("ascii")).decode()
-        except (binascii.Error, UnicodeError):
-            last = ""
-        start = next((place for place, tool in enumerate(tools, 1) if tool.name == last), 0)
-        if start == 0:
-            raise MCPError(INVALID_PARAMS, "This cursor is not valid any more. List again from the beginning.")
-    page = tools[start : start + PAGE]
-    if start + PAGE >= len(tools):
-        return page, None
-    return page, base64.urlsafe_b64encode(page[-1].name.encode()).decode("ascii")
-
-
-def _tool_json(tool: SurfaceTool, version: str) -> dict[str, Any]:
-    answer: dict[str, Any] = {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-    if tool.read_only:
-        answer["annotations"] = {"readOnlyHint": True}
-    return answer
-
 
 def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
+    if result.as_it_came is not None:
+        return as_it_came(result.as_it_came, version)
     return {
-        **_WHOLE,
+        **WHOLE,
         "content": list(result.content),
         "structuredContent": result.structured,
         "isError": result.is_error,
@@ -202,7 +170,7 @@ def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
 def _failure(error: GatewayError) -> dict[str, Any]:
     body = error.as_dict()
     content = [{"type": "text", "text": body["message"]}]
-    return {**_WHOLE, "content": content, "structuredContent": body, "isError": True}
+    return {**WHOLE, "content": content, "structuredContent": body, "isError": True}
 
 
 def _exchange(ctx: Ctx) -> AbstractContextManager[object]:

@@ -10,19 +10,24 @@ from app.gateway.ports import CallContext
 
 @dataclass(frozen=True, slots=True)
 class SurfaceTool:
-    """A tool as a model or an MCP client sees it. *input_schema* is JSON Schema of type object."""
+    """A tool as a model or an MCP client sees it. *input_schema* is JSON Schema of type object; *hints* are annotations
+    as MCP names them, beside ``readOnlyHint``."""
 
     name: str
     description: str
     input_schema: Mapping[str, Any]
     read_only: bool = False
+    output_schema: Mapping[str, Any] | None = None
+    hints: Mapping[str, Any] = field(default_factory=dict)
+    title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SurfaceResult:
     """Content blocks in MCP wire JSON, and the structured form, which is always an object (DESIGN §3).
 
-    *text* is the structured form as compact JSON: what the engine shows its model.
+    *text* is the structured form as compact JSON: what the engine shows its model. *as_it_came*: a tool server's own
+    result, for faces that show results as they are; MCP clients get this, whatever the rest says.
     """
 
     content: Sequence[Mapping[str, Any]]
@@ -30,6 +35,7 @@ class SurfaceResult:
     text: str
     is_error: bool
     cost: TokenCost = field(default_factory=TokenCost)
+    as_it_came: Mapping[str, Any] | None = None
 
 
 class UnknownTool(LookupError):

@@ -18,6 +18,7 @@ from app.errors import (
     SchemaInvalid,
     UpstreamError,
     UpstreamLost,
+    UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
     ViewFailed,
@@ -32,6 +33,7 @@ _LEGS: Mapping[type[GatewayError], tuple[Leg, Leg]] = {
     UpstreamTimeout: ("timeout", "none"),
     UpstreamLost: ("lost", "none"),
     UpstreamError: ("ok", "error"),
+    UpstreamRefused: ("ok", "error"),
 }
 
 

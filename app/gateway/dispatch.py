@@ -10,7 +10,7 @@ from typing import Any
 
 from app.catalog.catalog import Catalog
 from app.catalog.selectable import SelectableItem
-from app.errors import GatewayError
+from app.errors import GatewayError, UpstreamRefused
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.ports import CallContext
@@ -76,6 +76,8 @@ class Dispatcher:
             except GatewayError as error:
                 failed += 1
                 error.path = item.id
+                if isinstance(error, UpstreamRefused):
+                    error.name = item.upstream_name
                 log.warning("%s: %s, attempt %d", item.id, error.code, failed)
                 if not policy.retry.may_retry(error, item, failed):
                     raise

@@ -5,6 +5,7 @@ A call works on the snapshot that was in force when it began (``catalog_keeper.p
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -203,6 +204,12 @@ class ProxyRuntime:
             assert isinstance(called, _Called)
             self._mark_seen(called.item.id, context)
             return called.result
+
+    async def turn_away(self, requested: str, context: CallContext) -> None:
+        """Note in the audit record that something was asked for which names no tool (S2 "Parse-Time Errors")."""
+        with suppress(HydrateFailed):
+            async with self._audited("execute", context, requested):
+                raise HydrateFailed("not a tool", path=requested)
 
     async def view(self, handle: str, selector: object, context: CallContext) -> View:
         """A bounded part of an artifact that this actor owns (DESIGN §3 "Results"). Raises ViewFailed."""

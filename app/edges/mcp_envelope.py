@@ -1,0 +1,129 @@
+"""What is no JSON-RPC request, told to its sender in words of ours (gatekit G13 to G16, G38 to G43).
+
+The SDK refuses it too, but with the text of its parser, without an id that could be read, or not at all. Nothing here
+runs for a message that is well formed, but for a look at what it names.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp import types as t
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from starlette.responses import JSONResponse
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_NAMED = {
+    "tools/call": ("Tool", "name"),
+    "prompts/get": ("Prompt", "name"),
+    "resources/read": ("Resource", "uri"),
+    "resources/subscribe": ("Resource", "uri"),
+    "resources/unsubscribe": ("Resource", "uri"),
+}
+_SUSPECT = (202, 400)
+"""The answers that the SDK gives to what it does not understand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """*id* is that of the message, where it can be read."""
+
+    code: int
+    message: str
+    id: int | str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": self.id, "error": {"code": self.code, "message": self.message}}
+
+
+def fault_of(text: bytes | str) -> Fault | None:
+    """Why *text* is neither a request nor a notification; None if it is one, or a response, which nobody answers."""
+    try:
+        message = json.loads(text)
+    except RecursionError:
+        return Fault(t.INVALID_REQUEST, "The message is nested too deeply.")
+    except ValueError:
+        return Fault(t.PARSE_ERROR, "The message is not valid JSON.")
+    if isinstance(message, list):
+        return Fault(t.INVALID_REQUEST, "A batch is not part of MCP: send one message at a time.")
+    if not isinstance(message, dict):
+        return Fault(t.INVALID_REQUEST, "A message must be a JSON object.")
+    given = message.get("id")
+    request_id = given if isinstance(given, int | str) and not isinstance(given, bool) else None
+    if message.get("jsonrpc") != "2.0":
+        return Fault(t.INVALID_REQUEST, 'A message must have "jsonrpc": "2.0".', request_id)
+    if "method" not in message and ("result" in message or "error" in message):
+        return None
+    if "id" in message and request_id is None:
+        return Fault(t.INVALID_REQUEST, "The id of a request must be a string or an integer.")
+    if not isinstance(message.get("method"), str):
+        return Fault(t.INVALID_REQUEST, "A request must name its method.", request_id)
+    if not isinstance(message.get("params", {}), dict):
+        return Fault(t.INVALID_PARAMS, "params must be an object.", request_id)
+    return None
+
+
+async def check_request(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Middleware of the SDK's server: methods that are none, and requests that do not name what they are for."""
+    if not ctx.method:
+        raise MCPError(t.INVALID_REQUEST, "Method cannot be empty")
+    if ctx.method.strip() != ctx.method:
+        raise MCPError(t.INVALID_REQUEST, "Method name cannot start or end with whitespace")
+    if ctx.method in _NAMED:
+        noun, key = _NAMED[ctx.method]
+        name = (ctx.params or {}).get(key)
+        if name is None:
+            raise MCPError(t.INVALID_PARAMS, f"{noun} call missing required '{key}' parameter")
+        if not isinstance(name, str):
+            raise MCPError(t.INVALID_PARAMS, f"{noun} call needs a string as its '{key}' parameter")
+    return await call_next(ctx)
+
+
+class PlainFaults:
+    """ASGI: an answer of *app* that may be to a malformed message is held back until the message was looked at."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        body: list[bytes] = []
+        held: list[Message] = []
+        passing = False
+
+        async def keeping() -> Message:
+            message = await receive()
+            if message["type"] == "http.request":
+                body.append(message.get("body", b""))
+            return message
+
+        async def holding(message: Message) -> None:
+            nonlocal passing
+            if passing:
+                await send(message)
+                return
+            if message["type"] == "http.response.start" and message["status"] not in _SUSPECT:
+                passing = True
+                body.clear()
+                await send(message)
+                return
+            held.append(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                passing = True
+                fault = fault_of(b"".join(body)) if body else None
+                if fault is not None:
+                    await JSONResponse(fault.as_json(), 400)(scope, receive, send)
+                    return
+                for one in held:
+                    await send(one)
+
+        await self._app(scope, keeping, holding)

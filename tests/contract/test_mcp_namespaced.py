@@ -1,0 +1,339 @@
+"""The namespaced face over the wire: its errors, the protocol around it, and nobody waits for another (gatekit A-C)."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from mcp import Client, MCPError
+from mcp import types as t
+
+from app.edges.mcp_fit import PAGE
+from app.gateway.ports import CallContext
+from app.gateway.stub import StubUpstream
+from tests.contract.test_mcp_door import INITIALIZE
+from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
+from tests.support.requirement import requirement
+from tests.support.service import BOUND_S, FileServer, RunningService, running_service
+
+PATH = "/mcp/namespaced"
+ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+NOT_NAMESPACED = "is not properly namespaced. All tool calls must use 'server__tool' format (e.g., 'filesystem__echo')"
+
+
+class Wire:
+    """One session of the handshake era, spoken by hand."""
+
+    def __init__(self, service: RunningService, session: str) -> None:
+        self._service = service
+        self._headers = {**ACCEPT, "Mcp-Session-Id": session, "Mcp-Protocol-Version": "2025-11-25"}
+
+    async def post(self, body: Any) -> Any:
+        """The answer to a message, or to any bytes; None if there is none."""
+        content = body if isinstance(body, str) else json.dumps(body)
+        response = await self._service.http.post(PATH, content=content, headers=self._headers)
+        if response.status_code == 202:
+            return None
+        if response.headers["content-type"].startswith("text/event-stream"):
+            (data,) = [line for line in response.text.splitlines() if line.startswith("data: ")]
+            return json.loads(data.removeprefix("data: "))
+        return response.json()
+
+    async def call(self, params: Any, id: int | str = 7) -> Any:
+        return await self.post({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+
+
+@asynccontextmanager
+async def wire(service: RunningService) -> AsyncIterator[Wire]:
+    opened = await service.http.post(PATH, json=INITIALIZE, headers=ACCEPT)
+    session = Wire(service, opened.headers["mcp-session-id"])
+    await session.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    yield session
+
+
+@ERAS
+@requirement("S2 Scenario 1", "S2 Scenario 5", "gatekit G01", "gatekit G32")
+async def test_a_client_of_either_era_lists_and_calls_tools_under_their_servers_names(mode: str) -> None:
+    files = FileServer()
+    async with running_service(upstreams=[files]) as service, mcp_client(service, mode, path=PATH) as client:
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == ["files__boom", "files__fail", "files__read_file", "files__slow"]
+        assert tools[2].input_schema["required"] == ["path"]
+        read = await client.call_tool("files__read_file", {"path": "a.md"})
+        failed = await client.call_tool("files__fail", {})
+        broken = await client.call_tool("files__boom", {})
+    assert (read.is_error, read.content[0].text) == (False, "contents of a.md")  # type: ignore[union-attr]
+    assert (failed.is_error, failed.content[0].text) == (True, "no such luck")  # type: ignore[union-attr]
+    assert broken.is_error
+    assert "secret" not in broken.model_dump_json()
+
+
+@ERAS
+@requirement("S2 Scenario 2", "S2 Scenario 3", "S2 Scenario 4", "gatekit G02", "gatekit G04", "gatekit G05")
+async def test_routing_errors_are_json_rpc_errors(mode: str) -> None:
+    expected = {
+        "read_file": f"Tool 'read_file' {NOT_NAMESPACED}",
+        "files_read_file": f"Tool 'files_read_file' {NOT_NAMESPACED}",
+        "nope__read_file": "Unknown server 'nope' in request",
+        "files__nope": "Tool 'files__nope' not found",
+    }
+    files = FileServer()
+    async with running_service(upstreams=[files]) as service, mcp_client(service, mode, path=PATH) as client:
+        for name, message in expected.items():
+            with pytest.raises(MCPError) as refused:
+                await client.call_tool(name, {})
+            assert (refused.value.code, refused.value.message) == (-32602, message)
+    assert files.calls == []
+
+
+@requirement("gatekit G13", "gatekit G14", "gatekit G15", "gatekit G16")
+async def test_a_call_without_a_usable_name_is_invalid_params_in_words_of_ours() -> None:
+    async with running_service(upstreams=[FileServer()]) as service, wire(service) as session:
+        nameless: list[dict[str, Any]] = [{}, {"name": None}, {"arguments": {}}]
+        for params in nameless:
+            answer = await session.call(params)
+            assert answer["id"] == 7
+            assert answer["error"] == {"code": -32602, "message": "Tool call missing required 'name' parameter"}
+        bare = await session.post({"jsonrpc": "2.0", "id": 7, "method": "tools/call"})
+        assert bare["error"]["message"] == "Tool call missing required 'name' parameter"
+        for odd in ({"name": 5}, ["a"], "x"):
+            answer = await session.call(odd)
+            assert (answer["id"], answer["error"]["code"]) == (7, -32602)
+            assert "pydantic" not in json.dumps(answer)
+
+
+@requirement("gatekit G22", "gatekit G23", "gatekit G24", "gatekit G25", "gatekit G42", "gatekit G43")
+async def test_ping_and_logging_are_answered_by_us_and_ids_come_back_as_they_were() -> None:
+    files = FileServer()
+    async with running_service(upstreams=[files]) as service, wire(service) as session:
+        for id in ("abc", 0, 7):
+            assert await session.post({"jsonrpc": "2.0", "id": id, "method": "ping"}) == {
+                "jsonrpc": "2.0",
+                "id": id,
+                "result": {},
+            }
+        level = {"jsonrpc": "2.0", "id": 1, "method": "logging/setLevel", "params": {"level": "debug"}}
+        assert (await session.post(level))["result"] == {}
+        unknown = await session.post({"jsonrpc": "2.0", "id": 1, "method": "foo/bar"})
+        assert (unknown["error"]["code"], unknown["error"]["message"]) == (-32601, "Method not found")
+        empty = await session.post({"jsonrpc": "2.0", "id": 1, "method": ""})
+        assert empty["error"] == {"code": -32600, "message": "Method cannot be empty"}
+        blank = await session.post({"jsonrpc": "2.0", "id": 1, "method": " tools/list"})
+        assert blank["error"] == {"code": -32600, "message": "Method name cannot start or end with whitespace"}
+        assert await session.post({"jsonrpc": "2.0", "id": 80, "result": {}}) is None
+    assert files.calls == []
+
+
+NO_MESSAGES: list[tuple[str, int | str | None, int]] = [
+    ('[{"jsonrpc":"2.0","id":79,"method":"tools/list"}]', None, -32600),
+    ("[]", None, -32600),
+    ("5", None, -32600),
+    ("{bad json", None, -32700),
+    ('"half', None, -32700),
+    ('{"jsonrpc":"2.0","id":1.5,"method":"ping"}', None, -32600),
+    ('{"jsonrpc":"2.0","id":null,"method":"ping"}', None, -32600),
+    ('{"jsonrpc":"2.0","id":true,"method":"ping"}', None, -32600),
+    ('{"jsonrpc":"1.0","id":3,"method":"ping"}', 3, -32600),
+    ('{"id":"three","method":"ping"}', "three", -32600),
+    ('{"jsonrpc":"2.0","id":3}', 3, -32600),
+    ('{"jsonrpc":"2.0","id":3,"method":5}', 3, -32600),
+    ('{"jsonrpc":"2.0","id":3,"method":"tools/call","params":' + "[" * 50_000 + "]" * 50_000 + "}", None, -32600),
+]
+
+
+@requirement("gatekit G38", "gatekit G39", "gatekit G40", "gatekit G41")
+async def test_what_is_no_message_is_refused_with_its_id_and_the_session_goes_on() -> None:
+    async with running_service(upstreams=[FileServer()]) as service, wire(service) as session:
+        for body, id, code in NO_MESSAGES:
+            answer = await session.post(body)
+            assert (answer["id"], answer["error"]["code"]) == (id, code), body[:80]
+            assert "pydantic" not in json.dumps(answer)
+        assert (await session.post({"jsonrpc": "2.0", "id": 4, "method": "ping"}))["result"] == {}
+
+
+@requirement("gatekit G44", "gatekit G45", "gatekit G46")
+async def test_arguments_are_bounded_in_depth_and_bytes_not_in_keys() -> None:
+    deep: Any = "x"
+    for _ in range(70):
+        deep = [deep]
+    many = {f"key{number}": number for number in range(1_001)}
+    async with running_service(upstreams=[FileServer()]) as service, wire(service) as session:
+        nested = await session.call({"name": "files__fail", "arguments": {"a": deep}})
+        wide = await session.call({"name": "files__fail", "arguments": many})
+        large = await session.call({"name": "files__fail", "arguments": {"a": "x" * 1_100_000}})
+        too_large = await service.http.post(PATH, content=b"x" * (5 << 20), headers=ACCEPT)
+    assert nested["id"] == 7
+    assert nested["result"]["structuredContent"]["error"] == "ARGS_INVALID"
+    for answer in (wide, large):
+        assert answer["result"]["content"][0]["text"] == "no such luck"
+    assert too_large.status_code == 413
+
+
+@requirement("gatekit G29")
+async def test_nothing_is_served_before_the_handshake() -> None:
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "files__fail", "arguments": {}}}
+    files = FileServer()
+    async with running_service(upstreams=[files]) as service:
+        refused = await service.http.post(PATH, json=call, headers=ACCEPT)
+    assert refused.status_code == 400
+    assert files.calls == []
+
+
+@requirement("gatekit G33", "gatekit G76")
+@ERAS
+async def test_long_lists_come_in_pages_that_are_all_of_it(mode: str) -> None:
+    tools = [{"name": f"t{number:05}", "inputSchema": {"type": "object"}} for number in range(2 * PAGE + 300)]
+    async with (
+        running_service(upstreams=[StubUpstream(tools, name="many")]) as service,
+        mcp_client(service, mode, path=PATH) as client,
+    ):
+        names: list[str] = []
+        page = await client.list_tools()
+        while True:
+            names += [tool.name for tool in page.tools]
+            if page.next_cursor is None:
+                break
+            page = await client.list_tools(cursor=page.next_cursor)
+        with pytest.raises(MCPError) as refused:
+            await client.list_tools(cursor="p2")
+    assert names == [f"many__t{number:05}" for number in range(2 * PAGE + 300)]
+    assert refused.value.code == -32602
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"inputSchema": {}},
+        {"inputSchema": {"type": "string"}},
+        {"inputSchema": {"type": "object", "properties": {"a": True}}},
+        {"inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
+        {"inputSchema": {"type": "object"}, "annotations": {"title": 5}},
+        {"inputSchema": {"type": "object", "required": "a"}},
+    ],
+)
+@ERAS
+@requirement("gatekit G36")
+async def test_one_odd_definition_costs_the_list_nothing(mode: str, odd: dict[str, Any]) -> None:
+    server = StubUpstream([{"name": "odd", **odd}, {"name": "plain", "inputSchema": {"type": "object"}}], name="s")
+    async with running_service(upstreams=[server]) as service, mcp_client(service, mode, path=PATH) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["s__odd", "s__plain"]
+
+
+@ERAS
+@requirement("DESIGN §3 Results")
+async def test_a_result_comes_as_the_server_gave_it_fitted_to_the_era(mode: str) -> None:
+    async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        return {
+            "content": [{"type": "text", "text": "[1]", "annotations": {"priority": 1}}],
+            "structuredContent": [1],
+            "_meta": {"theirs": 1, "io.modelcontextprotocol/serverInfo": {"name": "secret", "version": "1"}},
+        }
+
+    server = StubUpstream([{"name": "list", "inputSchema": {"type": "object"}}], answer, name="s")
+    async with running_service(upstreams=[server]) as service, mcp_client(service, mode, path=PATH) as client:
+        result = await client.call_tool("s__list", {})
+    assert (result.is_error, result.content[0].text) == (False, "[1]")  # type: ignore[union-attr]
+    assert result.structured_content == ([1] if mode == NEW else None)
+    assert (result.meta or {})["theirs"] == 1
+    assert "secret" not in result.model_dump_json()
+
+
+async def sleepy(service: RunningService, client: Client, files: FileServer, calls: int) -> None:
+    running = [asyncio.create_task(client.call_tool("files__slow", {})) for _ in range(calls)]
+    async with asyncio.timeout(BOUND_S):
+        while files.slow_running < calls:
+            await asyncio.sleep(0.005)
+        # With all of them still waiting, another tool, another list and another client are served.
+        quick = await client.call_tool("files__read_file", {"path": "a"})
+        async with mcp_client(service, OLD, path=PATH) as other:
+            assert not (await other.call_tool("files__read_file", {"path": "b"})).is_error
+        assert not quick.is_error
+        assert len((await client.list_tools()).tools) == 4
+        assert files.slow_at_once == calls
+        files.release.set()
+        assert not any(result.is_error for result in await asyncio.gather(*running))
+
+
+@ERAS
+@requirement("gatekit G52", "gatekit G53", "gatekit G60", "S2 Concurrent Request Handling")
+async def test_no_call_waits_for_another(mode: str) -> None:
+    files = FileServer()
+    async with running_service(upstreams=[files]) as service, mcp_client(service, mode, path=PATH) as client:
+        await sleepy(service, client, files, 20)
+
+
+@pytest.mark.parametrize("id", [500, 0, "0"])
+@requirement("gatekit G51", "gatekit G51a")
+async def test_a_cancelled_call_is_cancelled_at_its_server_whatever_its_id(id: int | str) -> None:
+    files = FileServer()
+    async with running_service(upstreams=[files]) as service, wire(service) as session:
+        call = asyncio.create_task(session.call({"name": "files__slow", "arguments": {}}, id))
+        async with asyncio.timeout(BOUND_S):
+            while not files.slow_running:
+                await asyncio.sleep(0.005)
+            gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
+            assert await session.post(gone) is None
+            await files.slow_cancelled.wait()
+        call.cancel()
+
+
+@requirement("S2 initialize", "gatekit G30")
+async def test_our_own_version_is_negotiated_whatever_the_servers_speak() -> None:
+    async with running_service(upstreams=[FileServer()]) as service:
+        async with mcp_client(service, OLD, path=PATH) as old:
+            assert old.protocol_version == "2025-11-25"
+            assert old.server_capabilities.tools == t.ToolsCapability(list_changed=True)
+            assert old.server_capabilities.logging is not None
+        ancient = json.loads(json.dumps(INITIALIZE).replace("2025-11-25", "1999-01-01"))
+        answer = await service.http.post(PATH, json=ancient, headers=ACCEPT)
+        assert '"protocolVersion":"2025-11-25"' in answer.text
+
+
+class GrowingServer(FileServer):
+    changed: Callable[[str], None]
+
+    async def supervise(self, changed: Callable[[str], None]) -> None:
+        self.changed = changed
+        await super().supervise(changed)
+
+    def grow(self) -> None:
+        self.tools.append({"name": f"new{len(self.tools)}", "inputSchema": {"type": "object"}})
+        self.changed(self.name)
+
+
+@ERAS
+@requirement("S2 tools/list", "gatekit G126")
+async def test_a_change_of_the_list_is_announced_to_clients_of_either_era(mode: str) -> None:
+    files = GrowingServer()
+    heard = asyncio.Event()
+
+    async def on_message(message: object) -> None:
+        if isinstance(message, t.ToolListChangedNotification):
+            heard.set()
+
+    async with (
+        running_service(upstreams=[files]) as service,
+        mcp_client(service, mode, path=PATH, client={"message_handler": on_message}) as client,
+    ):
+        await client.list_tools()
+
+        async def listen(ready: asyncio.Event) -> None:
+            async with client.listen(tools_list_changed=True) as subscription:
+                ready.set()
+                async for _ in subscription:
+                    heard.set()
+
+        ready = asyncio.Event()
+        listening = asyncio.create_task(listen(ready)) if mode == NEW else None
+        async with asyncio.timeout(BOUND_S):
+            if listening:
+                await ready.wait()
+            while not heard.is_set():  # the GET stream of the handshake era opens at some time after the handshake
+                files.grow()
+                await asyncio.sleep(0.05)
+        if listening:
+            listening.cancel()
+        names = [tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools]
+    assert "files__new4" in names

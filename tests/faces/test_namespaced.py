@@ -1,0 +1,186 @@
+"""The namespaced face over a runtime with stub upstreams (S2; gatekit A, B)."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from app.auth.identity import Identity
+from app.edges.memory_store import MemoryArtifactStore
+from app.edges.token_table import load_token_counter
+from app.errors import UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from app.faces.namespaced import NamespacedFace
+from app.faces.surface import Refusal
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.ports import CallContext, UpstreamStatus
+from app.gateway.runtime import ProxyRuntime
+from app.gateway.stub import StubUpstream
+from tests.support.requirement import requirement
+
+OWNER = CallContext(Identity("owner", ("tools:*",)), "trace", "session")
+READER = CallContext(Identity("reader", ("tools:alpha:echo",)), "trace", "session")
+
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "additionalProperties": False}
+
+
+def tool(name: str, schema: Mapping[str, Any] = TEXT, **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": f"{name}.", "inputSchema": schema, **more}
+
+
+async def echo(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+    return {"content": [{"type": "text", "text": str(arguments.get("text"))}], "_meta": {"theirs": name}}
+
+
+async def face_of(*upstreams: StubUpstream) -> NamespacedFace:
+    fleet = MultiplexUpstream(upstreams)
+    runtime = ProxyRuntime(fleet, load_token_counter(), MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    await runtime.refresh_catalog()
+    return NamespacedFace(runtime, fleet.statuses)
+
+
+async def refusal(face: NamespacedFace, name: str, arguments: object = None, context: CallContext = OWNER) -> Refusal:
+    with pytest.raises(Refusal) as refused:
+        await face.call(name, arguments, context)
+    return refused.value
+
+
+@requirement("S2 Tools List Aggregation", "gatekit G21", "gatekit G32")
+async def test_the_tools_of_all_servers_are_listed_under_their_servers_names_sorted() -> None:
+    face = await face_of(
+        StubUpstream([tool("echo"), tool("Add"), tool("_private")], echo, name="beta"),
+        StubUpstream([tool("zoo"), tool("echo")], echo, name="alpha"),
+    )
+    names = [shown.name for shown in face.tools(OWNER)]
+    assert names == ["alpha__echo", "alpha__zoo", "beta___private", "beta__Add", "beta__echo"]
+    assert face.tools(OWNER) is face.tools(OWNER)
+
+
+@requirement("S2 tools/list", "DESIGN §3 The four faces")
+async def test_a_tool_is_listed_with_its_full_definition() -> None:
+    output = {"type": "object", "properties": {"result": {"type": "string"}}}
+    hints = {"readOnlyHint": True, "openWorldHint": False}
+    face = await face_of(
+        StubUpstream([tool("echo", title="Echo!", outputSchema=output, annotations=hints)], echo, name="alpha")
+    )
+    (shown,) = face.tools(OWNER)
+    assert (shown.description, shown.input_schema, shown.output_schema) == ("echo.", TEXT, output)
+    assert (shown.title, shown.read_only, shown.hints) == ("Echo!", True, {"openWorldHint": False})
+
+
+@requirement("gatekit G01", "gatekit G09", "gatekit G10")
+async def test_a_call_reaches_its_server_under_the_tools_own_name_and_its_result_comes_back_as_it_is() -> None:
+    alpha = StubUpstream([tool("echo"), tool("beta__echo"), tool("_private")], echo, name="alpha")
+    face = await face_of(alpha)
+    for name in ("echo", "beta__echo", "_private"):
+        result = await face.call(f"alpha__{name}", {"text": "hi"}, OWNER)
+        assert result.as_it_came == {"content": [{"type": "text", "text": "hi"}], "_meta": {"theirs": name}}
+    assert [name for name, _, _ in alpha.calls] == ["echo", "beta__echo", "_private"]
+
+
+@requirement("gatekit G02", "gatekit G04", "gatekit G05", "S2 Scenario 4")
+async def test_what_names_no_tool_is_a_protocol_error_and_reaches_no_server() -> None:
+    alpha = StubUpstream([tool("echo")], echo, name="alpha")
+    face = await face_of(alpha)
+    expected = {
+        "echo": "Tool 'echo' is not properly namespaced. All tool calls must use 'server__tool' format "
+        "(e.g., 'filesystem__echo')",
+        "nope__echo": "Unknown server 'nope' in request",
+        "alpha__nope": "Tool 'alpha__nope' not found",
+    }
+    for name, message in expected.items():
+        error = await refusal(face, name)
+        assert (error.code, error.message) == (-32602, message)
+    (tool_id,) = face._runtime.catalog().items  # a tool's id is no name of this face
+    assert (await refusal(face, tool_id)).code == -32602
+    assert alpha.calls == []
+
+
+@requirement("DESIGN §3 Schemas, arguments, errors")
+async def test_what_the_caller_may_not_see_is_answered_like_what_is_not_there() -> None:
+    face = await face_of(
+        StubUpstream([tool("echo"), tool("secret")], echo, name="alpha"), StubUpstream([tool("x")], echo, name="beta")
+    )
+    assert [shown.name for shown in face.tools(READER)] == ["alpha__echo"]
+    one, other = [await refusal(face, f"alpha__{name}", {}, READER) for name in ("secret", "absent")]
+    assert (one.code, one.message.replace("secret", "absent"), one.data) == (other.code, other.message, other.data)
+    one, other = await refusal(face, "beta__x", {}, READER), await refusal(face, "gamma__x", {}, READER)
+    assert (one.code, one.message.replace("beta", "gamma"), one.data) == (other.code, other.message, other.data)
+    assert not (await face.call("alpha__echo", {}, READER)).is_error
+
+
+@requirement("gatekit G06", "gatekit G07", "gatekit G22a")
+async def test_an_error_of_the_server_keeps_its_code_and_data_and_names_the_tool_as_the_client_does() -> None:
+    async def refuse(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        raise UpstreamRefused("raw refused.", code=-32000, refusal="Tool echo not found, my_echo", data={"d": 1})
+
+    error = await refusal(await face_of(StubUpstream([tool("echo")], refuse, name="raw")), "raw__echo", {})
+    assert (error.code, error.message, error.data) == (-32000, "Tool raw__echo not found, my_echo", {"d": 1})
+
+
+@pytest.mark.parametrize(
+    "failure", [UpstreamUnavailable("it is away."), UpstreamTimeout("too slow."), UpstreamLost("it died.")]
+)
+@requirement("gatekit G61", "gatekit G64", "gatekit G82")
+async def test_a_server_that_fails_is_a_protocol_error_that_says_how(failure: Exception) -> None:
+    async def fail(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        raise failure
+
+    face = await face_of(StubUpstream([tool("echo")], fail, name="raw"))
+    error = await refusal(face, "raw__echo", {})
+    assert (error.code, error.message) == (-32004, str(failure))
+
+
+@requirement("S0 §4.4", "DESIGN §3 Schemas, arguments, errors")
+async def test_arguments_that_do_not_fit_are_a_result_that_teaches() -> None:
+    alpha = StubUpstream([tool("echo")], echo, name="alpha")
+    face = await face_of(alpha)
+    bad: list[object] = [{"text": 5}, [], "text", {"nope": 1}]
+    for arguments in bad:
+        result = await face.call("alpha__echo", arguments, OWNER)
+        assert (result.is_error, result.structured["error"]) == (True, "ARGS_INVALID")
+        assert result.structured["path"] == "alpha__echo"
+    assert alpha.calls == []
+    assert not (await face.call("alpha__echo", None, OWNER)).is_error
+
+
+@requirement("gatekit G79", "gatekit G34", "gatekit G35")
+async def test_a_server_that_is_down_is_told_of_to_who_may_know_it() -> None:
+    beta = StubUpstream([], echo, name="beta")
+    beta.status = UpstreamStatus("down", "the command was not found")
+    face = await face_of(StubUpstream([tool("echo")], echo, name="alpha"), beta)
+    error = await refusal(face, "beta__x", {})
+    assert (error.code, error.message) == (-32004, "Server 'beta' is unavailable: the command was not found")
+    assert (await refusal(face, "beta__x", {}, READER)).message == "Unknown server 'beta' in request"
+    assert face.missing(OWNER) == {"beta": "the command was not found"}
+    assert face.missing(READER) == {}
+
+
+@requirement("gatekit G130")
+async def test_a_name_that_no_model_can_say_gets_an_alias_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    long = "x" * 80
+    alpha = StubUpstream([tool("echo"), tool(long), tool("a/b.c")], echo, name="alpha")
+    face = await face_of(alpha)
+    with caplog.at_level(logging.WARNING):
+        names = [shown.name for shown in face.tools(OWNER)]
+    assert len(names) == 3
+    assert all(len(name) <= 64 and name.startswith("alpha__") for name in names)
+    assert "2 tools have an alias" in caplog.text
+    for name in [*names, f"alpha__{long}", "alpha__a/b.c"]:
+        assert not (await face.call(name, {}, OWNER)).is_error
+    assert {name for name, _, _ in alpha.calls} == {"echo", long, "a/b.c"}
+
+
+async def test_two_tools_of_one_name_leave_one_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    face = await face_of(StubUpstream([tool("echo"), tool("echo", {"type": "object"})], echo, name="alpha"))
+    with caplog.at_level(logging.WARNING):
+        assert [shown.name for shown in face.tools(OWNER)] == ["alpha__echo"]
+    assert "has the name of another tool" in caplog.text
+
+
+async def test_nothing_is_said_not_to_exist_before_the_servers_were_asked() -> None:
+    runtime = ProxyRuntime(
+        StubUpstream([tool("echo")], echo), load_token_counter(), MemoryArtifactStore(1 << 20, 60, lambda: 0.0)
+    )
+    face = NamespacedFace(runtime, dict, started=lambda: False)
+    assert (await refusal(face, "alpha__echo")).code == -32004

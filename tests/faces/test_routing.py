@@ -1,0 +1,154 @@
+"""``server__name`` apart and together again (S2; gatekit A)."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.faces.namespaced_names import SPEAKABLE, speakable_name
+from app.faces.routing import (
+    McpRequest,
+    RoutedRequest,
+    join_name,
+    parse_incoming_request,
+    prepare_outgoing_response,
+    restore_name,
+)
+from app.faces.surface import Refusal
+from tests.support.requirement import requirement
+
+TOOL_TEXT = "All tool calls must use 'server__tool' format (e.g., 'filesystem__echo')"
+
+
+@pytest.mark.parametrize(
+    ("name", "server", "own_name"),
+    [
+        ("alpha__echo", "alpha", "echo"),
+        ("alpha__beta__echo", "alpha", "beta__echo"),
+        ("alpha___private", "alpha", "_private"),
+        ("a__", None, None),
+        ("__echo", None, None),
+        ("echo", None, None),
+        ("alpha_echo", None, None),
+        ("", None, None),
+    ],
+)
+@requirement("S2 Namespace Format", "gatekit G01", "gatekit G02", "gatekit G03", "gatekit G08")
+@requirement("gatekit G09", "gatekit G10", "gatekit G11", "gatekit G12")
+def test_a_name_is_parted_at_its_first_separator(name: str, server: str | None, own_name: str | None) -> None:
+    if server is None:
+        with pytest.raises(Refusal) as refused:
+            parse_incoming_request("tools/call", {"name": name})
+        assert refused.value.code == -32602
+        assert refused.value.message == f"Tool '{name}' is not properly namespaced. {TOOL_TEXT}"
+        return
+    routed = parse_incoming_request("tools/call", {"name": name, "arguments": {"a": 1}}, id="x")
+    assert routed == RoutedRequest(McpRequest("tools/call", own_name or "", {"a": 1}, "x"), server, name)
+
+
+@pytest.mark.parametrize("params", [None, {}, {"name": None}, {"name": 5}, {"name": ["a"]}, ["a"], "alpha__echo", 7])
+@requirement("gatekit G13", "gatekit G14", "gatekit G15", "gatekit G16")
+def test_what_is_no_call_of_a_tool_is_refused_as_invalid_params(params: Any) -> None:
+    with pytest.raises(Refusal) as refused:
+        parse_incoming_request("tools/call", params)
+    assert refused.value.code == -32602
+    if isinstance(params, dict) and params.get("name") is None:
+        assert refused.value.message == "Tool call missing required 'name' parameter"
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "name"),
+    [
+        ("resources/read", {"uri": "alpha__demo://alpha/note"}, "demo://alpha/note"),
+        ("resources/subscribe", {"uri": "alpha__demo://a__b"}, "demo://a__b"),
+        ("prompts/get", {"name": "alpha__hello", "arguments": {"name": "bob"}}, "hello"),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "alpha__hello"}}, "hello"),
+        ("completion/complete", {"ref": {"type": "ref/resource", "uri": "alpha__demo://{x}"}}, "demo://{x}"),
+    ],
+)
+@requirement("gatekit G17", "gatekit G19", "gatekit G26", "gatekit G28")
+def test_resources_and_prompts_are_routed_alike(method: str, params: dict[str, Any], name: str) -> None:
+    routed = parse_incoming_request(method, params)
+    assert (routed.target_server, routed.request.name) == ("alpha", name)
+
+
+@requirement("gatekit G18")
+def test_a_resource_without_a_server_is_refused_in_its_own_words() -> None:
+    with pytest.raises(Refusal) as refused:
+        parse_incoming_request("resources/read", {"uri": "demo://alpha/note"})
+    assert (refused.value.code, refused.value.message) == (
+        -32602,
+        "Resource 'demo://alpha/note' is not properly namespaced. All resource calls must use 'server__uri' format",
+    )
+
+
+@requirement("S2 Routing Invariants", "gatekit G99", "gatekit G100")
+def test_a_request_may_change_its_name_but_never_its_id_or_method() -> None:
+    routed = parse_incoming_request("tools/call", {"name": "raw__echo"}, id=7)
+    renamed = routed.update_request(McpRequest("tools/call", "renamed_tool", None, 7))
+    assert (renamed.request.name, renamed.namespaced_name) == ("renamed_tool", "raw__echo")
+    for changed in (McpRequest("tools/call", "echo", None, 8), McpRequest("tools/list", "echo", None, 7)):
+        with pytest.raises(ValueError, match="cannot change"):
+            routed.update_request(changed)
+
+
+@requirement("gatekit G105")
+def test_the_name_in_force_is_given_back_as_the_name_that_was_asked_for() -> None:
+    routed = parse_incoming_request("tools/call", {"name": "raw__echo"})
+    renamed = routed.update_request(McpRequest("tools/call", "renamed_tool"))
+    assert (
+        prepare_outgoing_response("Tool 'renamed_tool' not found; echo", renamed) == "Tool 'raw__echo' not found; echo"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        ("Tool echo not found", "echo", "Tool raw__echo not found"),
+        (
+            "Tool 'echo' failed; echoes echo. my_echo echo-x",
+            "echo",
+            "Tool 'raw__echo' failed; echoes raw__echo. my_echo raw__echo-x",
+        ),
+        ("no read_file in thread_file_reader or read_files", "read_file", None),
+        ("Tool raw__echo failed", "echo", None),
+        ("Tool run! failed, run!", "run!", "Tool raw__run! failed, raw__run!"),
+        ("éécho écho", "cho", None),
+        ("cannot open C:\\dir\\1 at C:\\dir", "C:\\dir", "cannot open raw__C:\\dir\\1 at raw__C:\\dir"),
+        ("echo", "echo", "raw__echo"),
+        ("", "echo", ""),
+        ("summary of the sum", "sum", "summary of the raw__sum"),
+        (r"\g<0> $& \1 echo", "echo", r"\g<0> $& \1 raw__echo"),
+    ],
+)
+@requirement("S2 Error Message Re-namespacing", "gatekit G06", "gatekit G07")
+@requirement("gatekit G22a", "gatekit G22b", "gatekit G22c")
+def test_a_name_is_restored_where_it_stands_whole_and_nowhere_else(text: str, name: str, expected: str | None) -> None:
+    if expected is None:
+        expected = text.replace(" read_file ", " raw__read_file ")
+    assert restore_name(text, name, join_name("raw", name)) == expected
+
+
+@given(st.text("ab_ -"), st.text("ab_-", min_size=1))
+@requirement("gatekit G22a")
+def test_restoring_twice_is_restoring_once(text: str, name: str) -> None:
+    once = restore_name(text, name, join_name("raw", name))
+    if name[0] not in "-":  # a name that begins with a boundary follows "raw__" as it follows anything
+        assert restore_name(once, name, join_name("raw", name)) == once
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+@requirement("gatekit G130")
+def test_every_tool_has_a_name_that_models_can_say_always_the_same(server: str, tool: str) -> None:
+    full = join_name(server, tool)
+    alias = speakable_name(full)
+    assert SPEAKABLE.fullmatch(alias)
+    assert alias == speakable_name(full)
+    if SPEAKABLE.fullmatch(full):
+        assert alias == full
+
+
+@requirement("gatekit G130")
+def test_long_names_that_begin_alike_have_different_aliases() -> None:
+    assert speakable_name("files__" + "x" * 80) != speakable_name("files__" + "x" * 81)
