@@ -85,6 +85,32 @@ def explain(tool: str, actor: str, permissions: tuple[str, ...], query: str, con
     sys.exit(asyncio.run(_explain(settings, tool, identity, query)))
 
 
+@cli.command("lock")
+@_with_config
+@click.option(
+    "--lock",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The lock file. Without it: pins.file of the configuration, else wicketgate.lock.",
+)
+@click.option("--diff", is_flag=True, help="Only show how the tools differ from the lock.")
+@click.option("--accept", "chosen", multiple=True, metavar="TOOL", help="upstream:tool, * allowed; may be repeated.")
+@click.option("--all", "everything", is_flag=True, help="Accept everything; suspicious tools only by --accept.")
+def lock_command(config: Path | None, path: Path | None, diff: bool, chosen: tuple[str, ...], everything: bool) -> None:
+    """Pin the definitions of all tools in a lock file, show what has changed since, and accept it.
+
+    With pins.file in the configuration, a tool that is not as it was accepted does not exist for callers. Exits with 1
+    when something differs that was not accepted.
+    """
+    from app.commands.lock import lock
+
+    if diff and (chosen or everything):
+        raise click.UsageError("--diff only shows; take it, or --accept and --all")
+    settings = load_settings(config)
+    path = path or Path(settings.pins.file or "wicketgate.lock")
+    sys.exit(lock(settings, path, diff=diff, chosen=chosen, everything=everything))
+
+
 @cli.group()
 def key() -> None:
     """Make API keys."""
@@ -267,6 +293,7 @@ async def _explain(settings: Settings, tool: str, identity: Identity, query: str
 
 async def _check(settings: Settings) -> int:
     """Connect, wait until every upstream has settled, print the table; the exit code."""
+    from app.commands.screened import screened_lines
     from app.edges.model_providers import make_provider
     from app.gateway.catalog_keeper import tools_left_out
     from app.main import create_runtime
@@ -295,12 +322,16 @@ async def _check(settings: Settings) -> int:
             click.echo(f"left out: {tool}: {reason}")
         for tool_id in catalog.subscriptions:
             click.echo(f"left aside: {tool_id}: a subscription, which no tool call can carry")
+        screened = runtime.screened()
+        for line in screened_lines(screened):
+            click.echo(line)
+        held = sum(len(each.held) for each in screened.values())
         down = [name for name, status in statuses.items() if status.phase != "ready"]
         click.echo(
             f"{len(statuses) - len(down)} of {len(statuses)} upstreams connected, {len(catalog.items)} tools, "
-            f"{len(left_out)} left out"
+            f"{len(left_out) + held} left out"
         )
-    return 1 if down or left_out or troubles else 0
+    return 1 if down or left_out or held or troubles else 0
 
 
 def _pretty(document: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from app.edges.applied import Applied
 from app.edges.arrangement import call_policies, guarded, inferred_names, make_members
 from app.edges.heap import Heap
 from app.edges.keys import HashedKey, KeyRing
+from app.edges.lock_file import pin_policy
 from app.edges.mcp_doors import DoorLimits, Face, McpDoors
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.metrics import CONTENT_TYPE, Gauges, Metrics
@@ -167,6 +168,7 @@ def create_runtime(
         cache=ResultCache(monotonic),
         heap=Heap(),
         plugins=make_plugin_chain(settings.plugins, monotonic),
+        pins=pin_policy(settings.pins),
         now=monotonic,
         access=access_policy(settings.access),
         quota=Quota(monotonic, per_actor=settings.quota.per_actor, per_tool=settings.quota.per_tool),

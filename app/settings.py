@@ -236,10 +236,6 @@ class UpstreamSettings(_Section):
     max_queued: int = Field(default=256, ge=0, le=100_000)
     breaker: BreakerSettings = BreakerSettings()
 
-    def same_session(self, other: "UpstreamSettings") -> bool:
-        """Whether a session made by the one serves the other: they differ in how calls are made, at most."""
-        return self.model_dump(exclude=_OF_CALLS) == other.model_dump(exclude=_OF_CALLS)
-
     tolerant_args: bool = False
     """Mend arguments where nothing can be lost: ``"42"`` where an integer is wanted, objects given as JSON text."""
 
@@ -267,6 +263,10 @@ class UpstreamSettings(_Section):
         if self.transport != "http" and not self.url:
             raise ValueError(f"transport belongs to url, not to {self.kind}")
         return self
+
+    def same_session(self, other: "UpstreamSettings") -> bool:
+        """Whether a session made by the one serves the other: they differ in how calls are made, at most."""
+        return self.model_dump(exclude=_OF_CALLS) == other.model_dump(exclude=_OF_CALLS)
 
     @property
     def kind(self) -> Literal["command", "url", "python"]:
@@ -304,6 +304,21 @@ class StorageSettings(_Section):
     def sqlite_file(self) -> Path | None:
         """None for memory."""
         return Path(self.url.removeprefix(_SQLITE)) if self.url.startswith(_SQLITE) else None
+
+
+class PinSettings(_Section):
+    """What happens to tools whose definitions are not as they were accepted, or look suspicious."""
+
+    file: str | None = None
+    """Made by ``wicketgate lock``; without it no tool is pinned."""
+    new_tools: Literal["allow", "quarantine"] = "allow"
+    suspicious: Literal["flag", "quarantine"] = "flag"
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.new_tools == "quarantine" and self.file is None:
+            raise ValueError("new_tools: quarantine needs pins.file: without it every tool is new")
+        return self
 
 
 class QuotaSettings(_Section):
@@ -359,6 +374,7 @@ class Settings(_Section):
     mcp: McpSettings = McpSettings()
     storage: StorageSettings = StorageSettings()
     quota: QuotaSettings = QuotaSettings()
+    pins: PinSettings = PinSettings()
     plugins: PluginsSettings = PluginsSettings()
     access: tuple[AccessRuleSettings, ...] = ()
     """In order: the first that matches a tool, and whose condition holds, decides."""

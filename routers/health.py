@@ -1,17 +1,23 @@
 """``/healthz``: the process lives. ``/readyz``: it can serve, and how each upstream is (DESIGN §2 "Paths")."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import islice
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from app.catalog.definition_change import Impact
+from app.catalog.pins import HeldFor, Screened
 from app.gateway.breaker import BreakerState
 from app.gateway.catalog_keeper import tools_left_out
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.ports import UpstreamPhase
 from app.gateway.runtime import ProxyRuntime
+
+_MAX_NAMED = 50
+_MAX_LINES = 20
 
 
 class Alive(BaseModel):
@@ -35,11 +41,29 @@ class UpstreamHealth(BaseModel):
     queued: int
 
 
+class QuarantinedTool(BaseModel):
+    """*impact*, *reasons* and *diff* tell of a definition that is not as it was accepted."""
+
+    reason: HeldFor
+    message: str
+    impact: Impact | None
+    reasons: list[str]
+    diff: list[str]
+
+
 class CatalogHealth(BaseModel):
+    """Of each kind, at most fifty tools are named."""
+
     version: str
     tools: int
     left_out: dict[str, str]
     """Tools that cannot be shown, and why."""
+    quarantined: dict[str, QuarantinedTool]
+    """By ``upstream:tool``: not there for callers until somebody accepts them (``wicketgate lock``)."""
+    suspicious: dict[str, list[str]]
+    """Tools in use whose definitions hide something or speak to the model, with the signs."""
+    missing: list[str]
+    """Pinned tools that their upstream no longer has."""
 
 
 class Readiness(BaseModel):
@@ -60,10 +84,18 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
         """200 when requests are taken, else 503; the same body with both."""
         catalog = runtime.catalog()
         troubles = runtime.troubles()
+        screened = runtime.screened()
         tools = Counter(item.server for item in catalog.items.values())
         body = Readiness(
             ready=ready(),
-            catalog=CatalogHealth(version=catalog.version, tools=len(catalog.items), left_out=tools_left_out(catalog)),
+            catalog=CatalogHealth(
+                version=catalog.version,
+                tools=len(catalog.items),
+                left_out=tools_left_out(catalog),
+                quarantined=_quarantined(screened),
+                suspicious=_suspicious(screened),
+                missing=[f"{server}:{name}" for server, each in screened.items() for name in each.gone][:_MAX_NAMED],
+            ),
             upstreams={
                 name: UpstreamHealth(
                     state=state.status.phase,
@@ -83,3 +115,27 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
         return JSONResponse(body.model_dump(), 200 if body.ready else 503)
 
     return router
+
+
+def _quarantined(screened: Mapping[str, Screened]) -> dict[str, QuarantinedTool]:
+    held = ((f"{server}:{name}", tool) for server, each in screened.items() for name, tool in each.held.items())
+    return {
+        name: QuarantinedTool(
+            reason=tool.reason,
+            message=tool.told,
+            impact=tool.change.impact if tool.change else None,
+            reasons=list(tool.change.reasons) if tool.change else [],
+            diff=list(tool.change.lines[:_MAX_LINES]) if tool.change else [],
+        )
+        for name, tool in islice(held, _MAX_NAMED)
+    }
+
+
+def _suspicious(screened: Mapping[str, Screened]) -> dict[str, list[str]]:
+    flagged = (
+        (f"{server}:{name}", list(signs))
+        for server, each in screened.items()
+        for name, signs in each.flagged.items()
+        if name not in each.held
+    )
+    return dict(islice(flagged, _MAX_NAMED))

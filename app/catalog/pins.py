@@ -44,6 +44,16 @@ class Held:
     change: DefinitionChange | None = None
     signs: tuple[str, ...] = ()
 
+    @property
+    def told(self) -> str:
+        if self.change is not None:
+            what = _IMPACTS[self.change.impact]
+            reasons = f": {'; '.join(self.change.reasons)}" if self.change.reasons else ""
+            return f"its definition changed since it was accepted; {what}{reasons}"
+        if self.reason == "new":
+            return "nobody has accepted it yet"
+        return "; ".join(self.signs)
+
 
 @dataclass(frozen=True, slots=True)
 class Screened:
@@ -54,6 +64,13 @@ class Screened:
     held: Mapping[str, Held] = field(default_factory=dict)
     flagged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
+
+
+_IMPACTS = {
+    "breaking": "this can break callers",
+    "compatible": "callers that work will go on working",
+    "words": "only words differ",
+}
 
 
 def screen(server: str, listing: Sequence[Any], policy: PinPolicy) -> Screened:

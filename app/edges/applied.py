@@ -1,9 +1,10 @@
 """The configuration in force, and how another one takes its place while we serve (gatekit G126 to G129).
 
-It is applied as one step or not at all. Upstreams, their policies, quotas, access rules, keys and the log level follow;
-for anything else the log says that it waits for a restart, and the rest is applied.
+It is applied as one step or not at all. Upstreams, their policies, quotas, access rules, pins, keys and the log level
+follow; for anything else the log says that it waits for a restart, and the rest is applied.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 
 from app.access_settings import access_policy
 from app.edges.arrangement import call_policies, inferred_names, make_member, upstream_limits
+from app.edges.lock_file import pin_policy
 from app.errors import CatalogError, ConfigError
 from app.gateway.arrangement import Arrangement
 from app.gateway.fleet import MultiplexUpstream
@@ -22,7 +24,7 @@ from app.settings import LOOPBACK_HOSTS, Settings, UpstreamSettings
 
 log = logging.getLogger("wicketgate.configuration")
 
-_LIVE_SECTIONS = ("upstreams", "quota", "access", "auth", "from_variables")
+_LIVE_SECTIONS = ("upstreams", "quota", "access", "auth", "pins", "from_variables")
 _LIVE = {*_LIVE_SECTIONS, "server.log_level"}
 
 MakeMember = Callable[[UpstreamSettings], Member]
@@ -74,6 +76,8 @@ class Applied:
             call_policies(settings),
             inferred_names(settings),
             access_policy(settings.access),
+            # Read again whenever the configuration is: what was accepted meanwhile is in the file, not in the settings.
+            await asyncio.to_thread(pin_policy, settings.pins),
             settings.quota.per_actor,
             settings.quota.per_tool,
         )

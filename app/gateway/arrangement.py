@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.auth.access import AccessPolicy
+from app.catalog.pins import PinPolicy
 from app.gateway.call_policy import CallPolicy
 from app.gateway.member import Member
 
@@ -16,5 +17,6 @@ class Arrangement:
     policies: Mapping[str, CallPolicy] = field(default_factory=dict)
     inferred: Collection[str] = ()
     access: AccessPolicy = field(default_factory=AccessPolicy)
+    pins: PinPolicy = field(default_factory=PinPolicy)
     per_actor: int | None = None
     per_tool: Mapping[str, int] = field(default_factory=dict)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.catalog.catalog import Catalog, build_catalog
+from app.catalog.pins import PinPolicy
 from app.catalog.tokens import TokenCounter
 from app.errors import CatalogError, GatewayError
 from app.gateway.fleet import Listing, MultiplexUpstream
 from app.gateway.member import Member
 from app.gateway.plugin_chain import PluginChain, PluginFailed
+from app.gateway.screening import Screening, log_screened
 from app.gateway.snapshot import Snapshot
 
 log = logging.getLogger("wicketgate.catalog")
@@ -53,12 +55,14 @@ class CatalogKeeper:
         inferred: Collection[str] = (),
         heap: HeapKeeper | None = None,
         plugins: PluginChain | None = None,
+        pins: PinPolicy | None = None,
     ) -> None:
         self._fleet = fleet
         self._tokens = tokens
         self._inferred = frozenset(inferred)
         self._heap = heap
         self._plugins = plugins
+        self._screening = Screening(pins or PinPolicy())
         self._pending: dict[str, Listing] = {}
         self._building = asyncio.Lock()
         self.snapshot = Snapshot(build_catalog({}, tokens), {}, {})
@@ -81,24 +85,33 @@ class CatalogKeeper:
             return RefreshReport(len(snapshot.catalog.items), failed, tools_left_out(snapshot.catalog))
 
     async def exchange(
-        self, members: Mapping[str, Member], inferred: Collection[str], also: Callable[[], None]
+        self, members: Mapping[str, Member], inferred: Collection[str], pins: PinPolicy, also: Callable[[], None]
     ) -> None:
-        """Other upstreams: the fleet has *members*, the catalog loses the tools of those that are gone, and *also*
-        is called, all in one step. Who stays under the same name keeps the tools it last gave until it gives others.
+        """Other upstreams: the fleet has *members*, the catalog loses the tools of those that are gone, the rest is
+        screened by *pins*, and *also* is called, all in one step. Who stays under the same name keeps the tools it last
+        gave until it gives others.
 
-        Raises CatalogError when tools collide under other *inferred* namespaces; then nothing has changed.
+        Raises CatalogError when tools collide under other *inferred* namespaces or pins; then nothing has changed.
         """
         async with self._building:
             before, names = self.snapshot, frozenset(inferred)
             catalog, listings = before.catalog, {n: given for n, given in before.listings.items() if n in members}
-            rebuilt = len(listings) < len(before.listings) or names != self._inferred
+            screening = self._screening if pins == self._screening.policy else Screening(pins)
+            as_before = names == self._inferred and screening is self._screening
+            rebuilt = len(listings) < len(before.listings) or not as_before
+            screened = before.screened
             if rebuilt:
-                catalog = await self._build(listings, catalog, names)
+                catalog = await self._build(listings, catalog, names, screening)
+                screened = await asyncio.to_thread(screening.of_all, listings)
             # No await from here on: nobody sees one of these without the others.
-            self._inferred = names
+            self._inferred, self._screening = names, screening
             self._fleet.members = members
             troubles = {name: trouble for name, trouble in before.troubles.items() if name in members}
-            self.snapshot = Snapshot(catalog, listings, troubles) if rebuilt else _with_troubles(before, troubles)
+            if rebuilt:
+                self.snapshot = Snapshot(catalog, listings, troubles, screened)
+                log_screened(before.screened, screened)
+            else:
+                self.snapshot = _with_troubles(before, troubles)
             also()
 
     async def _take_over(self, failed: Mapping[str, str]) -> None:
@@ -134,7 +147,15 @@ class CatalogKeeper:
                         listings[name] = listing
                     except CatalogError as collision:
                         troubles[name] = str(collision)
-        self.snapshot = Snapshot(catalog, listings, troubles)
+        await self._put_in_force(catalog, listings, troubles)
+
+    async def _put_in_force(
+        self, catalog: Catalog, listings: Mapping[str, Listing], troubles: Mapping[str, str]
+    ) -> None:
+        before = self.snapshot
+        screened = await asyncio.to_thread(self._screening.of_all, listings)
+        self.snapshot = Snapshot(catalog, listings, troubles, screened)
+        log_screened(before.screened, screened)
         for tool, reason in tools_left_out(catalog).items():
             log.warning("tool left out: %s: %s", tool, reason)
         log.info("catalog %s: %d tools of %d upstreams", catalog.version, len(catalog.items), len(listings))
@@ -142,12 +163,20 @@ class CatalogKeeper:
             self._heap.settle()
 
     async def _build(
-        self, listings: Mapping[str, Listing], previous: Catalog, inferred: Collection[str] | None = None
+        self,
+        listings: Mapping[str, Listing],
+        previous: Catalog,
+        inferred: Collection[str] | None = None,
+        screening: Screening | None = None,
     ) -> Catalog:
         infer = self._inferred if inferred is None else inferred
-        return await asyncio.to_thread(self._built, listings, previous, infer)
+        return await asyncio.to_thread(self._built, listings, previous, infer, screening or self._screening)
 
-    def _built(self, listings: Mapping[str, Listing], previous: Catalog, inferred: Collection[str]) -> Catalog:
+    def _built(
+        self, listings: Mapping[str, Listing], previous: Catalog, inferred: Collection[str], screening: Screening
+    ) -> Catalog:
+        # Before the plugins: what is compared with a pin is what the upstream declared.
+        listings = {name: screening.of(name, listing).kept for name, listing in listings.items()}
         if self._plugins is not None:
             try:
                 listings = {name: self._plugins.on_tools(name, listing) for name, listing in listings.items()}
@@ -169,6 +198,6 @@ def _with_troubles(snapshot: Snapshot, troubles: Mapping[str, str]) -> Snapshot:
     """The same catalog; what was worked out for it is kept where nothing has changed."""
     if troubles == snapshot.troubles:
         return snapshot
-    other = Snapshot(snapshot.catalog, snapshot.listings, troubles)
+    other = Snapshot(snapshot.catalog, snapshot.listings, troubles, snapshot.screened)
     other.validators = snapshot.validators
     return other

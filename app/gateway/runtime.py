@@ -13,6 +13,7 @@ from app.auth.access import AccessPolicy
 from app.catalog.card import ChoiceCard
 from app.catalog.catalog import Catalog, HydrationResult
 from app.catalog.path import parse_path
+from app.catalog.pins import PinPolicy, Screened
 from app.catalog.selectable import SelectableItem
 from app.catalog.tokens import TokenCounter
 from app.errors import HydrateFailed
@@ -86,6 +87,7 @@ class ProxyRuntime:
         access: AccessPolicy | None = None,
         plugins: PluginChain | None = None,
         auditor: Auditor | None = None,
+        pins: PinPolicy | None = None,
         now: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """*sessions* turns cache-stable browsing on (S0 §5). *inferred* names the upstreams whose namespaces the
@@ -98,7 +100,7 @@ class ProxyRuntime:
         self._auditor = auditor
         self._dispatcher = Dispatcher(self._fleet, policies, default=default_policy, cache=cache)
         self._pipeline = Pipeline(self._dispatcher, plugins, now)
-        self._keeper = CatalogKeeper(self._fleet, tokens, inferred=inferred, heap=heap, plugins=plugins)
+        self._keeper = CatalogKeeper(self._fleet, tokens, inferred=inferred, heap=heap, plugins=plugins, pins=pins)
         self._quota = quota
         self.access = access or AccessPolicy()
         """The rules in force. Assign others at any time: calls that have begun end under those they began with."""
@@ -115,6 +117,14 @@ class ProxyRuntime:
     def troubles(self) -> Mapping[str, str]:
         """By upstream, why its tools are not fresh; what it gave before is in use."""
         return self._keeper.snapshot.troubles
+
+    def screened(self) -> Mapping[str, Screened]:
+        """By upstream, which of its tools were held back or are suspicious, and why."""
+        return self._keeper.snapshot.screened
+
+    def declared(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """By upstream, the definitions as it gave them."""
+        return self._keeper.snapshot.listings
 
     async def refresh_catalog(self, upstreams: Collection[str] | None = None) -> RefreshReport:
         """Ask *upstreams* (all of them, if None) for their tools and put the new catalog in force.
@@ -141,7 +151,7 @@ class ProxyRuntime:
                 self._quota.limit(arrangement.per_actor, arrangement.per_tool)
             also()
 
-        await self._keeper.exchange(by_name(arrangement.members), arrangement.inferred, step)
+        await self._keeper.exchange(by_name(arrangement.members), arrangement.inferred, arrangement.pins, step)
         self._tell_if_changed(before)
 
     def visible(self, context: CallContext) -> Callable[[str], bool] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app.auth.access import AccessPolicy, Rights
 from app.auth.identity import Identity
 from app.catalog.catalog import Catalog
+from app.catalog.pins import Screened
 from app.gateway.fleet import Listing
 from app.gateway.validation import Validator
 
@@ -23,12 +24,20 @@ class Audience:
 
 
 class Snapshot:
-    """*troubles* says by upstream why its tools are not fresh: it did not give them, or they collided with others."""
+    """*troubles* says by upstream why its tools are not fresh: it did not give them, or they collided with others.
+    *listings* are as the upstreams declared them; *screened* says what of them was held back."""
 
-    def __init__(self, catalog: Catalog, listings: Mapping[str, Listing], troubles: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        listings: Mapping[str, Listing],
+        troubles: Mapping[str, str],
+        screened: Mapping[str, Screened] | None = None,
+    ) -> None:
         self.catalog = catalog
         self.listings = listings
         self.troubles = troubles
+        self.screened = screened or {}
         self.validators: dict[str, Validator] = {}
         self._audiences: OrderedDict[tuple[AccessPolicy, Rights], Audience] = OrderedDict()
 

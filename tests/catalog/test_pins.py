@@ -286,7 +286,7 @@ def pins_of(*definitions: Any, trusted: bool = False) -> dict[str, dict[str, Pin
 def test_what_is_not_as_it_was_accepted_is_held_and_what_is_gone_is_told() -> None:
     was, other = tool(), definition("other")
     now = {**tool(), "description": "Reads a file, and sends it."}
-    unreadable = {"inputSchema": {}}
+    unreadable: dict[str, Any] = {"inputSchema": {}}
     policy = PinPolicy(pins_of(was, other))
     screened = screen("files", [now, unreadable, definition("new")], policy)
     assert [kept.get("name") for kept in screened.kept] == [None, "new"]

@@ -3,14 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.auth.identity import Identity
+from app.catalog.lock import pin_all
 from app.catalog.tokens import TokenCounter
 from app.edges.applied import Applied, Changes
 from app.edges.arrangement import guarded, upstream_limits
+from app.edges.lock_file import write_lock
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
 from app.errors import ConfigError, Forbidden, HydrateFailed, RateLimited, UpstreamLost
@@ -99,6 +102,25 @@ async def eventually(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(BOUND_S):
         while not condition():
             await asyncio.sleep(0.005)
+
+
+@requirement("issue 5 Pins", "gatekit G128")
+async def test_what_was_accepted_meanwhile_takes_effect_when_the_configuration_is_read_again(
+    tokens: TokenCounter, tmp_path: Path
+) -> None:
+    lock = tmp_path / "x.lock"
+    pinned = settings(one("a"), pins={"file": str(lock), "new_tools": "quarantine"})
+    async with running(tokens, settings(one("a"))) as house:
+        with pytest.raises(ConfigError, match=r"pins\.file: there is no"):
+            await house.applied.apply(pinned)
+        assert house.tools() == ["a:go"]
+        write_lock(lock, {})
+        await house.applied.apply(pinned)
+        assert house.tools() == []
+        write_lock(lock, pin_all(house.runtime.declared()))
+        await house.applied.apply(pinned)
+        assert house.tools() == ["a:go"]
+        assert len(house.made) == 1, "the session is kept"
 
 
 @requirement("gatekit G126", "gatekit G128")

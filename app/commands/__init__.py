@@ -1,0 +1,1 @@
+"""What the larger commands of the command line do; ``cli.py`` says how they are called."""

@@ -1,0 +1,85 @@
+"""``wicketgate lock``: write, show and accept the pins of tool definitions (issue 5 "Pins")."""
+
+import asyncio
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import click
+
+from app.catalog.lock import Declared, Difference, accept, differences, pin_all
+from app.catalog.pins import Pins
+from app.commands.screened import quarantine_lines
+from app.edges.lock_file import read_lock, write_lock
+from app.errors import ConfigError
+from app.main import create_runtime
+from app.settings import PinSettings, Settings
+
+
+def lock(settings: Settings, path: Path, *, diff: bool, chosen: Sequence[str], everything: bool) -> int:
+    """The exit code: 1 when something differs that was not accepted, or an upstream did not give its tools."""
+    pins = read_lock(path) if path.exists() else None
+    declared, silent = asyncio.run(_declared(settings))
+    for name in silent:
+        click.echo(f"{name}: gave no tools; its pins stay as they are", err=True)
+    if pins is None and not diff:
+        if chosen:
+            raise ConfigError(f"There is no {path} yet. Make it with: wicketgate lock --config FILE --lock {path}")
+        return _write_first(path, declared) or bool(silent)
+    pins = pins or {}
+    found = _with_gone_upstreams(settings, pins, differences(pins, declared))
+    taken = _chosen(found, chosen, everything)
+    if taken:
+        write_lock(path, accept(pins, declared, taken, trusted=lambda each: _named(each, chosen)))
+        click.echo(f"{path}: {_count(len(taken), 'difference')} accepted")
+    open_ones = [each for each in found if each not in taken]
+    for line in quarantine_lines(open_ones):
+        click.echo(line)
+    if not found:
+        click.echo(f"{path}: every tool is as it was accepted")
+    elif open_ones and not diff:
+        click.echo(f"Accept with: wicketgate lock --accept {open_ones[0].tool} (or --all)", err=True)
+    return 1 if open_ones or silent else 0
+
+
+async def _declared(settings: Settings) -> tuple[Declared, list[str]]:
+    """What the upstreams declare, whatever is pinned now; and which of them did not."""
+    runtime, fleet, lifecycle = create_runtime(settings.model_copy(update={"pins": PinSettings()}))
+    async with lifecycle.running():
+        await lifecycle.wait_ready()
+        declared = dict(runtime.declared())
+        return declared, [name for name in fleet.statuses() if name not in declared]
+
+
+def _write_first(path: Path, declared: Declared) -> int:
+    pins = pin_all(declared)
+    write_lock(path, pins)
+    click.echo(f"{path}: {_count(sum(map(len, pins.values())), 'tool')} of {_count(len(pins), 'upstream')} pinned")
+    for line in quarantine_lines([each for each in differences(pins, declared) if each.kind == "suspicious"]):
+        click.echo(line)
+    return 0
+
+
+def _with_gone_upstreams(settings: Settings, pins: Pins, found: Sequence[Difference]) -> list[Difference]:
+    configured = {upstream.name for upstream in settings.upstreams}
+    gone = [Difference(server, name, "gone") for server in pins if server not in configured for name in pins[server]]
+    return [*found, *gone]
+
+
+def _chosen(found: Sequence[Difference], chosen: Sequence[str], everything: bool) -> list[Difference]:
+    for pattern in chosen:
+        if not any(_fits(each, pattern) for each in found):
+            raise ConfigError(f"Nothing that differs is called {pattern}; see: wicketgate lock --diff")
+    return [each for each in found if (everything and each.kind != "suspicious") or _named(each, chosen)]
+
+
+def _named(difference: Difference, chosen: Sequence[str]) -> bool:
+    return any(_fits(difference, pattern) for pattern in chosen)
+
+
+def _fits(difference: Difference, pattern: str) -> bool:
+    return pattern == difference.tool or fnmatchcase(difference.tool, pattern)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,42 @@
+"""Tools that were held back, are suspicious or are gone, as lines for a terminal (issue 5 "Pins")."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from app.catalog.lock import Difference
+from app.catalog.pins import Screened
+
+
+def quarantine_lines(differences: Sequence[Difference]) -> Iterator[str]:
+    """What ``wicketgate lock`` tells: ``~`` changed, ``+`` new, ``-`` gone, ``!`` suspicious."""
+    for difference in differences:
+        match difference.kind:
+            case "gone":
+                yield f"- {_shown(difference.tool)}: pinned, but not there any more"
+            case "suspicious":
+                yield f"! {_shown(difference.tool)}: {'; '.join(difference.signs)}"
+            case kind:
+                told = difference.held.told if difference.held else ""
+                yield f"{'~' if kind == 'changed' else '+'} {_shown(difference.tool)}: {told}"
+                if difference.held and difference.held.change:
+                    yield from (f"    {line}" for line in difference.held.change.lines)
+                if difference.signs:
+                    yield f"    ! {'; '.join(difference.signs)}"
+
+
+def screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
+    """What ``wicketgate check`` tells."""
+    for server, each in screened.items():
+        for name, held in each.held.items():
+            yield f"quarantined: {_shown(f'{server}:{name}')}: {held.told}"
+            if held.change:
+                yield from (f"    {line}" for line in held.change.lines)
+        for name, signs in each.flagged.items():
+            if name not in each.held:
+                yield f"suspicious: {_shown(f'{server}:{name}')}: {'; '.join(signs)}"
+        for name in each.gone:
+            yield f"gone: {_shown(f'{server}:{name}')}: pinned, but not there any more"
+
+
+def _shown(name: str) -> str:
+    """A terminal shows it as it is: a name cannot move the cursor."""
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in name)
