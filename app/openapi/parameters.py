@@ -1,0 +1,148 @@
+"""How one argument is written into a path, a query, a header or a cookie (OpenAPI "Style Values", RFC 6570).
+
+Whatever the value is, it stays one value: everything that could end it is percent-encoded.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote
+
+Place = Literal["path", "query", "header", "cookie"]
+Style = Literal["simple", "label", "matrix", "form", "spaceDelimited", "pipeDelimited", "deepObject"]
+
+STYLES: Mapping[Place, tuple[Style, ...]] = {
+    "path": ("simple", "label", "matrix"),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "header": ("simple",),
+    "cookie": ("form",),
+}
+"""The default first."""
+
+_DELIMITERS: Mapping[Style, str] = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}
+# Reserved, and yet unable to begin another parameter or the fragment, or to be read as a space.
+_RESERVED_KEPT = ":/?@!$'()*,[]"
+_MAX_DEEP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of an operation. *argument* is what the tool calls it. *as_json*: it is declared by a media type
+    instead of a style."""
+
+    argument: str
+    name: str
+    place: Place
+    style: Style
+    explode: bool
+    allow_reserved: bool = False
+    as_json: bool = False
+
+
+def path_text(parameter: Parameter, value: object) -> str:
+    """What stands for ``{name}`` in the path; no character of *value* ends a segment."""
+    name = quote(parameter.name, safe="")
+    if parameter.as_json:
+        return _encoded(_json(value))
+    match parameter.style:
+        case "label":
+            return "." + _simple(value, parameter.explode, "." if parameter.explode else ",")
+        case "matrix":
+            if parameter.explode and isinstance(value, list):
+                return "".join(f";{name}={_encoded(text_of(item))}" for item in value)
+            if parameter.explode and isinstance(value, Mapping):
+                return "".join(f";{_encoded(key)}={_encoded(text_of(item))}" for key, item in value.items())
+            return f";{name}={_simple(value, False, ',')}"
+        case _:
+            return _simple(value, parameter.explode, ",")
+
+
+def query_pairs(parameter: Parameter, value: object) -> list[str]:
+    """``name=value`` pieces, encoded, to be joined by ``&``; none for an empty list or object."""
+    name = quote(parameter.name, safe="[]")
+    keep = _RESERVED_KEPT if parameter.allow_reserved else ""
+    if parameter.as_json:
+        return [f"{name}={_encoded(_json(value), keep)}"]
+    match value:
+        case list():
+            texts = [_encoded(text_of(item), keep) for item in value]
+            if parameter.explode or parameter.style == "deepObject":
+                return [f"{name}={text}" for text in texts]
+            return [f"{name}={_DELIMITERS[parameter.style].join(texts)}"] if texts else []
+        case Mapping() if parameter.style == "deepObject":
+            return _deep(name, value, keep, 0)
+        case Mapping():
+            pairs = [(_encoded(key), _encoded(text_of(item), keep)) for key, item in value.items()]
+            if parameter.explode:
+                return [f"{key}={text}" for key, text in pairs]
+            joined = _DELIMITERS[parameter.style].join(text for pair in pairs for text in pair)
+            return [f"{name}={joined}"] if pairs else []
+        case _:
+            return [f"{name}={_encoded(text_of(value), keep)}"]
+
+
+def header_text(parameter: Parameter, value: object) -> str:
+    """The header's value, not encoded: whether it can be sent is for the caller to check."""
+    if parameter.as_json:
+        return _json(value)
+    match value:
+        case list():
+            return ",".join(map(text_of, value))
+        case Mapping():
+            sign = "=" if parameter.explode else ","
+            return ",".join(f"{key}{sign}{text_of(item)}" for key, item in value.items())
+        case _:
+            return text_of(value)
+
+
+def cookie_text(parameter: Parameter, value: object) -> str:
+    """``name=value`` with the value encoded; lists and objects are joined by commas, for a cookie has one value."""
+    texts = _json(value) if parameter.as_json else None
+    return f"{parameter.name}={_encoded(texts) if texts is not None else _simple(value, False, ',')}"
+
+
+def text_of(value: object) -> str:
+    """A single value as a URL writes it: ``true``, ``3``, the text itself; nothing for null; else JSON."""
+    match value:
+        case str():
+            return value
+        case None:
+            return ""
+        case float() if value.is_integer() and abs(value) < 2**53:
+            return str(int(value))  # 3.0 is an integer in JSON Schema, and not for every server
+        case _:
+            return _json(value)
+
+
+def _simple(value: object, explode: bool, delimiter: str) -> str:
+    match value:
+        case list():
+            return delimiter.join(_encoded(text_of(item)) for item in value)
+        case Mapping():
+            sign = "=" if explode else ","
+            return delimiter.join(f"{_encoded(key)}{sign}{_encoded(text_of(item))}" for key, item in value.items())
+        case _:
+            return _encoded(text_of(value))
+
+
+def _deep(name: str, value: Mapping[str, Any], keep: str, depth: int) -> list[str]:
+    pairs: list[str] = []
+    for key, item in value.items():
+        inner = f"{name}[{_encoded(key)}]"
+        match item:
+            case Mapping() if depth < _MAX_DEEP:
+                pairs += _deep(inner, item, keep, depth + 1)
+            case list():
+                pairs += [f"{inner}={_encoded(text_of(each), keep)}" for each in item]
+            case _:
+                pairs.append(f"{inner}={_encoded(text_of(item), keep)}")
+    return pairs
+
+
+def _encoded(text: str, keep: str = "") -> str:
+    return quote(text, safe=keep)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
