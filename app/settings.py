@@ -21,6 +21,7 @@ from pydantic import (
 
 from app.access_settings import AccessRuleSettings
 from app.auth.identity import ACTOR_PATTERN, parse_permissions
+from app.openapi.servers import is_base_url
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -205,9 +206,38 @@ _OF_CALLS = {
 }
 
 
+class OAuthSettings(_Section):
+    """How the gateway gets its own access token for an upstream: by *refresh_token* if there is one, else by client
+    credentials."""
+
+    token_url: str
+    client_id: str = Field(min_length=1)
+    client_secret: SecretStr | None = None
+    scope: str = ""
+    audience: str = ""
+    refresh_token: SecretStr | None = None
+    auth_method: Literal["basic", "post"] = "basic"
+    """How the client secret is sent: in a Basic header, or in the form."""
+
+    @field_validator("token_url")
+    @classmethod
+    def _usable(cls, token_url: str) -> str:
+        _check_url("token_url", token_url)
+        return token_url
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.client_secret is None and self.refresh_token is None:
+            raise ValueError("give client_secret, or refresh_token, or both")
+        return self
+
+    def secrets(self) -> Iterator[str]:
+        yield from (secret.get_secret_value() for secret in (self.client_secret, self.refresh_token) if secret)
+
+
 class UpstreamSettings(_Section):
-    """One source of tools: *command* (stdio), *url* (streamable HTTP, or the older SSE) or *python* (functions of this
-    process)."""
+    """One source of tools: *command* (stdio), *url* (streamable HTTP, or the older SSE), *openapi* (an HTTP service and
+    its document) or *python* (functions of this process)."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")
     enabled: bool = True
@@ -221,9 +251,14 @@ class UpstreamSettings(_Section):
     threads: int = Field(default=8, ge=1, le=256)
     """For the functions of *python* that are not async."""
     url: str = ""
+    openapi: str = ""
+    """The document: a path from the working directory, or an http or https URL."""
+    base_url: str = ""
+    """What the paths of the document stand behind; the document's own server if it is not given."""
     headers: dict[str, SecretStr] = {}
     transport: Literal["http", "sse"] = "http"
     max_answer_bytes: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
+    oauth: OAuthSettings | None = None
     namespace: Literal["name", "infer"] = "name"
     connect_timeout_s: Seconds = 10.0
     timeout_s: Seconds | None = None
@@ -248,20 +283,35 @@ class UpstreamSettings(_Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if sum(map(bool, (self.command, self.url, self.python))) != 1:
-            raise ValueError("give exactly one of command, url and python")
+        kinds = [kind for kind in _KINDS if getattr(self, kind)]
+        if len(kinds) != 1:
+            raise ValueError(f"give exactly one of {', '.join(_KINDS[:-1])} and {_KINDS[-1]}")
+        for field, owners in _BELONGS_TO.items():
+            if getattr(self, field) != type(self).model_fields[field].default and kinds[0] not in owners:
+                raise ValueError(f"{field} belongs to {' and '.join(owners)}, not to {kinds[0]}")
         if self.command and not self.command[0].strip():
             raise ValueError("command starts with an empty word")
-        if self.url:
-            _check_url("url", self.url)
         if any("\0" in text for text in (*self.command, *self.env, *_revealed(self.env))):
             raise ValueError("command and env must not hold NUL characters")
-        if (self.url and (self.env or self.cwd)) or (self.python and self.env):
-            raise ValueError(f"{'env belongs' if self.python else 'env and cwd belong'} to command, not to {self.kind}")
-        if self.headers and not self.url:
-            raise ValueError(f"headers belong to url, not to {self.kind}")
-        if self.transport != "http" and not self.url:
-            raise ValueError(f"transport belongs to url, not to {self.kind}")
+        return self
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Self:
+        if self.url:
+            _check_url("url", self.url)
+        if "://" in self.openapi:
+            _check_url("openapi", self.openapi)
+        elif "\0" in self.openapi:
+            raise ValueError("openapi must be a path or a URL")
+        if self.base_url and not is_base_url(self.base_url):
+            raise ValueError("base_url must be an http:// or https:// URL with a host, without a query or credentials")
+        for name, value in self.headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise ValueError("headers: a name may hold only letters, digits and hyphens, or others of RFC 9110")
+            if not (text := value.get_secret_value()).isascii() or not text.isprintable():
+                raise ValueError(f"headers.{name}: only printable ASCII can be sent; is there a line end in it?")
+        if self.oauth is not None and "authorization" in map(str.lower, self.headers):
+            raise ValueError("headers.Authorization and oauth are two credentials for one header; give one of them")
         return self
 
     def same_session(self, other: "UpstreamSettings") -> bool:
@@ -269,8 +319,22 @@ class UpstreamSettings(_Section):
         return self.model_dump(exclude=_OF_CALLS) == other.model_dump(exclude=_OF_CALLS)
 
     @property
-    def kind(self) -> Literal["command", "url", "python"]:
-        return "command" if self.command else "url" if self.url else "python"
+    def kind(self) -> str:
+        """``command``, ``url``, ``openapi`` or ``python``."""
+        return next(kind for kind in _KINDS if getattr(self, kind))
+
+
+_KINDS = ("command", "url", "openapi", "python")
+_BELONGS_TO: Mapping[str, tuple[str, ...]] = {
+    "env": ("command",),
+    "cwd": ("command", "python"),
+    "threads": ("python",),
+    "transport": ("url",),
+    "base_url": ("openapi",),
+    "headers": ("url", "openapi"),
+    "oauth": ("url", "openapi"),
+}
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class StorageSettings(_Section):
@@ -415,6 +479,8 @@ class Settings(_Section):
                 yield model.api_key.get_secret_value()
         for upstream in self.upstreams:
             yield from (value.get_secret_value() for value in upstream.headers.values())
+            if upstream.oauth is not None:
+                yield from upstream.oauth.secrets()
             yield from (value.get_secret_value() for name, value in upstream.env.items() if SECRET_NAME.search(name))
 
 

@@ -44,18 +44,41 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
         ("upstreams: [{name: a, python: 'no colon'}]", "upstreams[0].python: "),
         ("upstreams: [{name: a, python: 'm:r', url: 'http://x'}]", "upstreams[0]: give exactly one of"),
         ("upstreams: [{name: a, python: 'm:r', env: {A: b}}]", "upstreams[0]: env belongs to command, not to python"),
-        ("upstreams: [{name: a, python: 'm:r', headers: {A: b}}]", "upstreams[0]: headers belong to url"),
+        ("upstreams: [{name: a, python: 'm:r', headers: {A: b}}]", "upstreams[0]: headers belongs to url and openapi"),
         ("upstreams: [{name: a, python: 'm:r', threads: 0}]", "upstreams[0].threads: "),
         ("upstreams: [{name: a__b, command: [x]}]", "upstreams[0].name: "),
         ("upstreams: [{name: a_, command: [x]}]", "upstreams[0].name: "),
         ("upstreams: [{name: A, command: [x]}]", "upstreams[0].name: "),
-        ("upstreams: [{name: a}]", "upstreams[0]: give exactly one of command, url and python"),
+        ("upstreams: [{name: a}]", "upstreams[0]: give exactly one of command, url, openapi and python"),
         (
             "upstreams: [{name: a, command: [x], url: 'http://x'}]",
-            "upstreams[0]: give exactly one of command, url and python",
+            "upstreams[0]: give exactly one of command, url, openapi and python",
         ),
         ("upstreams: [{name: a, url: 'ftp://x'}]", "upstreams[0]: url must be an http:// or https:// URL"),
-        ("upstreams: [{name: a, url: 'http://x', env: {A: b}}]", "upstreams[0]: env and cwd belong to command"),
+        ("upstreams: [{name: a, url: 'http://x', env: {A: b}}]", "upstreams[0]: env belongs to command, not to url"),
+        (
+            "upstreams: [{name: a, openapi: x.yaml, env: {A: b}}]",
+            "upstreams[0]: env belongs to command, not to openapi",
+        ),
+        ("upstreams: [{name: a, command: [x], headers: {A: b}}]", "headers belongs to url and openapi, not to command"),
+        ("upstreams: [{name: a, url: 'http://x', base_url: 'http://y'}]", "base_url belongs to openapi, not to url"),
+        ("upstreams: [{name: a, openapi: 'ftp://x'}]", "upstreams[0]: openapi must be an http:// or https:// URL"),
+        ("upstreams: [{name: a, openapi: x, base_url: 'https://u:p@x'}]", "upstreams[0]: base_url must be"),
+        ("upstreams: [{name: a, openapi: x, base_url: 'https://x/?a=1'}]", "upstreams[0]: base_url must be"),
+        ("upstreams: [{name: a, url: 'http://x', headers: {'a b': c}}]", "upstreams[0]: headers: a name may hold"),
+        ('upstreams: [{name: a, url: "http://x", headers: {A: "c\\n"}}]', "upstreams[0]: headers.A: only printable"),
+        (
+            "upstreams: [{name: a, url: 'http://x', headers: {authorization: b}, oauth: {token_url: 'http://t', client_id: a, client_secret: b}}]",  # noqa: E501
+            "two credentials for one header",
+        ),
+        (
+            "upstreams: [{name: a, url: 'http://x', oauth: {token_url: t, client_id: a, client_secret: b}}]",
+            "upstreams[0].oauth.token_url: token_url must be",
+        ),
+        (
+            "upstreams: [{name: a, url: 'http://x', oauth: {token_url: 'http://t', client_id: a}}]",
+            "upstreams[0].oauth: give client_secret, or refresh_token",
+        ),
         ("upstreams: [{name: a, command: [x]}, {name: a, command: [y]}]", "upstreams: the name 'a' is used twice"),
         ("auth: {keys: [{id: a, sha256: short, actor: x}]}", "auth.keys[0].sha256: "),
         ("server: {host: 0.0.0.0}", "auth.keys is empty"),
@@ -157,11 +180,15 @@ def test_what_is_named_like_a_secret_is_masked_and_what_is_not_stays_readable(tm
         "   fallbacks: [{provider: anthropic-messages, base_url: 'http://y', model: n, api_key: key-of-the-next}]}\n"
         "upstreams:\n"
         "  - {name: a, command: [x, '--key=${API_TOKEN}', '${FOLDER}'], env: {LOG_LEVEL: warning, DB_PASSWORD: pw-1}}\n"
-        "  - {name: b, url: 'http://x/?k=${API_TOKEN}', headers: {Authorization: header-1}}\n",
+        "  - {name: b, url: 'http://x/?k=${API_TOKEN}', headers: {Authorization: header-1}}\n"
+        "  - name: c\n    openapi: x.yaml\n"
+        "    oauth: {token_url: 'http://t', client_id: a, client_secret: s-1, refresh_token: r-1}\n",
         API_TOKEN="token-1",
         FOLDER="/data",
     )
-    assert set(settings.secrets()) == {"token-1", "key-of-the-model", "key-of-the-next", "pw-1", "header-1", "/data"}
+    assert set(settings.secrets()) == {
+        "token-1", "key-of-the-model", "key-of-the-next", "pw-1", "header-1", "/data", "s-1", "r-1",
+    }  # fmt: skip
 
 
 def test_the_environment_overrides_the_file_and_the_command_line_overrides_both(tmp_path: Path) -> None:

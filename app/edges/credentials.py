@@ -17,7 +17,8 @@ class Credentials(Protocol):
     async def renew(self) -> None:
         """The server answered 401 to the value given last: have ``authorization`` give another one.
 
-        Call it once, then send the request once more. Raises UpstreamUnavailable, also when the last renewal was so
-        short a time ago that another would only press a server that refuses us.
+        Call it once, then send the request once more. Very soon after another renewal it does nothing: of calls that
+        were refused together one is enough. Raises UpstreamUnavailable when there is no credential to be had, also
+        without asking for one when the last attempt failed a short time ago.
         """
         ...
