@@ -15,7 +15,7 @@ from typing import Protocol, Self, cast
 import anyio
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-_GRACE_S = 2.0
+GRACE_S = 2.0
 """How long a child may take after the end of its input, and again after SIGTERM."""
 _SETTLE_S = 0.3
 """The end of the output and of the process are told one by one; the second is waited for this long."""
@@ -42,8 +42,9 @@ class ChildEnded(Exception):
 class ChildProcess(asyncio.SubprocessProtocol):
     """Made by ``start``; ``stop`` it once."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, grace_s: float) -> None:
         self._reader = reader
+        self._grace_s = grace_s
         self._transport: asyncio.SubprocessTransport | None = None
         self._stdin: asyncio.WriteTransport | None = None
         self._reading = True
@@ -55,7 +56,9 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._settling: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, command: Sequence[str], env: Mapping[str, str], cwd: str | None, reader: Reader) -> Self:
+    async def start(
+        cls, command: Sequence[str], env: Mapping[str, str], cwd: str | None, reader: Reader, grace_s: float = GRACE_S
+    ) -> Self:
         """It inherits HOME, LOGNAME, PATH, SHELL, TERM and USER, and *env*. Servers installed beside this program are
         found too, after all that is on PATH. Raises OSError."""
         if cwd is not None and not await asyncio.to_thread(Path(cwd).is_dir):
@@ -63,7 +66,11 @@ class ChildProcess(asyncio.SubprocessProtocol):
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
         transport, child = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(reader), *command, env={**inherited, "PATH": path, **env}, cwd=cwd, start_new_session=True
+            lambda: cls(reader, grace_s),
+            *command,
+            env={**inherited, "PATH": path, **env},
+            cwd=cwd,
+            start_new_session=True,
         )
         child._transport = transport
         stdin = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
@@ -161,7 +168,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         return f"it ended with code {code}" if code >= 0 else f"it was ended by signal {-code}"
 
     async def _exits(self) -> bool:
-        with anyio.move_on_after(_GRACE_S):
+        with anyio.move_on_after(self._grace_s):
             await self._exited.wait()
         return self._exited.is_set()
 

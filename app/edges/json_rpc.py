@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-LARGE_BYTES = 256 * 1024
-"""From here on a message is decoded in parts, so that the event loop is not held for all of it."""
-
-_PART_BYTES = 1024 * 1024
+_LARGE_BYTES = 4 * 1024 * 1024
+_SMALL_BYTES = 64 * 1024
+_MANY_VALUES = 10_000
+_SAMPLE = 64
 _MAX_DEPTH = 4
 
 Raw = msgspec.Raw
@@ -24,7 +24,7 @@ DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class Message(msgspec.Struct):
     """One message. With a *method* it is a request (if it has an *id*) or a notification, else an answer.
 
-    *params* and *result* of a large message are still encoded (``msgspec.Raw``).
+    *params* and *result* of a heavy message are still encoded (``msgspec.Raw``).
     """
 
     id: int | str | None = None
@@ -53,7 +53,7 @@ _encoder = msgspec.json.Encoder()
 def decode(data: bytes) -> Message | None:
     """None for what is not one JSON-RPC message."""
     try:
-        if len(data) > LARGE_BYTES:
+        if is_heavy(data):
             large = _large.decode(data)
             return Message(large.id, large.method, large.params, large.result, large.error)
         return _message.decode(data)
@@ -67,22 +67,26 @@ def decode(data: bytes) -> Message | None:
             return None
 
 
+def is_heavy(data: bytes | memoryview) -> bool:
+    """Whether decoding takes more than some two milliseconds: many values take long, a long text does not."""
+    if len(data) <= _SMALL_BYTES:
+        return False
+    return len(data) > _LARGE_BYTES or bytes(data[::_SAMPLE]).count(b",") * _SAMPLE > _MANY_VALUES
+
+
 def in_parts(raw: msgspec.Raw, depth: int = 0) -> Any:
-    """A large value, decoded member by member. To be run in a thread: it lets the others run between the members.
+    """A heavy value, decoded member by member. To be run in a thread: it lets the others run between the members.
 
     Raises what is in DAMAGED.
     """
     data = memoryview(raw)
-    if len(data) < _PART_BYTES or depth == _MAX_DEPTH:
-        return _any.decode(raw)
-    try:
-        return {key: in_parts(member, depth + 1) for key, member in _object.decode(raw).items()}
-    except msgspec.ValidationError:
-        pass
-    try:
-        return [in_parts(member, depth + 1) for member in _array.decode(raw)]
-    except msgspec.ValidationError:
-        return _any.decode(raw)
+    if depth < _MAX_DEPTH and is_heavy(data):
+        match bytes(data[:1]):
+            case b"{":
+                return {key: in_parts(member, depth + 1) for key, member in _object.decode(data).items()}
+            case b"[":
+                return [in_parts(member, depth + 1) for member in _array.decode(data)]
+    return _any.decode(data)
 
 
 def whole(value: Any) -> Any:

@@ -39,7 +39,7 @@ class Exchange:
         self._sender = sender
         self._ids = count()
         self._calls: dict[int | str, Call] = {}
-        self._questions: dict[int | str, asyncio.Task[None]] = {}
+        self._questions: dict[int | str, tuple[asyncio.Task[None], Call | None]] = {}
         self._gone: str | None = None
 
     def new_call(self, context: CallContext | None) -> Call:
@@ -56,6 +56,7 @@ class Exchange:
             return await call.answer()
         finally:
             del self._calls[call.token]
+            self._drop_questions(call)
             if call.carried and not call.settled:
                 self._sender.post(
                     {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": call.token}}
@@ -97,7 +98,7 @@ class Exchange:
         self._gone = how
         for call in self._calls.values():
             call.fail(Gone(how, carried=True))
-        for question in self._questions.values():
+        for question, _ in self._questions.values():
             question.cancel()
 
     def _progress(self, params: object) -> None:
@@ -126,12 +127,19 @@ class Exchange:
             self._sender.post({"jsonrpc": "2.0", "id": request_id, "result": result})
 
         task = asyncio.create_task(answer())
-        self._questions[request_id] = task
+        self._questions[request_id] = task, call
         task.add_done_callback(lambda _: self._questions.pop(request_id, None))
 
     def _withdraw(self, params: object) -> bool:
         match params:
             case {"requestId": int() | str() as request_id} if request_id in self._questions:
-                self._questions[request_id].cancel()
+                self._questions[request_id][0].cancel()
                 return True
         return False
+
+    def _drop_questions(self, call: Call) -> None:
+        """The call is over, so nobody is there any more to answer what was asked in it."""
+        for request_id, (question, of) in list(self._questions.items()):
+            if of is call and not question.done():
+                question.cancel()
+                self._sender.post({"jsonrpc": "2.0", "id": request_id, "result": {"action": "cancel"}})

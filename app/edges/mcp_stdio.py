@@ -13,7 +13,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
 from app.edges import json_rpc
-from app.edges.child_process import ChildEnded, ChildProcess
+from app.edges.child_process import GRACE_S, ChildEnded, ChildProcess
 from app.edges.json_lines import MAX_LINE_BYTES, LineReader
 from app.edges.mcp_call import Call
 from app.edges.mcp_connection import Connection, Lost, for_session
@@ -38,6 +38,7 @@ async def stdio_transport(
     lost: Lost,
     *,
     max_answer_bytes: int = MAX_LINE_BYTES,
+    grace_s: float = GRACE_S,
 ) -> AsyncGenerator[Connection, None]:
     """Start *command* and talk to it; the end of the context ends it, and all that it started."""
     to_session, session_reads = anyio.create_memory_object_stream[Incoming](_SESSION_QUEUE)
@@ -45,7 +46,7 @@ async def stdio_transport(
     exchange = Exchange(name, writer)
     reader = _Reader(name, exchange, to_session, lost, max_answer_bytes)
     with to_session, session_reads:
-        child = await ChildProcess.start(command, env, cwd, reader)
+        child = await ChildProcess.start(command, env, cwd, reader, grace_s)
         writer.child = child
         try:
             yield Connection((session_reads, writer), exchange, one_era=True)

@@ -1,0 +1,65 @@
+"""A connector that runs, for as long as a test needs it."""
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+
+from app.auth.identity import Identity
+from app.edges.mcp_connection import Connect
+from app.edges.mcp_stdio import stdio_transport
+from app.edges.mcp_upstream import McpClientUpstream
+from app.gateway.ports import SILENT, CallContext, Caller, InputAnswers
+
+BOUND_S = 20.0
+UNRULY = [sys.executable, "-m", "tests.support.unruly_server"]
+
+
+def context(caller: Caller = SILENT, session: str = "session", answers: InputAnswers | None = None) -> CallContext:
+    return CallContext(Identity("owner_1", ("*",)), "trace-1", session, caller, answers)
+
+
+def unruly(*options: str, name: str = "unruly", **transport: Any) -> McpClientUpstream:
+    connect = partial(stdio_transport, name, [*UNRULY, *options], {}, None, **transport)
+    return McpClientUpstream(name, connect, connect_timeout_s=15, jitter=random.random)
+
+
+def over(connect: Connect, mode: str = "auto") -> McpClientUpstream:
+    return McpClientUpstream("unruly", connect, connect_timeout_s=15, jitter=lambda: 0, mode=mode)
+
+
+@asynccontextmanager
+async def connected(upstream: McpClientUpstream) -> AsyncIterator["asyncio.Queue[str]"]:
+    """Entered when it is connected; the queue gets its name each time it has something new after that."""
+    changes: asyncio.Queue[str] = asyncio.Queue()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(upstream.supervise, changes.put_nowait)
+        await next_change(changes)
+        yield changes
+        tasks.cancel_scope.cancel()
+
+
+async def next_change(changes: "asyncio.Queue[str]") -> None:
+    async with asyncio.timeout(BOUND_S):
+        await changes.get()
+
+
+async def value(
+    upstream: McpClientUpstream, tool: str, arguments: Mapping[str, Any] | None = None, of: CallContext | None = None
+) -> Any:
+    """What the unruly server's tool answered."""
+    result = await upstream.call_tool(tool, arguments or {}, of or context(), 10)
+    return result["structuredContent"]["value"]
+
+
+async def cancellations(upstream: McpClientUpstream) -> list[Any]:
+    """The ids that the server was told to cancel so far, and by which tool each was asked for."""
+    seen = await value(upstream, "seen")
+    names = {message["id"]: message["params"]["name"] for message in seen if message.get("method") == "tools/call"}
+    ids = [m["params"]["requestId"] for m in seen if m.get("method") == "notifications/cancelled"]
+    return [names[request_id] for request_id in ids]
