@@ -1,0 +1,256 @@
+"""Whatever goes wrong, and wherever: a stream ends with exactly one ``done`` or ``error`` (S3 "Events"; E37, E70, E90).
+
+A run of two turns with two tools is played again and again; each time one fault strikes at the next of its await
+points, until it has been through all of them.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from app.auth.identity import Identity
+from app.context.sizes import CountedTexts
+from app.edges.memory_journal import JournalBounds, MemoryJournal
+from app.edges.token_table import load_token_counter
+from app.engine.call_context import call_context
+from app.engine.contract import ChatRequest
+from app.engine.events import Done, ErrorEvent, Event
+from app.engine.keyed_runs import KeyedRuns, ResumeLimits, Resumption
+from app.engine.limits import Interruption, StreamLimit
+from app.engine.loop import Engine
+from app.engine.model import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
+from app.engine.window import ModelWindow
+from app.errors import ContextOverflow, ProviderError, UpstreamLost
+from app.faces.surface import SurfaceResult, SurfaceTool
+from app.gateway.meter import NoMeter
+from app.gateway.ports import CallContext
+from tests.support.requirement import requirement
+from tests.support.service import BOUND_S, chat_body, frames
+
+ALICE = Identity("alice", ("tools:*",))
+REQUEST = ChatRequest.model_validate(chat_body())
+
+TEXTS = CountedTexts(load_token_counter())
+
+Fault = Callable[[], object]
+
+
+class Striker:
+    """Calls *fault* at the await point of that number; *passed* counts them."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.passed = 0
+        self.fault: Fault = lambda: None
+
+    async def point(self) -> None:
+        await asyncio.sleep(0)
+        self.passed += 1
+        if self.passed == self.at:
+            self.fault()
+            await asyncio.sleep(0)  # where a cancellation lands
+
+
+class Model:
+    def __init__(self, striker: Striker) -> None:
+        self._striker = striker
+        self.open = 0
+        self._turns = 0
+
+    async def aclose(self) -> None:
+        """It holds nothing."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
+        self._turns += 1
+        asks = [ToolCall("c1", "look", {}, "{}"), ToolCall("c2", "look", {}, "{}")] if self._turns == 1 else []
+        self.open += 1
+        try:
+            await self._striker.point()
+            yield [TextDelta("so")]
+            await self._striker.point()
+            yield [TextDelta(" far"), *asks]
+            await self._striker.point()
+            yield [Finish("tool_calls" if asks else "stop", Usage(1, 1))]
+            await self._striker.point()
+        finally:
+            self.open -= 1
+
+
+class Surface:
+    def __init__(self, striker: Striker) -> None:
+        self._striker = striker
+        self.running = 0
+
+    def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
+        return [SurfaceTool("look", "Look.", {"type": "object"})]
+
+    async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
+        self.running += 1
+        try:
+            await self._striker.point()
+            structured: Mapping[str, Any] = {"seen": True}
+            return SurfaceResult([], structured, json.dumps(structured), False)
+        finally:
+            self.running -= 1
+
+
+class Counting(NoMeter):
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+
+    def stream_ended(self, outcome: str, prompt_tokens: int, completion_tokens: int) -> None:
+        self.outcomes.append(outcome)
+
+
+class House:
+    """An engine with everything around it that can be struck."""
+
+    def __init__(self, at: int) -> None:
+        self.striker = Striker(at)
+        self.model = Model(self.striker)
+        self.surface = Surface(self.striker)
+        self.meter = Counting()
+        window = ModelWindow(10_000, 1_000, TEXTS)
+        self.engine = Engine(self.model, self.surface, window, meter=self.meter)
+
+    def assert_nothing_is_left(self) -> None:
+        assert (self.model.open, self.surface.running) == (0, 0)
+        assert len(self.meter.outcomes) == 1
+
+
+def raising(error: BaseException) -> Fault:
+    def strike() -> None:
+        raise error
+
+    return strike
+
+
+def assert_one_end(events: Sequence[str]) -> None:
+    assert [event in ("done", "error") for event in events] == [False] * (len(events) - 1) + [True], events
+
+
+FAULTS: dict[str, BaseException] = {
+    "the model's failure": ProviderError("no answer"),
+    "too long": ContextOverflow("too long"),
+    "a tool server lost": UpstreamLost("lost"),
+    "a connection lost": ConnectionResetError(),
+    "a deadline": TimeoutError(),
+    "a bug": RuntimeError("sk-123456 at /srv/app.py"),
+}
+
+
+@requirement("E37", "E56", "E66", "E70", "S3 Events")
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_fault_anywhere_ends_the_stream_once(fault: str) -> None:
+    at, ends = 1, set()
+    while True:
+        house = House(at)
+        house.striker.fault = raising(FAULTS[fault])
+        events: list[Event] = []
+        async with asyncio.timeout(BOUND_S):
+            async for batch in house.engine.batches(REQUEST, call_context(REQUEST, ALICE)):
+                events += batch
+        if house.striker.passed < at:
+            break
+        assert_one_end([event.name if not isinstance(event, TextDelta) else "text-delta" for event in events])
+        ends.add(events[-1].code if isinstance(events[-1], ErrorEvent) else "done")
+        house.assert_nothing_is_left()
+        at += 1
+    assert at > 8
+    assert ends <= {"provider_error", "tool_error", "context_overflow"}
+    assert len(ends) >= 1
+
+
+@requirement("E90", "S3 Events")
+async def test_a_stop_anywhere_ends_the_stream_with_done() -> None:
+    at = 1
+    while True:
+        house, interruption = House(at), Interruption()
+        house.striker.fault = interruption.request
+        events: list[Event] = []
+        async with asyncio.timeout(BOUND_S):
+            async for batch in house.engine.batches(REQUEST, call_context(REQUEST, ALICE), interruption):
+                events += batch
+                await house.striker.point()  # the reader's own place
+        if house.striker.passed < at:
+            break
+        assert_one_end([event.name if not isinstance(event, TextDelta) else "text-delta" for event in events])
+        assert isinstance(events[-1], Done)
+        house.assert_nothing_is_left()
+        at += 1
+    assert at > 12
+
+
+@requirement("E86", "E87")
+async def test_a_reader_gone_anywhere_leaves_nothing_running() -> None:
+    at = 1
+    while True:
+        house = House(at)
+
+        async def read(house: House = house) -> None:
+            async with aclosing(house.engine.batches(REQUEST, call_context(REQUEST, ALICE))) as batches:
+                async for _ in batches:
+                    await house.striker.point()
+
+        reading = asyncio.create_task(read())
+        house.striker.fault = reading.cancel
+        async with asyncio.timeout(BOUND_S):
+            await asyncio.wait([reading])
+        house.assert_nothing_is_left()
+        if house.striker.passed < at:
+            break
+        assert reading.cancelled()
+        at += 1
+    assert at > 12
+
+
+class BrokenJournal(MemoryJournal):
+    """Strikes where events are kept, too."""
+
+    striker = Striker(0)
+
+    async def append(self, name: str, events: Sequence[bytes]) -> None:
+        await self.striker.point()
+        await super().append(name, events)
+
+
+@requirement("S3 Events", "DESIGN §3 the engine")
+@pytest.mark.parametrize("kind", ["fault", "stop", "shutdown"])
+async def test_a_keyed_stream_ends_once_too_and_gives_its_place_back(kind: str) -> None:
+    at = 1
+    while True:
+        house = House(at)
+        journal = BrokenJournal(JournalBounds(), asyncio.get_running_loop().time)
+        journal.striker = house.striker
+        streams = StreamLimit(1)
+        keyed = KeyedRuns(house.engine, journal, streams, ResumeLimits(), lambda: "r1")
+        closing: list[asyncio.Task[None]] = []
+
+        def strike(
+            keyed: KeyedRuns = keyed, streams: StreamLimit = streams, closing: list[asyncio.Task[None]] = closing
+        ) -> None:
+            if kind == "fault":
+                raise RuntimeError("a bug")
+            if kind == "stop":
+                streams.end_all()
+            else:
+                closing.append(asyncio.create_task(keyed.aclose()))
+
+        house.striker.fault = strike
+        async with asyncio.timeout(BOUND_S):
+            reader = await keyed.open(REQUEST, ALICE, Resumption("k"))
+            text = b"".join([piece async for piece in reader.pieces()]).decode()
+            await reader.aclose()
+            await asyncio.gather(*closing)
+            await streams.wait_empty()
+        await keyed.aclose()
+        if house.striker.passed < at:
+            break
+        assert_one_end([event for event, _ in frames(text)])
+        house.assert_nothing_is_left()
+        at += 1
+    assert at > 12

@@ -1,0 +1,57 @@
+"""A client over a bare socket that reads only when told to, with a small window: a slow reader, or a stuck one."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+WINDOW_BYTES = 16 * 1024
+
+
+class SlowClient:
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self.received = bytearray()
+
+    async def read(self, until: bytes = b"\r\n0\r\n\r\n") -> bytes:
+        """Read until *until* was seen, by default the end of the body. Raises ConnectionError if there is none."""
+        loop = asyncio.get_running_loop()
+        seen = 0
+        while until not in self.received[seen:]:
+            seen = max(len(self.received) - len(until), 0)
+            data = await loop.sock_recv(self._socket, 1 << 20)
+            if not data:
+                raise ConnectionResetError
+            self.received += data
+        return bytes(self.received)
+
+    def text(self) -> str:
+        """The body of what was received, chunk sizes taken out."""
+        _, _, rest = bytes(self.received).partition(b"\r\n\r\n")
+        body = b""
+        while rest:
+            size, _, rest = rest.partition(b"\r\n")
+            length = int(size, 16)
+            body, rest = body + rest[:length], rest[length + 2 :]
+        return body.decode()
+
+
+@asynccontextmanager
+async def posting(
+    url: str, body: Mapping[str, Any], headers: Mapping[str, str], path: str = "/engine/chat"
+) -> AsyncIterator[SlowClient]:
+    """Send the request and read nothing."""
+    parts = urlsplit(url)
+    loop = asyncio.get_running_loop()
+    with socket.socket() as sock:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WINDOW_BYTES)
+        await loop.sock_connect(sock, (parts.hostname, parts.port))
+        content = json.dumps(body).encode()
+        lines = [f"POST {path} HTTP/1.1", f"Host: {parts.netloc}", f"Content-Length: {len(content)}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        await loop.sock_sendall(sock, "\r\n".join([*lines, "", ""]).encode() + content)
+        yield SlowClient(sock)
