@@ -1,5 +1,6 @@
 """The body of ``POST /engine/chat``: what is accepted, and the words in which the rest is refused (S3 "Request")."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -60,8 +61,10 @@ class ChatRequest(_Contract):
     metadata: ChatMetadata
 
 
-def parse_chat_request(body: bytes) -> ChatRequest:
-    """Raises InvalidRequest that names the first field at fault."""
+def parse_chat_request(body: bytes | Mapping[str, Any]) -> ChatRequest:
+    """From JSON, or from a mapping that stands for it. Raises InvalidRequest that names the first field at fault."""
+    if isinstance(body, Mapping):
+        body = json.dumps(dict(body)).encode()  # one reader for both, so that both are refused in the same words
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:

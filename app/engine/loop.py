@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from app.auth.identity import Identity
+from app.engine.call_context import call_context
 from app.engine.contract import ChatRequest, message_json
 from app.engine.events import Done, ErrorEvent, Event, ToolFailure, ToolOutput, ToolResult
 from app.engine.limits import Interrupted, Interruption
@@ -51,11 +53,12 @@ class Engine:
         """Others may be assigned at any time, for streams that begin then."""
         self._meter = meter or NoMeter()
 
-    async def run(
-        self, request: ChatRequest, context: CallContext, interruption: Interruption | None = None
-    ) -> AsyncGenerator[Event, None]:
-        """The events of one stream, one by one: the contract as a direct function call (S3 "Same-Process Option")."""
-        async with aclosing(self.batches(request, context, interruption)) as batches:
+    async def run(self, request: ChatRequest, identity: Identity) -> AsyncGenerator[Event, None]:
+        """The events of one stream, one by one: the contract as a direct function call (S3 "Same-Process Option").
+
+        Closing the generator (``contextlib.aclosing``) cancels the model and the tools.
+        """
+        async with aclosing(self.batches(request, call_context(request, identity))) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event

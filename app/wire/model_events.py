@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 FinishReason = Literal["stop", "length", "content_filter", "tool_calls"]
 
@@ -43,8 +43,14 @@ class Usage:
 
 @dataclass(slots=True)
 class TextDelta:
+    """A piece of text. It goes out as it comes in, so it is an event of the stream too (``engine/events.py``)."""
+
     # Not frozen: there is one for every token, and freezing triples what it costs to make one.
+    name: ClassVar = "text-delta"
     content: str
+
+    def data(self) -> dict[str, Any]:
+        return {"content": self.content}
 
 
 @dataclass(frozen=True, slots=True)

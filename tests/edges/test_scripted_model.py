@@ -34,7 +34,7 @@ from examples.shop.server import make_server
 from examples.shop.stock import make_shop
 from tests.support.requirement import requirement
 
-CONTEXT = CallContext(Identity("owner_1", ("tools:*",)), "req_1", "session_1")
+OWNER = Identity("owner_1", ("tools:*",))
 GATEWAY_TOOLS = tuple(ModelTool(name, "", {}) for name in ("tool_browse", "tool_execute", "tool_view"))
 BIN = Path(sys.executable).parent
 
@@ -569,7 +569,7 @@ async def ask(face: GatewayFace, question: str) -> tuple[str, list[tuple[str, di
         messages=[ChatMessage(role="user", content=question)], metadata=ChatMetadata(correlation_id="req_1")
     )
     engine = Engine(ScriptedModel(), face, ModelWindow(128_000, 4_096, load_token_counter()))
-    events: list[Event] = [event async for event in engine.run(request, CONTEXT)]
+    events: list[Event] = [event async for event in engine.run(request, OWNER)]
     assert isinstance(events[-1], Done)
     assert events[-1].finish_reason == "stop"
     calls = [(event.tool, dict(event.arguments)) for event in events if isinstance(event, ToolCallEvent)]
