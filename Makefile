@@ -58,7 +58,7 @@ bench-filters: $(VENV)/.dev ## what 30 KB of text cost in the three filters, hos
 lock: ## resolve the dependencies anew (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --upgrade \
-	  --extra demo --extra build --extra dev -o requirements/dev.lock pyproject.toml
+	  --extra demo --extra build --extra dev --extra postgres -o requirements/dev.lock pyproject.toml
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links \
 	  --extra demo --extra build -c requirements/dev.lock -o requirements/run.lock pyproject.toml

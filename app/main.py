@@ -16,6 +16,7 @@ from app.catalog.tokens import TokenCounter
 from app.context.sizes import CountedTexts
 from app.edges.applied import Applied
 from app.edges.arrangement import call_policies, guarded, inferred_names, make_members
+from app.edges.audit_loader import make_auditor
 from app.edges.heap import Heap
 from app.edges.keys import HashedKey, KeyRing
 from app.edges.lock_file import pin_policy
@@ -37,6 +38,7 @@ from app.faces.gateway import GatewayFace
 from app.faces.namespaced import NamespacedFace
 from app.faces.operations import Operations
 from app.faces.registry import RegistryFace
+from app.gateway.audit import Auditor
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.lifecycle import Lifecycle
@@ -80,7 +82,8 @@ def create_app(
     """
     tokens = load_token_counter()
     artifacts = make_artifact_store(settings.storage)
-    runtime, fleet, lifecycle = create_runtime(settings, upstreams, tokens, artifacts)
+    auditor = make_auditor(settings.plugins, time)
+    runtime, fleet, lifecycle = create_runtime(settings, upstreams, tokens, artifacts, auditor)
     metrics = Metrics()
     streams = StreamLimit(settings.engine.max_streams)
     face = GatewayFace(runtime, started=lifecycle.started, meter=metrics)
@@ -109,6 +112,8 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
+            if auditor is not None:
+                stack.push_async_callback(auditor.aclose)  # last, for all that ends before is told to it
             stack.push_async_callback(artifacts.aclose)
             stack.push_async_callback(provider.aclose)
             await stack.enter_async_context(lifecycle.running())
@@ -153,6 +158,7 @@ def create_runtime(
     upstreams: Sequence[Upstream] | None = None,
     tokens: TokenCounter | None = None,
     artifacts: ArtifactStore | None = None,
+    auditor: Auditor | None = None,
 ) -> tuple[ProxyRuntime, MultiplexUpstream, Lifecycle]:
     """The part without doors: what `wicketgate check` needs, and what every door stands on. Who puts or gets artifacts
     gives a store, and closes it."""
@@ -170,6 +176,7 @@ def create_runtime(
         heap=Heap(),
         plugins=make_plugin_chain(settings.plugins, monotonic),
         pins=pin_policy(settings.pins),
+        auditor=auditor,
         now=monotonic,
         access=access_policy(settings.access),
         quota=Quota(monotonic, per_actor=settings.quota.per_actor, per_tool=settings.quota.per_tool),

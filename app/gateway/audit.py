@@ -6,8 +6,7 @@ sink fails closed: no call begins while it cannot be written, and no result is s
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -15,6 +14,9 @@ from app.errors import Forbidden, UpstreamError
 from app.gateway.plugin_chain import Stage
 
 log = logging.getLogger("wicketgate.audit")
+
+_MAX_BACKGROUND = 10_000
+"""Records that wait for sinks that nobody waits for."""
 
 Operation = Literal["execute", "view", "read", "prompt"]
 
@@ -80,14 +82,15 @@ class Attached:
 
 
 class Auditor:
-    """All sinks as one. *dropped* counts, by sink that is not critical, the records it lost."""
+    """All sinks as one. Nobody waits for a sink that is not critical; *dropped* counts, by its name, what it lost."""
 
     def __init__(self, sinks: Sequence[Attached], *, wall_clock: Callable[[], float]) -> None:
         self._sinks = tuple(sinks)
         self._critical = tuple(attached for attached in sinks if attached.critical)
+        self._others = tuple(attached for attached in sinks if not attached.critical)
         self._wall_clock = wall_clock
         self._background: set[asyncio.Task[None]] = set()
-        self.dropped: dict[str, int] = {attached.name: 0 for attached in sinks if not attached.critical}
+        self.dropped: dict[str, int] = {attached.name: 0 for attached in self._others}
 
     def now(self) -> float:
         return self._wall_clock()
@@ -104,30 +107,41 @@ class Auditor:
     async def record(self, record: AuditRecord) -> None:
         """Give it to every sink. Raises UpstreamError when a critical one did not keep it: what came of the call is
         not to be shown then."""
+        for attached in self._others:
+            if len(self._background) < _MAX_BACKGROUND:
+                self._start(self._write(attached, record))
+            else:
+                self.dropped[attached.name] += 1
         lost = False
-        for attached in self._sinks:
-            try:
-                await attached.sink.write(record)
-            except AuditFailed as error:
-                log.error("audit sink %s lost a record: %s", attached.name, error)
-                if attached.critical:
-                    lost = True
-                else:
-                    self.dropped[attached.name] += 1
+        for attached in self._critical:
+            lost = not await self._written(attached, record) or lost
         if lost:
             raise UpstreamError("The call was made, but it could not be recorded, so its result is withheld.")
 
     def record_soon(self, record: AuditRecord) -> None:
         """For a call that was cancelled: its task must end now, and the record is written all the same."""
-        task = asyncio.create_task(self._quietly(record))
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        for attached in self._sinks:
+            self._start(self._write(attached, record))
 
     async def aclose(self) -> None:
         await asyncio.gather(*self._background, return_exceptions=True)
         for attached in self._sinks:
             await attached.sink.aclose()
 
-    async def _quietly(self, record: AuditRecord) -> None:
-        with suppress(UpstreamError):  # it has been logged, and nobody waits for the answer
-            await self.record(record)
+    async def _write(self, attached: Attached, record: AuditRecord) -> None:
+        if not await self._written(attached, record) and not attached.critical:
+            self.dropped[attached.name] += 1
+
+    @staticmethod
+    async def _written(attached: Attached, record: AuditRecord) -> bool:
+        try:
+            await attached.sink.write(record)
+        except AuditFailed as error:
+            log.error("audit sink %s lost a record: %s", attached.name, error)
+            return False
+        return True
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

@@ -27,6 +27,9 @@ from app.gateway.audit import Auditor, AuditOutcome, AuditRecord, Leg, Operation
 from app.gateway.plugin_chain import Trail
 from app.gateway.ports import CallContext
 
+_MAX_ID = 300
+"""A caller may ask for any text as an id."""
+
 _INVALID = (ArgsInvalid, SchemaInvalid, PathInvalid, PathNotFound, HydrateFailed, ViewFailed)
 _LEGS: Mapping[type[GatewayError], tuple[Leg, Leg]] = {
     UpstreamUnavailable: ("unavailable", "none"),
@@ -99,7 +102,7 @@ class AuditedCall:
             actor=self._context.identity.actor,
             correlation_id=self._context.correlation_id,
             outcome=self._outcome(error),
-            tool_id=self.tool_id,
+            tool_id=self.tool_id[:_MAX_ID],
             server=self.server,
             arguments=self.arguments,
             transport=transport,

@@ -1,0 +1,270 @@
+"""One record of every call, on every exit, and nothing without a record where it must be kept (gatekit F, G115)."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import pytest
+
+from app.auth.access import AccessPolicy
+from app.auth.identity import Identity
+from app.auth.rule import AccessRule
+from app.catalog.tokens import TokenCounter
+from app.edges.memory_store import MemoryArtifactStore
+from app.edges.token_table import load_token_counter
+from app.errors import (
+    ApprovalRequired,
+    ArgsInvalid,
+    Forbidden,
+    GatewayError,
+    HydrateFailed,
+    RateLimited,
+    UpstreamError,
+    UpstreamLost,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
+from app.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
+from app.gateway.call_policy import CallPolicy
+from app.gateway.digest import arguments_digest
+from app.gateway.plugin_chain import GLOBAL, Installed, PluginChain
+from app.gateway.ports import CallContext
+from app.gateway.quota import Quota
+from app.gateway.result_cache import ResultCache
+from app.gateway.retry import RetryPolicy
+from app.gateway.runtime import ProxyRuntime
+from app.gateway.stub import StubUpstream
+from app.plugins.pii_filter import PiiConfig, PiiFilter
+from tests.support.requirement import requirement
+
+OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
+READER = CallContext(Identity("reader_1", ("tools:other:*",)), "req_2", "s")
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+BOUND_S = 5.0
+
+
+class Memory:
+    """Keeps records, or fails as it is told to."""
+
+    def __init__(self) -> None:
+        self.records: list[AuditRecord] = []
+        self.broken = False
+        self.gate: asyncio.Event | None = None
+        self.closed = False
+
+    async def write(self, record: AuditRecord) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.broken:
+            raise AuditFailed("no space left on /secret/disk")
+        self.records.append(record)
+
+    async def ready(self) -> None:
+        if self.broken:
+            raise AuditFailed("no space left on /secret/disk")
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class Server(StubUpstream):
+    def __init__(self, outcome: object) -> None:
+        tools = [{"name": "echo", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}]
+        super().__init__(tools, self._answer, name="raw")
+        self.outcome = outcome
+        self.reached = asyncio.Event()
+
+    async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        self.reached.set()
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        if self.outcome == "wait":
+            await asyncio.Event().wait()
+        return {"content": [{"type": "text", "text": "bob@example.com"}], "isError": self.outcome == "error"}
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenCounter:
+    return load_token_counter()
+
+
+@pytest.fixture
+def sink() -> Memory:
+    return Memory()
+
+
+async def runtime_over(
+    server: Server, tokens: TokenCounter, *sinks: Attached, **options: Any
+) -> tuple[ProxyRuntime, str]:
+    times = iter(range(1_000_000))
+    runtime = ProxyRuntime(
+        server,
+        tokens,
+        MemoryArtifactStore(1 << 20, 60, lambda: 0.0),
+        auditor=Auditor(sinks, wall_clock=lambda: 1_000.0),
+        now=lambda: float(next(times)),
+        default_policy=CallPolicy(retry=RetryPolicy(attempts=1), cached_tools=["*"]),
+        **options,
+    )
+    await runtime.refresh_catalog()
+    return runtime, next(iter(runtime.catalog().items))
+
+
+@requirement("gatekit G107")
+@pytest.mark.parametrize(
+    ("outcome", "told", "legs", "code"),
+    [
+        ("ok", "allowed", ("ok", "ok", "ok"), ""),
+        ("error", "allowed", ("ok", "ok", "error"), ""),
+        (UpstreamError("refused"), "failed", ("ok", "error", "none"), "UPSTREAM_ERROR"),
+        (UpstreamTimeout("late"), "failed", ("timeout", "none", "none"), "UPSTREAM_TIMEOUT"),
+        (UpstreamLost("gone"), "failed", ("lost", "none", "none"), "UPSTREAM_ERROR"),
+        (UpstreamUnavailable("down"), "failed", ("unavailable", "none", "none"), "UPSTREAM_UNAVAILABLE"),
+    ],
+    ids=["ok", "tool-error", "refused", "timeout", "lost", "unavailable"],
+)
+async def test_a_call_that_was_made_says_how_transport_protocol_and_tool_went(
+    tokens: TokenCounter, sink: Memory, outcome: object, told: str, legs: tuple[str, str, str], code: str
+) -> None:
+    runtime, tool_id = await runtime_over(Server(outcome), tokens, Attached("memory", sink))
+    try:
+        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+    except GatewayError as error:
+        assert error.code == code
+    (record,) = sink.records
+    assert (record.outcome, (record.transport, record.protocol, record.tool), record.code) == (told, legs, code)
+    assert (record.actor, record.correlation_id, record.tool_id, record.server) == ("owner_1", "req_1", tool_id, "raw")
+    assert record.arguments == arguments_digest({"text": "hi"})
+    assert 0 < record.upstream_ms < record.duration_ms
+
+
+@pytest.mark.parametrize(
+    ("args", "context", "options", "error", "told"),
+    [
+        ({}, OWNER, {}, ArgsInvalid, "invalid"),
+        ({"text": "hi"}, READER, {}, HydrateFailed, "denied"),
+        ({"text": "hi"}, OWNER, {"quota": Quota(lambda: 0.0, per_actor=0)}, RateLimited, "denied"),
+        (
+            {"text": "hi"},
+            OWNER,
+            {"access": AccessPolicy([AccessRule("raw:echo", approval="always")])},
+            ApprovalRequired,
+            "approval_required",
+        ),
+    ],
+    ids=["invalid", "hidden", "quota", "approval"],
+)
+async def test_a_call_that_was_not_made_says_why_and_reached_nothing(
+    tokens: TokenCounter,
+    sink: Memory,
+    args: dict[str, Any],
+    context: CallContext,
+    options: dict[str, Any],
+    error: type[GatewayError],
+    told: str,
+) -> None:
+    server = Server("ok")
+    runtime, tool_id = await runtime_over(server, tokens, Attached("memory", sink), **options)
+    with pytest.raises(error):
+        await runtime.execute(tool_id, args, context)
+    (record,) = sink.records
+    assert (record.outcome, record.code, record.transport) == (told, error.code, "none")
+    assert server.calls == []
+
+
+async def test_an_id_that_is_nowhere_is_invalid_and_noted_in_part(tokens: TokenCounter, sink: Memory) -> None:
+    runtime, _ = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
+    with pytest.raises(HydrateFailed):
+        await runtime.execute("x" * 100_000, {}, OWNER)
+    assert (sink.records[0].outcome, len(sink.records[0].tool_id)) == ("invalid", 300)
+
+
+async def test_a_call_that_is_cancelled_is_recorded_all_the_same(tokens: TokenCounter, sink: Memory) -> None:
+    server = Server("wait")
+    runtime, tool_id = await runtime_over(server, tokens, Attached("memory", sink))
+    call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await server.reached.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        while not sink.records:  # the record is written by a task of its own
+            await asyncio.sleep(0)
+    assert sink.records[0].outcome == "cancelled"
+
+
+@requirement("gatekit G108")
+async def test_what_a_plugin_found_is_noted_by_kind_and_no_value_is(tokens: TokenCounter, sink: Memory) -> None:
+    plugins = PluginChain({GLOBAL: [Installed("pii_filter", PiiFilter(PiiConfig()))]}, now=lambda: 0.0)
+    runtime, tool_id = await runtime_over(Server("ok"), tokens, Attached("memory", sink), plugins=plugins)
+    await runtime.execute(tool_id, {"text": "ann@example.com"}, OWNER)
+    (record,) = sink.records
+    assert [(stage.phase, stage.outcome, stage.note) for stage in record.stages] == [
+        ("request", "modified", "email: 1"),
+        ("result", "modified", "email: 1"),
+    ]
+    assert "example.com" not in repr(record)
+
+
+async def test_a_kept_result_says_that_it_was_kept(tokens: TokenCounter, sink: Memory) -> None:
+    runtime, tool_id = await runtime_over(
+        Server("ok"), tokens, Attached("memory", sink), cache=ResultCache(lambda: 0.0)
+    )
+    for _ in range(2):
+        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+    assert [record.cached for record in sink.records] == [False, True]
+
+
+async def test_a_dry_run_and_a_view_are_recorded_too(tokens: TokenCounter, sink: Memory) -> None:
+    runtime, tool_id = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
+    await runtime.execute(tool_id, {"text": "hi"}, OWNER, dry_run=True)
+    await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+    with pytest.raises(GatewayError):
+        await runtime.view(f"text:{tool_id}:0000", {"type": "head"}, READER)
+    assert [(record.operation, record.outcome, record.transport) for record in sink.records] == [
+        ("execute", "allowed", "none"),
+        ("execute", "allowed", "ok"),
+        ("view", "denied", "none"),
+    ]
+
+
+@requirement("gatekit G113", "gatekit G115")
+async def test_nothing_runs_while_a_critical_sink_cannot_be_written(tokens: TokenCounter, sink: Memory) -> None:
+    server = Server("ok")
+    runtime, tool_id = await runtime_over(server, tokens, Attached("memory", sink))
+    sink.broken = True
+    with pytest.raises(Forbidden) as refused:
+        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+    assert "secret" not in refused.value.message
+    assert server.calls == []
+
+
+@requirement("gatekit G115")
+async def test_a_result_that_could_not_be_recorded_is_withheld(tokens: TokenCounter, sink: Memory) -> None:
+    class BreaksMeanwhile(Server):
+        async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+            sink.broken = True
+            return await super()._answer(name, arguments, context)
+
+    runtime, tool_id = await runtime_over(BreaksMeanwhile("ok"), tokens, Attached("memory", sink))
+    with pytest.raises(UpstreamError) as withheld:
+        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+    assert "withheld" in withheld.value.message and "secret" not in withheld.value.message
+
+
+async def test_a_sink_that_is_not_critical_is_neither_waited_for_nor_missed(tokens: TokenCounter) -> None:
+    slow, broken = Memory(), Memory()
+    slow.gate, broken.broken = asyncio.Event(), True
+    auditor = Auditor(
+        [Attached("slow", slow, critical=False), Attached("broken", broken, critical=False)], wall_clock=lambda: 0.0
+    )
+    runtime = ProxyRuntime(Server("ok"), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    await runtime.refresh_catalog()
+    with anyio.fail_after(BOUND_S):
+        await runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER)
+        assert slow.records == []
+        slow.gate.set()
+        await auditor.aclose()
+    assert (len(slow.records), slow.closed) == (1, True)
+    assert auditor.dropped == {"slow": 0, "broken": 1}
