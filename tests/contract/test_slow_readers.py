@@ -52,7 +52,7 @@ async def talking(
     model: ScriptModel | None, headers: Mapping[str, str], settings: Mapping[str, Any] | None = None
 ) -> AsyncIterator[SlowClient]:
     async with (
-        running_service(model, settings=settings, scripted=model is not None) as service,
+        running_service(model, settings=settings, configured_model=model is None) as service,
         asyncio.timeout(BOUND_S),
         posting(service.url, chat_body(), {**AUTH, **headers}) as client,
     ):

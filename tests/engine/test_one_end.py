@@ -102,7 +102,7 @@ class Counting(NoMeter):
     def __init__(self) -> None:
         self.outcomes: list[str] = []
 
-    def stream_ended(self, outcome: str, prompt_tokens: int, completion_tokens: int) -> None:
+    def stream_ended(self, outcome: str, usage: Usage) -> None:
         self.outcomes.append(outcome)
 
 
