@@ -1,4 +1,4 @@
-"""The command line: serve, check, key new, openapi (DESIGN §2)."""
+"""The command line: serve, check, conform, key new, openapi (DESIGN §2)."""
 
 import asyncio
 import json
@@ -14,6 +14,7 @@ import click
 from pydantic import ValidationError
 
 from app.auth.identity import Identity, parse_permissions
+from app.conform.command import conform
 from app.edges.keys import HashedKey, new_key
 from app.edges.settings_file import load_settings
 from app.errors import ConfigError
@@ -153,6 +154,9 @@ def openapi(folder: Path | None) -> None:
         (folder / name).write_text(_pretty(document), encoding="utf-8")
 
 
+cli.add_command(conform)
+
+
 def main(args: list[str] | None = None) -> None:
     """The entry point. Expected trouble is one plain line on stderr and exit code 1, never a traceback."""
     try:
@@ -229,7 +233,8 @@ def _runner() -> Callable[[Any], bool]:
 def _bind(host: str, port: int) -> socket.socket:
     """Listen before anything is started: a taken port is the most common trouble, and deserves a plain word."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    # The protocol is named so that asyncio's own loop, too, sends without waiting (it looks at the number).
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

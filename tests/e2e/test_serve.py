@@ -332,3 +332,22 @@ async def test_while_it_drains_new_requests_are_told_503_and_a_second_signal_end
     assert frames(text)[-1] == ("done", {"finish_reason": "cancelled", "usage": frames(text)[-1][1]["usage"]})
     assert not alive(child)
     assert all(line["level"] != "error" for line in running.logs()), running.stdout
+
+
+@requirement("S3 Success Criteria", "E01", "E41")
+async def test_the_checker_of_the_contract_finds_nothing_wrong_with_us(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    async with program("app", "serve", "--config", str(write_config(tmp_path)), "--port", "0") as running:
+        url = await address(running)
+        async with program(
+            "app", "conform", url, "--key", KEY, "--tool-prompt", "Which tools are there?", "--report", str(report)
+        ) as checker:
+            code = await checker.ended(40)
+        await running.stop()
+    findings = json.loads(report.read_text())["findings"]
+    assert [finding for finding in findings if finding["status"] == "fail"] == []
+    assert code == 0
+    # It fails nobody's model, and answers too soon for heartbeats.
+    unseen = {finding["id"] for finding in findings if finding["status"] == "not-testable"}
+    assert unseen <= {"E40", "E75", "E76", "E30"}
+    assert checker.stdout.count("\n") == len(findings) + 1

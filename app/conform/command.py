@@ -1,0 +1,44 @@
+"""``wicketgate conform``: what it takes, what it prints, how it exits."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from app.conform.bodies import DEFAULT_PROMPT
+
+
+@click.command()
+@click.argument("url")
+@click.option("--key", envvar="WICKETGATE_CONFORM_KEY", help="Bearer credential; or WICKETGATE_CONFORM_KEY.")
+@click.option("--prompt", default=DEFAULT_PROMPT, show_default=True, help="What the model is asked, some twenty times.")
+@click.option("--tool-prompt", help="A question that makes the model call a tool.")
+@click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds without a byte that are waited.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the findings as JSON here.")
+def conform(
+    url: str, key: str | None, prompt: str, tool_prompt: str | None, timeout_s: float, report: Path | None
+) -> None:
+    """Check any engine at URL against the chat contract, from outside: POST URL/engine/chat.
+
+    One line for each requirement, with the case or section it comes from: pass, FAIL, or ---- where this engine gave no
+    occasion to see it (no key, no tool prompt, no error). It asks the model some twenty times.
+
+    Exits with 0 when nothing failed, 1 when something did, 2 when there was nothing to examine.
+
+    \b
+    wicketgate conform http://127.0.0.1:8080 --key "$KEY" --tool-prompt "What time is it in Tokyo?"
+    """
+    from app.conform.examine import CannotExamine, examine  # brings an HTTP client, which no other command needs
+
+    try:
+        found = asyncio.run(examine(url, key, prompt=prompt, tool_prompt=tool_prompt, timeout_s=timeout_s))
+    except CannotExamine as error:
+        click.echo(f"wicketgate: {error}", err=True)
+        sys.exit(2)
+    for line in found.lines():
+        click.echo(line)
+    if report is not None:
+        report.write_text(json.dumps(found.as_dict(), indent=2) + "\n", encoding="utf-8")
+    sys.exit(0 if found.conforms else 1)
