@@ -24,6 +24,7 @@ from app.edges.mcp_doors import DoorLimits, Face, McpDoors
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.metrics import CONTENT_TYPE, Gauges, Metrics
 from app.edges.model_providers import make_provider
+from app.edges.namespaced import namespaced_face
 from app.edges.plugin_loader import make_plugin_chain
 from app.edges.session_store import MemorySessionStore
 from app.edges.sqlite_store import SQLiteArtifactStore
@@ -35,7 +36,6 @@ from app.engine.model import Provider
 from app.engine.window import ModelWindow
 from app.faces import registry
 from app.faces.gateway import GatewayFace
-from app.faces.namespaced import NamespacedFace
 from app.faces.operations import Operations
 from app.faces.registry import RegistryFace
 from app.gateway.audit import Auditor
@@ -63,7 +63,6 @@ from routers.refusals import refuse_in_one_shape
 VERSION = version("wicketgate")
 
 _INSTRUCTIONS = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
-_NAMESPACED = "Tools of several servers, each named server__tool."
 
 _LOOPBACK_NAMES = [f"[{host}]" if ":" in host else host for host in LOOPBACK_HOSTS]
 _LOOPBACK = [*_LOOPBACK_NAMES, *(f"{name}:*" for name in _LOOPBACK_NAMES)]
@@ -103,7 +102,7 @@ def create_app(
     faces = {
         "gateway": Face(face, _INSTRUCTIONS),
         "registry": Face(RegistryFace(operations), registry.INSTRUCTIONS),
-        "namespaced": Face(NamespacedFace(runtime, fleet.statuses, started=lifecycle.started), _NAMESPACED),
+        "namespaced": namespaced_face(runtime, fleet, lifecycle.started, settings.engine.tool_timeout_s),
     }
     doors = McpDoors(faces, version=VERSION, limits=limits_of_doors)
     runtime.watch(doors.catalog_changed)

@@ -5,12 +5,13 @@ their session. Whoever announces never waits for whoever hears; what is announce
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 from mcp import types as t
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
-from mcp.server.session import ServerSession
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
     ListenHandler,
@@ -35,16 +36,25 @@ class Announcer:
     def __init__(self) -> None:
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self._bus)
-        self._sessions: set[ServerSession] = set()
+        self._sessions: dict[Connection, dict[str, Callable[[], None]]] = {}
         self._pending: dict[ServerEvent, None] = {}
         self._news = asyncio.Event()
 
     async def session_opened(self, ctx: Ctx, params: t.NotificationParams) -> None:
         """A client of the handshake era is ready; forgotten when its session ends."""
-        session = ctx.session
-        if session not in self._sessions:
-            self._sessions.add(session)
-            connection_of(ctx).exit_stack.callback(self._sessions.discard, session)
+        self._subscriptions(connection_of(ctx))
+
+    def subscribe(self, ctx: Ctx, uri: str, release: Callable[[], None]) -> None:
+        """This session hears of changes of *uri*; *release* is called once when it no longer does."""
+        subscriptions = self._subscriptions(connection_of(ctx))
+        if uri in subscriptions:
+            release()
+        else:
+            subscriptions[uri] = release
+
+    def unsubscribe(self, ctx: Ctx, uri: str) -> None:
+        if release := self._subscriptions(connection_of(ctx)).pop(uri, None):
+            release()
 
     def announce(self, event: ServerEvent) -> None:
         """Returns at once; called on the event loop."""
@@ -60,12 +70,28 @@ class Announcer:
                 events, self._pending = self._pending, {}
                 for event in events:
                     await self._bus.publish(event)
-                    await asyncio.gather(*(_tell(session, event) for session in list(self._sessions)))
+                    await asyncio.gather(*(_tell(session, event) for session in self._listeners(event)))
         finally:
             self.listen.close()
 
+    def _subscriptions(self, connection: Connection) -> dict[str, Callable[[], None]]:
+        known = self._sessions.get(connection)
+        if known is None:
+            known = self._sessions[connection] = {}
+            connection.exit_stack.callback(self._forget, connection)
+        return known
 
-async def _tell(session: ServerSession, event: ServerEvent) -> None:
+    def _listeners(self, event: ServerEvent) -> list[Connection]:
+        if isinstance(event, ResourceUpdated):
+            return [session for session, uris in self._sessions.items() if event.uri in uris]
+        return list(self._sessions)
+
+    def _forget(self, connection: Connection) -> None:
+        for release in self._sessions.pop(connection, {}).values():
+            release()
+
+
+async def _tell(session: Connection, event: ServerEvent) -> None:
     """A client that does not read its stream misses the news; it cannot hold up the others."""
     with anyio.move_on_after(_SLOW_S):
         match event:

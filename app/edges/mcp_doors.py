@@ -11,7 +11,7 @@ from mcp.server.subscriptions import ToolsListChanged
 from app.auth.identity import Identity
 from app.edges.mcp_endpoint import McpEndpoint
 from app.edges.mcp_server import McpDoor
-from app.faces.surface import SurfaceTool, ToolSurface
+from app.faces.surface import Offers, SurfaceTool, ToolSurface
 from app.gateway.ports import CallContext
 
 _EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
@@ -19,10 +19,11 @@ _EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """A surface, and what an MCP client is told about it when it connects."""
+    """A surface, what an MCP client is told about it when it connects, and what it has besides tools."""
 
     surface: ToolSurface
     instructions: str
+    offers: Offers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,9 @@ class McpDoors:
         key = secrets.token_bytes(32)
         self._faces = faces
         self._doors = {
-            name: McpDoor(face.surface, name=name, version=version, instructions=face.instructions, key=key)
+            name: McpDoor(
+                face.surface, name=name, version=version, instructions=face.instructions, key=key, offers=face.offers
+            )
             for name, face in faces.items()
         }
         self._shown: dict[str, Sequence[SurfaceTool]] = {}

@@ -71,14 +71,19 @@ def paged(items: Sequence[T], cursor: str | None, name: Callable[[T], str]) -> t
 
 def as_it_came(result: Mapping[str, Any], version: str) -> dict[str, Any]:
     """A server's own result of ``tools/call``, less what is between it and us alone."""
+    answer = without_ours(result)
+    if version not in MODERN_PROTOCOL_VERSIONS and not isinstance(answer.get("structuredContent"), Mapping):
+        answer.pop("structuredContent", None)
+    return answer
+
+
+def without_ours(result: Mapping[str, Any]) -> dict[str, Any]:
     answer = {**result, **WHOLE}
     meta = answer.pop("_meta", None)
     if isinstance(meta, Mapping):
         kept = {key: value for key, value in meta.items() if not key.startswith(_OF_THE_CONNECTION)}
         if kept:
             answer["_meta"] = kept
-    if version not in MODERN_PROTOCOL_VERSIONS and not isinstance(answer.get("structuredContent"), Mapping):
-        answer.pop("structuredContent", None)
     return answer
 
 
@@ -99,16 +104,23 @@ def _tool_json(tool: SurfaceTool, version: str) -> dict[str, Any]:
     return answer
 
 
+def fitting(method: str, key: str, items: Sequence[Mapping[str, Any]], version: str) -> list[Mapping[str, Any]]:
+    """Those of *items* that this version can carry."""
+    if _carries(method, {key: list(items)}, version):
+        return list(items)
+    return [item for item in items if _carries(method, {key: [item]}, version)]
+
+
 def _fitting(tools: list[dict[str, Any]], version: str) -> list[dict[str, Any]]:
     """All of them; one that this version cannot carry without what it may go without."""
-    if _carries(tools, version):
+    if _carries("tools/list", {"tools": tools}, version):
         return tools
-    return [tool if _carries([tool], version) else _bare(tool) for tool in tools]
+    return [tool if _carries("tools/list", {"tools": [tool]}, version) else _bare(tool) for tool in tools]
 
 
-def _carries(tools: list[dict[str, Any]], version: str) -> bool:
+def _carries(method: str, answer: Mapping[str, Any], version: str) -> bool:
     try:
-        serialize_server_result("tools/list", version, {"tools": tools, **WHOLE, **_TTL})
+        serialize_server_result(method, version, {**answer, **WHOLE, **_TTL})
     except ValidationError:
         return False
     return True

@@ -5,10 +5,10 @@ text to clients of the older era), unless the face itself speaks in JSON-RPC err
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 from mcp import types as t
 from mcp.server.caching import CacheHint
@@ -25,8 +25,9 @@ from app.edges.mcp_changes import Announcer
 from app.edges.mcp_envelope import check_request
 from app.edges.mcp_fit import WHOLE, ToolListings, as_it_came
 from app.edges.mcp_input_required import answers, asks, seal_states
+from app.edges.mcp_offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from app.errors import GatewayError, InputRequired, UpstreamError
-from app.faces.surface import Refusal, SurfaceResult, SurfaceTool, ToolSurface, UnknownTool
+from app.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, ToolSurface, UnknownTool
 from app.gateway.ports import CallContext, Caller, InputAnswers
 from app.gateway.sessions import session_key
 from app.wire.correlation import correlation_id
@@ -42,6 +43,7 @@ calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
 _TOOLS_FRESH_MS = 60_000
 
 Ctx = ServerRequestContext[Any, Any]
+R = TypeVar("R")
 
 
 class McpDoor:
@@ -59,22 +61,26 @@ class McpDoor:
         version: str,
         instructions: str,
         key: bytes,
+        offers: Offers | None = None,
         local: Identity | None = None,
         new_id: Callable[[], str] = lambda: "-",
     ) -> None:
         self._surface = surface
+        self._offers = offers
         self._local = local
         self._new_id = new_id
         self._listings = ToolListings()
         self._schemas: tuple[Sequence[SurfaceTool], dict[str, Mapping[str, Any]]] = ((), {})
         self.announcer = Announcer()
         self.server: Server[Any] = _Server(
+            offers,
+            lambda: self._context_of_caller(),
             "wicketgate",
             version=version,
             instructions=instructions,
             on_subscriptions_listen=self.announcer.listen,
             get_tool_input_schema=self._input_schema,
-            cache_hints={"tools/list": CacheHint(_TOOLS_FRESH_MS, "private")},
+            cache_hints={"tools/list": CacheHint(_TOOLS_FRESH_MS, "private"), **OFFERS_FRESH},
         )
         # Added by method, since these answer with wire JSON: the SDK models it once, and that is enough.
         self.server.add_request_handler("tools/list", t.PaginatedRequestParams, self._list_tools)
@@ -83,42 +89,63 @@ class McpDoor:
         self.server.add_notification_handler(
             "notifications/initialized", t.NotificationParams, self.announcer.session_opened
         )
+        if offers is not None:
+            OfferMethods(offers, self.announcer, self._carry, self._context).add_to(self.server)
         self.server.middleware.append(check_request)
         self.server.middleware.append(seal_states(key, name, self._who))
 
     async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
-        return self._listings.page(self._surface.tools(self._context(ctx)), params.cursor, ctx.protocol_version)
+        context = self._context(ctx)
+        page = self._listings.page(self._surface.tools(context), params.cursor, ctx.protocol_version)
+        if self._offers is not None and (missing := self._offers.missing(context)):
+            page["_meta"] = {MISSING_KEY: dict(missing)}
+        return page
 
     async def _call_tool(self, ctx: Ctx, params: t.CallToolRequestParams) -> dict[str, Any] | t.InputRequiredResult:
+        async def run(context: CallContext) -> dict[str, Any]:
+            result = await self._surface.call(params.name, params.arguments, context)
+            return _result_json(result, ctx.protocol_version)
+
+        try:
+            return await self._carry(ctx, run)
+        except MCPError:
+            raise
+        except UnknownTool:
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}") from None
+        except GatewayError as error:
+            return _failure(error)
+        except Exception:
+            log.exception("tools/call failed")
+            return _failure(UpstreamError("The call failed inside the gateway."))
+
+    async def _carry(self, ctx: Ctx, run: Callable[[CallContext], Awaitable[R]]) -> R | t.InputRequiredResult:
+        """Run it with the client that waits for it: who hears what happens, is asked, and may leave.
+
+        Raises MCPError, GatewayError when the client cannot be asked, and what *run* raises besides.
+        """
         result = None
         given = answers(ctx)
         try:
             with _exchange(ctx):
                 async with ClientCaller(ctx) as caller:
-                    context = self._context(ctx, caller, given)
-                    result = await self._surface.call(params.name, params.arguments, context)
-        except UnknownTool:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}") from None
+                    result = await run(self._context(ctx, caller, given))
         except Refusal as refusal:
             raise MCPError(refusal.code, refusal.message, refusal.data) from None
         except InputRequired as question:
-            try:
-                return asks(ctx, question)
-            except GatewayError as error:
-                return _failure(error)
-        except Exception:
-            log.exception("tools/call failed")
-            return _failure(UpstreamError("The call failed inside the gateway."))
+            return asks(ctx, question)
         if result is None:
             raise MCPError(REQUEST_TIMEOUT, "The client has left.")
-        return _result_json(result, ctx.protocol_version)
+        return result
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """Without it the SDK lists all tools before each call of the newer era."""
-        tools = self._surface.tools(CallContext(calling.get() or self._local or _NOBODY, "-", "-"))
+        tools = self._surface.tools(self._context_of_caller())
         if tools is not self._schemas[0]:
             self._schemas = tools, {tool.name: tool.input_schema for tool in tools}
         return self._schemas[1].get(name)
+
+    def _context_of_caller(self) -> CallContext:
+        return CallContext(calling.get() or self._local or _NOBODY, "-", "-")
 
     def _context(self, ctx: Ctx, caller: Caller | None = None, given: InputAnswers | None = None) -> CallContext:
         """Who calls, from what the middleware left on the request."""
@@ -142,7 +169,28 @@ class McpDoor:
 
 
 class _Server(Server[Any]):
-    """Tells clients of the handshake era too that lists may change: the HTTP manager asks with no options."""
+    """Tells each client what there is for it at this moment; and also those of the handshake era that lists may change,
+    for the HTTP manager asks with no options."""
+
+    def __init__(self, offers: Offers | None, who: Callable[[], CallContext], *args: Any, **kwargs: Any) -> None:
+        self._offers = offers
+        self._who = who
+        super().__init__(*args, **kwargs)
+
+    @property
+    def instructions(self) -> str | None:
+        return self._own_instructions if self._offers is None else self._offers.instructions(self._who())
+
+    @instructions.setter
+    def instructions(self, text: str | None) -> None:
+        self._own_instructions = text
+
+    def get_capabilities(self, *args: Any, **kwargs: Any) -> t.ServerCapabilities:
+        can = super().get_capabilities(*args, **kwargs)
+        if self._offers is None:
+            return can
+        names: tuple[Offer, ...] = ("resources", "prompts", "completions")
+        return can.model_copy(update={name: None for name in names if not self._offers.offered(name)})
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any

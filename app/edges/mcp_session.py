@@ -65,12 +65,7 @@ class McpSession:
         """The result. Raises Refused, Malformed, Gone; InputRequired, UpstreamError when it asks and nobody answers."""
 
         async def attempt(answers: InputAnswers | None) -> dict[str, Any]:
-            params: dict[str, Any] = {"name": name, "arguments": arguments}
-            if answers is not None:
-                if answers.responses:
-                    params["inputResponses"] = answers.responses
-                if answers.request_state is not None:
-                    params["requestState"] = answers.request_state
+            params = {"name": name, "arguments": arguments, **_answers(answers)}
             return await self._request("tools/call", params, context)
 
         if not self._modern:
@@ -82,6 +77,16 @@ class McpSession:
                 raise
         # It was refused unseen: the tool has another schema by now, or was never listed.
         await self.list_tools()
+        return await with_answers(self._name, attempt, context)
+
+    async def ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> dict[str, Any]:
+        """Any other request; raises as ``call_tool`` does."""
+
+        async def attempt(answers: InputAnswers | None) -> dict[str, Any]:
+            return await self._request(method, {**params, **_answers(answers)}, context)
+
+        if context is None or not self._modern:
+            return await attempt(None)
         return await with_answers(self._name, attempt, context)
 
     async def _request(self, method: str, params: dict[str, Any], context: CallContext | None) -> dict[str, Any]:
@@ -116,9 +121,20 @@ class McpSession:
         headers = {**self._headers, MCP_METHOD_HEADER: method}
         if (key := NAME_BEARING_METHODS.get(method)) is not None:
             headers[MCP_NAME_HEADER] = encode_header_value(params[key])
-            if mirrored := self._mirrored.get(params[key]):
+            if method == "tools/call" and (mirrored := self._mirrored.get(params[key])):
                 headers.update(mcp_param_headers(mirrored, params["arguments"]))
         return headers
+
+
+def _answers(answers: InputAnswers | None) -> dict[str, Any]:
+    """What a second attempt has more than the first."""
+    params: dict[str, Any] = {}
+    if answers is not None:
+        if answers.responses:
+            params["inputResponses"] = answers.responses
+        if answers.request_state is not None:
+            params["requestState"] = answers.request_state
+    return params
 
 
 def _stamp(session: ClientSession) -> tuple[dict[str, Any], dict[str, str]]:

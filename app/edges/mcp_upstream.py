@@ -7,7 +7,7 @@ every call has a deadline of its own.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from app.edges.mcp_connection import Connect, Connection
 from app.edges.mcp_failure import Gone, Malformed, Refused, timed_out, told
+from app.edges.mcp_features import McpFeatures
 from app.edges.mcp_session import McpSession
 from app.errors import UpstreamUnavailable
 from app.gateway.ports import CallContext, UpstreamStatus
@@ -56,6 +57,7 @@ class McpClientUpstream:
         self._mode_now = mode
         self._live: McpSession | None = None
         self._status = UpstreamStatus("connecting")
+        self.features = McpFeatures(name, self._ask, connect_timeout_s)
 
     @property
     def name(self) -> str:
@@ -90,10 +92,17 @@ class McpClientUpstream:
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
-        session = self._session()
+        return await self._within(timeout_s, self._session().call_tool(name, arguments, context))
+
+    async def _ask(
+        self, method: str, params: Mapping[str, Any], context: CallContext | None, timeout_s: float
+    ) -> Mapping[str, Any]:
+        return await self._within(timeout_s, self._session().ask(method, params, context))
+
+    async def _within(self, timeout_s: float, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         try:
             async with asyncio.timeout(timeout_s) as deadline:
-                return await session.call_tool(name, arguments, context)
+                return await answer
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -121,6 +130,8 @@ class McpClientUpstream:
         async def on_message(message: object) -> None:
             if isinstance(message, t.ToolListChangedNotification):
                 changed(self._name)
+            else:
+                self.features.heard(message)
 
         try:
             # One scope for the attempt; once connected its deadline goes, for scopes must nest with the Client's own.
@@ -138,6 +149,7 @@ class McpClientUpstream:
                         connected = True
                         self._ready(McpSession(self._name, opened, client.session, lost), client.protocol_version)
                         changed(self._name)
+                        listening.start_soon(self.features.serve, client)
                         if client.protocol_version in MODERN_PROTOCOL_VERSIONS and _announces_changes(client):
                             listening.start_soon(self._listen, client, changed, lost)
                         await lost.wait()

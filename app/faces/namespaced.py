@@ -72,7 +72,7 @@ class NamespacedFace:
         statuses = self._statuses()
         down = {name: status.error or status.phase for name, status in statuses.items() if status.phase != "ready"}
         troubles = {**down, **{name: text for name, text in self._runtime.troubles().items() if name in statuses}}
-        return {name: text for name, text in sorted(troubles.items()) if self._knows(name, context)}
+        return {name: text for name, text in sorted(troubles.items()) if self.knows(name, context)}
 
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         if not self._started():
@@ -107,7 +107,7 @@ class NamespacedFace:
     def _not_there(self, routed: RoutedRequest, context: CallContext) -> Refusal:
         """One answer for what is not there and for what this caller may not see of it."""
         server = routed.target_server
-        if not self._knows(server, context):
+        if not self.knows(server, context):
             return Refusal(INVALID_PARAMS, f"Unknown server '{server[:256]}' in request")
         status = self._statuses().get(server)
         if status is not None and status.phase != "ready" and server not in self._names.servers:
@@ -115,7 +115,7 @@ class NamespacedFace:
             return Refusal(UPSTREAM_FAILED, f"Server '{server}' is unavailable: {why}")
         return Refusal(INVALID_PARAMS, f"Tool '{routed.namespaced_name[:256]}' not found")
 
-    def _knows(self, server: str, context: CallContext) -> bool:
+    def knows(self, server: str, context: CallContext) -> bool:
         """Whether the caller may know of a server of this name: it sees a tool of it, or may use them all."""
         if server not in self._statuses():
             return False

@@ -1,9 +1,11 @@
-"""The one Protocol that every face implements and every door uses: a list of tools and a way to call one."""
+"""What a door needs of a face: a list of tools and a way to call one, which every face has; and what some have besides
+(S2 "Broadcast Methods")."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+from app.gateway.features import FeatureChange, FeatureKind
 from app.gateway.meter import TokenCost
 from app.gateway.ports import CallContext
 
@@ -64,4 +66,48 @@ class ToolSurface(Protocol):
         Raises UnknownTool; Refusal, in a face that speaks in JSON-RPC errors; and InputRequired, when the tool server
         asks something and the caller can answer later.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Items in MCP wire JSON, each once; *missing* says by server why its own are not among them."""
+
+    items: Sequence[Mapping[str, Any]]
+    missing: Mapping[str, str]
+
+
+Offer = Literal["resources", "prompts", "completions"]
+
+
+class Offers(Protocol):
+    """What a face has besides tools, in MCP wire JSON. Whatever cannot be given raises Refusal; a server that asks
+    something, InputRequired."""
+
+    def missing(self, context: CallContext) -> Mapping[str, str]:
+        """By server, why not all of its tools are listed."""
+        ...
+
+    def offered(self, offer: Offer) -> bool:
+        """Whether any server has it, or may have it once it is connected."""
+        ...
+
+    def instructions(self, context: CallContext) -> str:
+        """What the servers say of themselves."""
+        ...
+
+    async def list_all(self, kind: FeatureKind, context: CallContext) -> Listed: ...
+
+    async def read_resource(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
+
+    async def get_prompt(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
+
+    async def complete(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
+
+    async def subscribe(self, uri: str, context: CallContext) -> Callable[[], None]:
+        """Hear of changes of a resource until what is returned was called, once."""
+        ...
+
+    def watch(self, heard: Callable[[FeatureChange], None]) -> None:
+        """Call *heard* on each change, with URIs as they are here."""
         ...

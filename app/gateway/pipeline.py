@@ -3,7 +3,7 @@
 The server is looked up after the plugins (S2 "Server Validation Timing"), so that one of them may redirect a call.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,21 +41,49 @@ class Pipeline:
         request = Request(
             context.correlation_id, "tools/call", item.server, item.upstream_name, arguments, context.identity
         )
+
+        async def send(request: Request) -> Mapping[str, Any]:
+            target = item
+            if (request.server, request.name) != (item.server, item.upstream_name):
+                target = replace(item, server=request.server, upstream_name=request.name)
+            return await self._send(catalog, target, request.arguments, context, note)
+
         try:
-            passed = await plugins.on_request(request, note.trail)
-            if isinstance(passed, Complete):
-                result = passed.result
-            else:
-                request = passed
-                note.server = request.server
-                target = item
-                if (request.server, request.name) != (item.server, item.upstream_name):
-                    target = replace(item, server=request.server, upstream_name=request.name)
-                result = await self._send(catalog, target, request.arguments, context, note)
-            return await plugins.on_result(item.server, request, result, note.trail)
+            return await self._around(plugins, request, note, send)
         except Forbidden as error:
             error.path = item.id
             raise
+
+    async def pass_on(
+        self, request: Request, note: AuditedCall, send: Callable[[Request], Awaitable[Mapping[str, Any]]]
+    ) -> Mapping[str, Any]:
+        """The same for what is no call of a tool: *send* carries the request as the plugins left it."""
+        note.server = request.server
+
+        async def sent(request: Request) -> Mapping[str, Any]:
+            note.sent = True
+            return await send(request)
+
+        if self._plugins is None:
+            return await sent(request)
+        return await self._around(self._plugins, request, note, sent)
+
+    @staticmethod
+    async def _around(
+        plugins: PluginChain,
+        request: Request,
+        note: AuditedCall,
+        send: Callable[[Request], Awaitable[Mapping[str, Any]]],
+    ) -> Mapping[str, Any]:
+        server = request.server
+        passed = await plugins.on_request(request, note.trail)
+        if isinstance(passed, Complete):
+            result = passed.result
+        else:
+            request = passed
+            note.server = request.server
+            result = await send(request)
+        return await plugins.on_result(server, request, result, note.trail)
 
     async def _send(
         self,

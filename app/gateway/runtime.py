@@ -4,10 +4,10 @@ A call works on the snapshot that was in force when it began (``catalog_keeper.p
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from app.auth.access import AccessPolicy
 from app.catalog.card import ChoiceCard
@@ -29,6 +29,7 @@ from app.gateway.dispatch import Dispatcher
 from app.gateway.fleet import MultiplexUpstream, by_name
 from app.gateway.pipeline import Pipeline
 from app.gateway.plugin_chain import PluginChain
+from app.gateway.plugins import Request
 from app.gateway.ports import ArtifactStore, CallContext, PendingCall, Upstream
 from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
@@ -214,6 +215,17 @@ class ProxyRuntime:
             assert isinstance(called, _Called)
             self._mark_seen(called.item.id, context)
             return called.result
+
+    async def pass_on(
+        self,
+        request: Request,
+        context: CallContext,
+        operation: Literal["read", "prompt"],
+        send: Callable[[Request], Awaitable[Mapping[str, Any]]],
+    ) -> Mapping[str, Any]:
+        """What is no call of a tool, such as a resource read: through the same plugins and into the same record."""
+        async with self._audited(operation, context, f"{request.server}__{request.name}") as note:
+            return await self._pipeline.pass_on(request, note, send)
 
     async def turn_away(self, requested: str, context: CallContext) -> None:
         """Note in the audit record that something was asked for which names no tool (S2 "Parse-Time Errors")."""

@@ -11,7 +11,8 @@ from mcp import Client, MCPError
 from mcp import types as t
 
 from app.edges.mcp_fit import PAGE
-from app.gateway.ports import CallContext
+from app.edges.mcp_offers import MISSING_KEY
+from app.gateway.ports import CallContext, UpstreamStatus
 from app.gateway.stub import StubUpstream
 from tests.contract.test_mcp_door import INITIALIZE
 from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
@@ -337,3 +338,32 @@ async def test_a_change_of_the_list_is_announced_to_clients_of_either_era(mode: 
             listening.cancel()
         names = [tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools]
     assert "files__new4" in names
+
+
+@ERAS
+@requirement("gatekit G34", "gatekit G79")
+async def test_a_list_says_which_servers_are_missing_and_a_call_to_one_says_why(mode: str) -> None:
+    away = StubUpstream([], name="away")
+    away.status = UpstreamStatus("down", "the command was not found")
+    async with (
+        running_service(upstreams=[FileServer(), away]) as service,
+        mcp_client(service, mode, path=PATH) as client,
+    ):
+        listed = await client.list_tools()
+        assert len(listed.tools) == 4
+        assert (listed.meta or {})[MISSING_KEY] == {"away": "the command was not found"}
+        with pytest.raises(MCPError) as refused:
+            await client.call_tool("away__x", {})
+    assert refused.value.code == -32004
+    assert refused.value.message == "Server 'away' is unavailable: the command was not found"
+
+
+@requirement("gatekit G30")
+async def test_what_no_server_has_is_not_declared() -> None:
+    async with running_service(upstreams=[FileServer()]) as service, mcp_client(service, OLD, path=PATH) as client:
+        assert client.server_capabilities.resources is None
+        assert client.server_capabilities.prompts is None
+        assert client.server_capabilities.completions is None
+        with pytest.raises(MCPError) as refused:
+            await client.read_resource("files__demo://x")
+    assert refused.value.code == -32602

@@ -1,0 +1,201 @@
+"""Resources, prompts, completions of real servers through the namespaced face, both eras on both sides (gatekit B)."""
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from mcp import Client, MCPError
+from mcp import types as t
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
+from mcp.shared.exceptions import MCPDeprecationWarning
+
+from app.edges.mcp_offers import MISSING_KEY
+from app.edges.mcp_stdio import stdio_transport
+from app.edges.mcp_upstream import McpClientUpstream
+from app.gateway.ports import Upstream
+from tests.support.feature_server import NOTE
+from tests.support.mcp_client import NEW, OLD, mcp_client
+from tests.support.requirement import requirement
+from tests.support.service import BOUND_S, READER_KEY, FileServer, RunningService, running_service
+
+PATH = "/mcp/namespaced"
+
+
+pytestmark = pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}")
+
+
+def feature_server(name: str, mode: str) -> McpClientUpstream:
+    connect = partial(stdio_transport, name, [sys.executable, "-m", "tests.support.feature_server"], {}, None)
+    return McpClientUpstream(name, connect, connect_timeout_s=15, jitter=random.random, mode=mode)
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[RunningService]:
+    """``alpha`` speaks the newer era, ``beta`` the older one, ``files`` has nothing but tools."""
+    upstreams: list[Upstream] = [feature_server("alpha", "auto"), feature_server("beta", "legacy"), FileServer()]
+    async with running_service(upstreams=upstreams) as service:
+        yield service
+
+
+@requirement("S2 Broadcast Methods", "gatekit G17", "gatekit G19", "gatekit G26", "gatekit G27", "gatekit G33")
+@requirement("gatekit G37", "gatekit G30", "gatekit G31")
+async def test_resources_prompts_and_completions_are_one_list_and_found_by_their_servers_name() -> None:
+    async with served() as service:
+        for mode in ("auto", OLD):
+            async with mcp_client(service, mode, path=PATH) as client:
+                await sees_what_is_offered(client)
+                for server in ("alpha", "beta"):
+                    await works_with(client, server)
+                await is_told_what_is_wrong(client)
+        async with mcp_client(service, "auto", READER_KEY, path=PATH) as reader:
+            await sees_nothing(reader)
+        async with mcp_client(service, NEW, path=PATH, client={"elicitation_callback": answer_ada}) as client:
+            (content,) = (await client.read_resource("alpha__demo://asks")).contents
+            assert isinstance(content, t.TextResourceContents)
+            assert content.text == "Ada theirs"
+        states = (await service.http.get("/readyz")).json()["upstreams"]
+        assert [states[server]["connections"] for server in ("alpha", "beta")] == [1, 1]
+
+
+async def sees_what_is_offered(client: Client) -> None:
+    assert client.server_capabilities.resources is not None
+    assert client.server_capabilities.resources.subscribe
+    assert client.server_capabilities.prompts is not None
+    assert client.server_capabilities.completions is not None
+    assert "alpha: Read the note first.\nbeta: Read the note first." in (client.instructions or "")
+    listed = await client.list_resources()
+    own = [f"demo://{name}" for name in ("note", "r0", "r1", "r2")]
+    assert [str(one.uri) for one in listed.resources] == [
+        f"{server}__{uri}" for server in ("alpha", "beta") for uri in own
+    ]
+    assert listed.resources[0].description == "A note."
+    assert MISSING_KEY not in (listed.meta or {})  # a server without resources is missing nothing
+    templates = (await client.list_resource_templates()).resource_templates
+    assert [one.uri_template for one in templates] == ["alpha__demo://{name}", "beta__demo://{name}"]
+    assert [one.name for one in (await client.list_prompts()).prompts] == ["alpha__hello", "beta__hello"]
+
+
+async def works_with(client: Client, server: str) -> None:
+    (content,) = (await client.read_resource(f"{server}__{NOTE}")).contents
+    assert isinstance(content, t.TextResourceContents)
+    assert (str(content.uri), content.text) == (f"{server}__{NOTE}", f"text of {NOTE}")
+    prompt = await client.get_prompt(f"{server}__hello", {"name": "bob"})
+    assert prompt.messages[0].content.text == "hello bob"  # type: ignore[union-attr]
+    argument: Any = {"name": "name", "value": "b"}
+    by_prompt = await client.complete(t.PromptReference(name=f"{server}__hello"), argument)
+    assert by_prompt.completion.values == ["hello name=b"]
+    by_template = await client.complete(t.ResourceTemplateReference(uri=f"{server}__demo://{{name}}"), argument)
+    assert by_template.completion.values == ["demo://{name} name=b"]
+
+
+async def is_told_what_is_wrong(client: Client) -> None:
+    wrong = {
+        "demo://note": "Resource 'demo://note' is not properly namespaced. "
+        "All resource calls must use 'server__uri' format",
+        "nope__demo://note": "Unknown server 'nope' in request",
+        "files__demo://note": "Resource 'files__demo://note' not found",
+        "alpha__demo://missing": "Resource 'alpha__demo://missing' not found",
+    }
+    for uri, message in wrong.items():
+        with pytest.raises(MCPError) as refused:
+            await client.read_resource(uri)
+        assert refused.value.message == message
+    assert (refused.value.code, refused.value.data) == (-32002, {"uri": "demo://missing"})
+    with pytest.raises(MCPError) as unknown:
+        await client.get_prompt("alpha__nope")
+    assert unknown.value.message == "Unknown prompt: alpha__nope"
+
+
+async def sees_nothing(reader: Client) -> None:
+    """It may use one tool of another server."""
+    assert (await reader.list_resources()).resources == []
+    assert (await reader.list_prompts()).prompts == []
+    assert "note first" not in (reader.instructions or "")
+    messages = []
+    for name in ("alpha", "nope"):
+        with pytest.raises(MCPError) as refused:
+            await reader.read_resource(f"{name}__{NOTE}")
+        messages.append(refused.value.message.replace(name, "X"))
+    assert messages[0] == messages[1]
+
+
+async def answer_ada(context: Any, params: Any) -> t.ElicitResult:
+    return t.ElicitResult(action="accept", content={"name": "Ada"})
+
+
+class Heard:
+    """What a client of either era was told, by name."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    async def message(self, message: object) -> None:
+        match message:
+            case t.ResourceListChangedNotification():
+                self.names.add("resources")
+            case t.PromptListChangedNotification():
+                self.names.add("prompts")
+            case t.ResourceUpdatedNotification(params=params):
+                self.names.add(str(params.uri))
+
+    async def listen(self, client: Client, ready: asyncio.Event, uris: list[str]) -> None:
+        async with client.listen(
+            prompts_list_changed=True, resources_list_changed=True, resource_subscriptions=uris
+        ) as subscription:
+            ready.set()
+            async for event in subscription:
+                match event:
+                    case ResourcesListChanged():
+                        self.names.add("resources")
+                    case PromptsListChanged():
+                        self.names.add("prompts")
+                    case ResourceUpdated(uri=changed):
+                        self.names.add(changed)
+
+
+async def touched(client: Client, server: str) -> str:
+    """Make the server announce everything; what is subscribed to at it, if it is of the older era."""
+    result = await client.call_tool(f"{server}__touch", {})
+    return str(result.content[0].text)  # type: ignore[union-attr]
+
+
+@requirement("gatekit G28", "S2 Broadcast Methods")
+async def test_changes_reach_the_clients_that_asked_for_them_and_nobody_asks_for_ever() -> None:
+    uris = [f"{server}__{NOTE}" for server in ("alpha", "beta")]
+    async with served() as service, asyncio.timeout(2 * BOUND_S), mcp_client(service, OLD, path=PATH) as watcher:
+        for mode in (NEW, OLD):
+            heard = Heard()
+            async with mcp_client(service, mode, path=PATH, client={"message_handler": heard.message}) as client:
+                before = len((await client.list_resources()).resources)
+                listening = None
+                if mode == NEW:
+                    ready = asyncio.Event()
+                    listening = asyncio.create_task(heard.listen(client, ready, [*uris, f"nope__{NOTE}"]))
+                    await ready.wait()
+                else:
+                    for uri in uris:
+                        await client.session.subscribe_resource(uri)
+                    with pytest.raises(MCPError):
+                        await client.session.subscribe_resource(f"nope__{NOTE}")
+                # The streams on both sides open at some time after they were asked for.
+                while heard.names != {"resources", "prompts", *uris}:
+                    await touched(client, "alpha")
+                    assert await touched(client, "beta") in (NOTE, "")
+                    await asyncio.sleep(0.05)
+                assert len((await client.list_resources(cache_mode="bypass")).resources) > before
+                if listening:
+                    listening.cancel()
+            # It is gone, and with it what it asked for.
+            while await touched(watcher, "beta"):
+                await asyncio.sleep(0.02)
+        await watcher.session.subscribe_resource(uris[1])
+        while not await touched(watcher, "beta"):
+            await asyncio.sleep(0.02)
+        await watcher.session.unsubscribe_resource(uris[1])
+        while await touched(watcher, "beta"):
+            await asyncio.sleep(0.02)
