@@ -86,6 +86,20 @@ def explain(tool: str, actor: str, permissions: tuple[str, ...], query: str, con
     sys.exit(asyncio.run(_explain(settings, tool, identity, query)))
 
 
+@cli.command("import")
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Write to this new file, not to stdout.")
+def import_command(path: Path, write: Path | None) -> None:
+    """Turn the MCP servers of a desktop or editor client (PATH, its JSON) into a configuration.
+
+    Reads the files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Zed, Continue and Cline. What looks like
+    a secret becomes a variable, and is not written anywhere. Exits with 1 when no server could be taken over.
+    """
+    from app.commands.import_servers import import_servers
+
+    sys.exit(import_servers(path, write))
+
+
 @cli.command("lock")
 @_with_config
 @click.option(
