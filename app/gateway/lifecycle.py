@@ -18,9 +18,10 @@ from app.gateway.refresher import CatalogRefresher
 from app.gateway.runtime import ProxyRuntime
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Supervised:
     member: Member
+    retiring: bool = False
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     ended: anyio.Event = field(default_factory=anyio.Event)
 
@@ -85,10 +86,9 @@ class Lifecycle:
             return
         members = self._fleet.members
         for name, supervised in list(self._supervised.items()):
-            if members.get(name) is not supervised.member:
+            if members.get(name) is not supervised.member and not supervised.retiring:
+                supervised.retiring = True
                 self._tasks.start_soon(self._retire, supervised, drain_s, name=f"retiring {name}")
-                if name not in members:
-                    del self._supervised[name]
         for name, member in members.items():
             before = self._supervised.get(name)
             if before is None or before.member is not member:
@@ -122,11 +122,12 @@ class Lifecycle:
         finally:
             supervised.ended.set()
 
-    @staticmethod
-    async def _retire(supervised: _Supervised, drain_s: float) -> None:
+    async def _retire(self, supervised: _Supervised, drain_s: float) -> None:
         await supervised.member.retire(drain_s)
         supervised.scope.cancel()
         await supervised.ended.wait()
+        if self._supervised.get(supervised.member.name) is supervised:
+            del self._supervised[supervised.member.name]
 
     def _settled(self, member: Member) -> bool:
         return member.name in self._refresher.refreshed or member.upstream.status.phase == "down"

@@ -168,6 +168,23 @@ async def test_a_changed_upstream_is_made_anew_after_the_old_one_has_ended(token
         assert old.ended.is_set()
 
 
+async def test_one_that_comes_back_waits_for_the_end_of_the_one_that_went(tokens: TokenCounter) -> None:
+    async with running(tokens, settings(one("a"))) as house:
+        old = house.made[0]
+        old.release.clear()
+        running_call = asyncio.create_task(house.call("a:go"))
+        await eventually(lambda: bool(old.calls))
+        await house.applied.apply(settings())
+        await house.applied.apply(settings(one("a")))
+        await house.applied.apply(settings(one("a"), one("b")))
+        await eventually(lambda: house.tools() == ["b:go"])
+        assert not house.made[1].supervised
+        old.release.set()
+        await running_call
+        await eventually(lambda: house.tools() == ["a:go", "b:go"])
+        assert (old.supervised, house.made[1].supervised) == (1, 1)
+
+
 @requirement("gatekit G128")
 async def test_a_call_that_outlives_the_drain_is_ended_with_a_clear_error(tokens: TokenCounter) -> None:
     async with running(tokens, settings(one("a"), server={"drain_s": 0.01})) as house:
