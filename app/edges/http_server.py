@@ -14,6 +14,9 @@ from starlette.types import ASGIApp
 from app.edges.http_protocol import GuardedHttpProtocol
 
 _CUT_AFTER_S = 1
+_KEEP_ALIVE_S = 75
+"""Longer than clients and proxies keep an idle connection (a minute, mostly): whoever closes first must be the one who
+sends, or a request meets a closing connection and fails without having been seen."""
 
 
 async def serve_app(
@@ -39,6 +42,7 @@ async def serve_app(
             server_header=False,
             http=cast(Any, partial(GuardedHttpProtocol, stuck_reader_s=stuck_reader_s)),
             ws="none",
+            timeout_keep_alive=_KEEP_ALIVE_S,
         ),
         drain_s,
         stopping,
