@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -188,6 +187,7 @@ def main(args: list[str] | None = None) -> None:
 def _serve(load: Callable[[], Settings], watched: Path | None) -> None:
     settings = load()
 
+    from app.edges.hangup import on_hangup
     from app.edges.http_server import serve_app
     from app.edges.logs import json_logs, set_log_level
     from app.edges.reloader import Reloader
@@ -213,8 +213,7 @@ def _serve(load: Callable[[], Settings], watched: Path | None) -> None:
 
         async def run() -> bool:
             reloader = Reloader(load, app.state.applied.apply, ready=lifecycle.wait_ready, watched=watched)
-            if hasattr(signal, "SIGHUP"):
-                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.request)
+            on_hangup(reloader.request)
             greeting = asyncio.create_task(_greet(lifecycle.wait_ready, address, shown_key))
             try:
                 async with reloader.running():

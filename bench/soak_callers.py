@@ -44,6 +44,7 @@ class Tally:
         self.outcomes[era, kind] += 1
         if len(self.faults) < 20:
             self.faults.append(f"{era}: {kind}: {what}")
+            print(f"    {self.faults[-1]}", flush=True)
 
     def total(self, outcome: str) -> int:
         return sum(count for (_, kind), count in self.outcomes.items() if kind == outcome)
@@ -105,14 +106,14 @@ class Caller:
                 outcome = await (self._chat(server, args) if self.era == "chat" else self._execute(server, args))
         except TimeoutError:
             if not leaves:
-                self.tally.fault(self.era, "hang", f"{server}, call {self.number}")
+                self.tally.fault(self.era, "hang", f"{self.name} to {server}, call {self.number}, {args}")
                 return
             outcome = "left"
         except Wrong as wrong:
-            self.tally.fault(self.era, "wrong", f"{server}, call {self.number}: {wrong}")
+            self.tally.fault(self.era, "wrong", f"{self.name} to {server}, call {self.number}: {wrong}")
             return
         except httpx.HTTPError as error:
-            self.tally.fault(self.era, "wrong", f"{server}, call {self.number}: {error!r}")
+            self.tally.fault(self.era, "wrong", f"{self.name} to {server}, call {self.number}: {error!r}")
             return
         took_s = clock() - began
         self.tally.outcomes[self.era, outcome] += 1

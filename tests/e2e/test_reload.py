@@ -1,16 +1,21 @@
 """The real process reads its configuration again, on SIGHUP and with --watch (gatekit G126 to G129)."""
 
 import asyncio
+import fcntl
+import os
 import signal
+import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import yaml
 
 from app.edges.keys import hash_key
-from tests.support.process import Program, children, program
+from tests.support.process import ROOT, Program, alive, children, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY, READER_KEY, chat_body
 
@@ -92,3 +97,35 @@ async def test_watching_needs_a_file() -> None:
     async with program("app", "serve", "--watch") as running:
         assert await running.ended() == 2
     assert "--watch needs --config" in running.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks for a controlling terminal as Linux has it")
+async def test_the_end_of_its_terminal_ends_it_and_does_not_count_as_a_reload(tmp_path: Path) -> None:
+    config = tmp_path / "wicketgate.yaml"
+    write(config, "one")
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "app", "serve", "--config", str(config), "--port", "0"]
+
+    def own_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=own_terminal
+    ) as one:
+        try:
+            os.close(theirs)
+            shown = b""
+            async with asyncio.timeout(BOUND_S):
+                while b"ready on" not in shown:
+                    shown += await asyncio.to_thread(os.read, ours, 65_536)
+            one.send_signal(signal.SIGHUP)  # the terminal is there, so this is a reload
+            async with asyncio.timeout(BOUND_S):
+                while b"nothing has changed" not in shown:
+                    shown += await asyncio.to_thread(os.read, ours, 65_536)
+            (child,) = children(one.pid)
+            os.close(ours)
+            assert await asyncio.to_thread(one.wait, BOUND_S) == 0
+        finally:
+            one.kill()
+    assert not alive(child)
