@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 import yaml
+from httpx_aiohttp import AiohttpTransport
 
 from app.edges.keys import new_key
 from bench.soak_callers import ERAS, Caller, Tally
@@ -120,22 +121,27 @@ async def soak(given: argparse.Namespace) -> int:
                 await upstream.start()
             running = await stack.enter_async_context(program("app", "serve", "--config", str(config), "--port", "0"))
             url = (await running.wait_for(r"ready on (http://\S+)")).group(1)
-            http = await stack.enter_async_context(
-                httpx.AsyncClient(
+
+            async def client() -> httpx.AsyncClient:
+                # One for each caller: a request that is given up while it shares httpx's pool can leave another one
+                # waiting there for ever.
+                made = httpx.AsyncClient(
                     base_url=url,
                     headers={"Authorization": f"Bearer {key}"},
                     timeout=BOUND_S * 2,
-                    trust_env=False,
-                    # Idle ones are given up long before the service does, so that no request meets a closing one.
-                    limits=httpx.Limits(max_keepalive_connections=given.callers, keepalive_expiry=30),
+                    transport=AiohttpTransport(trust_env=False),
                 )
-            )
+                return await stack.enter_async_context(made)
+
+            http = await client()
             service = Soak(running, http, upstreams)
             await service.settled()
             tools = await service.tool_ids()
             tally = Tally()
             callers = [
-                Caller(f"c{n}", ERAS[n % len(ERAS)], http, tools, tally, BOUND_S, given.pause_s, random.Random(n))
+                Caller(
+                    f"c{n}", ERAS[n % len(ERAS)], await client(), tools, tally, BOUND_S, given.pause_s, random.Random(n)
+                )
                 for n in range(given.callers)
             ]
             for caller in callers:
