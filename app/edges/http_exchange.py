@@ -16,6 +16,8 @@ from httpx_aiohttp import AiohttpTransport
 from yarl import URL
 
 from app.openapi.answers import Answer
+from app.openapi.bodies import base_type
+from app.openapi.outputs import STREAMS
 from app.openapi.servers import origin
 
 _CONNECT_S = 10.0
@@ -47,7 +49,7 @@ class HttpExchange:
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, max_bytes: int
     ) -> Answer:
-        """The answer, its body cut after *max_bytes*. *url* is sent as it is written.
+        """The answer, its body cut after *max_bytes*; that of a stream is not read. *url* is sent as it is written.
 
         A redirect within the origin is followed three times; any other is the answer. Raises NeverSent or
         ConnectionBroken.
@@ -96,6 +98,8 @@ class HttpExchange:
 
 
 async def _read(response: httpx.Response, max_bytes: int) -> tuple[bytes, bool]:
+    if base_type(response.headers.get("content-type", "")) in STREAMS:
+        return b"", True  # it need not end, and nobody here can use it
     data = bytearray()
     async for chunk in response.aiter_bytes():
         data += chunk

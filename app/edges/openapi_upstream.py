@@ -19,6 +19,7 @@ from app.gateway.ports import CallContext, UpstreamStatus
 from app.openapi.answers import Answer, answer_to_result
 from app.openapi.document import DocumentRefused, read_document
 from app.openapi.operations import Operation, Reading, read_operations
+from app.openapi.outputs import STREAMS
 from app.openapi.requests import Request, build_request
 from app.openapi.servers import server_url
 from app.wire.correlation import HEADER
@@ -138,6 +139,8 @@ class OpenApiUpstream:
         return await self._http.send(request.method, url, headers, request.body, max_bytes=self._max_answer_bytes)
 
     async def _result(self, operation: Operation, answer: Answer) -> Mapping[str, Any]:
+        if answer.media_type in STREAMS:
+            raise UpstreamError(f"{self._name} answered with a stream, which a tool call cannot carry.")
         if answer.cut and answer.status < 300:
             raise UpstreamError(f"{self._name} gave an answer of more than {self._max_answer_bytes:,} bytes.")
         uri = f"openapi://{self._name}/{operation.name}"
@@ -150,8 +153,9 @@ class OpenApiUpstream:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 data = await self._source.load()
-                if data is not None:
-                    service, skipped = await asyncio.to_thread(self._read, data)
+            if data is not None:
+                # No deadline: it is bounded, a thread cannot be ended, and trying again would take as long.
+                service, skipped = await asyncio.to_thread(self._read, data)
         except TimeoutError:
             self._failed(f"no document within {self._connect_timeout_s:g} s")
         except (SourceFailed, DocumentRefused) as reason:

@@ -4,6 +4,7 @@ A status of 4xx or 5xx is the server's answer too: the model is told, and can ac
 """
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,13 @@ from app.openapi.bodies import base_type, is_json_type, is_text_type
 _MAX_ERROR_CHARS = 16_000
 _MAX_ERROR_STRUCTURE = 64 * 1024
 _WAIT_STATUSES = (429, 503)
+_HUGE_EXPONENT = re.compile(rb"[eE]\+?[0-9]{3}")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# Python knows stranger ones, some of which take quadratic time.
+_CHARSET = re.compile(
+    r"utf-?(8|16|32)([-_]?[lb]e)?|(us-?)?ascii|iso-?8859-?\d{1,2}|latin-?\d{1,2}|(windows-|cp)\d{3,4}|shift[-_]?jis"
+    r"|euc-?(jp|kr)|gb(k|2312|18030)|big5|koi8-[ru]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +107,17 @@ _NOT_JSON = _NotJson()
 
 
 def _parsed(body: bytes) -> Any:
+    """JSON with no number that JSON cannot write (1e999), and with a mark for half a surrogate pair: both would make a
+    result that cannot be sent on."""
     try:
-        return json.loads(body, parse_constant=_refuse)
+        value = json.loads(body, parse_constant=_refuse)
+        if _HUGE_EXPONENT.search(body):
+            json.dumps(value, allow_nan=False)
+        if _SURROGATE.search(body):
+            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return _NOT_JSON
+    return value
 
 
 def _refuse(constant: str) -> None:
@@ -113,8 +128,8 @@ def _text(answer: Answer) -> str:
     _, found, charset = answer.headers.get("content-type", "").lower().partition("charset=")
     name = charset.partition(";")[0].strip().strip('"') if found else "utf-8"
     try:
-        return answer.body.decode(name if name.isascii() and len(name) < 40 else "utf-8", "replace")
-    except (LookupError, ValueError):
+        return answer.body.decode(name if _CHARSET.fullmatch(name) else "utf-8", "replace")
+    except LookupError:
         return answer.body.decode("utf-8", "replace")
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 from app.openapi.bodies import Body, BodyKind, choose_media_type, form_parts
 from app.openapi.document import Document, Unusable
 from app.openapi.parameters import STYLES, Parameter, Place, Style
-from app.openapi.schemas import SchemaReader
+from app.openapi.schemas import ToolSchemas
 
 _MAX_ARGUMENTS = 300
 _MAX_DESCRIPTION = 1_000
@@ -60,6 +60,7 @@ class InputReader:
         shared: Mapping[str, Any],
         raw: Mapping[str, Any],
         reserved_headers: frozenset[str],
+        schemas: ToolSchemas,
     ) -> None:
         self._document = document
         self._path_names = re.findall(r"\{([^{}]*)\}", path)
@@ -67,7 +68,7 @@ class InputReader:
         self._raw = raw
         self._reserved_headers = reserved_headers | _IGNORED_HEADERS
         self._takes_cookies = "cookie" not in reserved_headers
-        self._schemas = SchemaReader(document, "request")
+        self._schemas = schemas
         self._parameters: list[Parameter] = []
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []

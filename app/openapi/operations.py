@@ -11,30 +11,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.catalog.selectable import OPERATION_KEY
-from app.openapi.bodies import Body, base_type, is_json_type
+from app.openapi.bodies import Body
 from app.openapi.document import Document, Unusable
 from app.openapi.inputs import InputReader, Inputs
+from app.openapi.outputs import STREAMS, accept_header, answer_types, output_schema
 from app.openapi.parameters import Parameter
-from app.openapi.schemas import SchemaReader
+from app.openapi.schemas import SchemaReader, ToolSchemas
 
 MAX_OPERATIONS = 10_000
+# In the sizes of ``schemas.py``: of one tool, and of all. What comes after is cut, or left out where it only helps.
+_INPUT_SCHEMA = 3_000
+_LEAST_INPUT = 200
+_OUTPUT_SCHEMA = 500
+_ALL_SCHEMAS = 1_000_000
 _MAX_NAME = 64
 _MAX_DESCRIPTION = 4_000
 _METHODS = ("get", "put", "post", "delete", "patch", "head", "options", "trace")
 _READS = frozenset({"get", "head", "options"})
 _REPEATABLE = frozenset({"get", "head", "options", "put", "delete"})
-_STREAMS = frozenset(
-    {
-        "text/event-stream",
-        "application/x-ndjson",
-        "application/ndjson",
-        "application/jsonl",
-        "application/x-jsonlines",
-        "application/json-seq",
-        "multipart/x-mixed-replace",
-    }
-)
-
 SUBSCRIPTION = {OPERATION_KEY: "subscription"}
 """In ``_meta`` of what answers with a stream: no request and response, so no model is shown it (S4 §2)."""
 
@@ -67,15 +61,16 @@ def read_operations(document: Document, *, own_servers: bool = False, reserved_h
     *own_servers*: calls go to the servers that the document names, so that an operation with servers of its own cannot
     be called. *reserved_headers* (in lower case) are ours to send, never an argument.
     """
+    reader = _Reader(document, own_servers, reserved_headers)
     found: list[Operation] = []
     skipped: list[str] = []
-    for method, path, shared, raw in _all(document):
+    for number, (method, path, shared, raw) in enumerate(_all(document)):
         where = f"{method.upper()} {path[:200]}"
-        if len(found) >= MAX_OPERATIONS:
+        if number >= MAX_OPERATIONS:
             skipped.append(f"{where}: only the first {MAX_OPERATIONS:,} operations are read")
             break
         try:
-            operation = _read(document, method, path, shared, raw, own_servers, reserved_headers)
+            operation = reader.read(method, path, shared, raw)
         except (Unusable, RecursionError) as reason:
             skipped.append(f"{where}: {str(reason) or 'nested too deeply'}")
         else:
@@ -95,38 +90,50 @@ def _all(document: Document) -> Iterator[tuple[str, str, Mapping[str, Any], Any]
                 yield method, path, item, item[method]
 
 
-def _read(
-    document: Document,
-    method: str,
-    path: str,
-    shared: Mapping[str, Any],
-    raw: object,
-    own_servers: bool,
-    reserved_headers: frozenset[str],
-) -> Operation | None:
-    """None for what its author keeps from such use. Raises Unusable."""
-    if not isinstance(raw, Mapping):
-        raise Unusable("it is not an object")
-    if raw.get("x-internal") is True or raw.get("x-mcp") is False or method == "trace":
-        return None
-    _check_path(path)
-    if own_servers and ("servers" in raw or "servers" in shared):
-        raise Unusable("it has servers of its own; set base_url")
-    inputs = InputReader(document, path, shared, raw, reserved_headers).read()
-    media_types = _answer_types(document, raw)
-    streams = raw.get("x-streaming") is True or (bool(media_types) and media_types <= _STREAMS)
-    operation_id = raw.get("operationId")
-    name = _legal(operation_id) if isinstance(operation_id, str) else ""
-    return Operation(
-        name=name or _path_name(method, path),
-        method=method.upper(),
-        template=path,
-        parameters=inputs.parameters,
-        body=inputs.body,
-        accept=_accept(media_types),
-        streams=streams,
-        tool=_tool(document, method, raw, inputs, streams),
-    )
+class _Reader:
+    """Reads the operations of one document, one after the other; together their schemas are bounded."""
+
+    def __init__(self, document: Document, own_servers: bool, reserved_headers: frozenset[str]) -> None:
+        self._document = document
+        self._own_servers = own_servers
+        self._reserved_headers = reserved_headers
+        self._requests = SchemaReader(document, "request")
+        self._responses = SchemaReader(document, "response")
+        self._room = _ALL_SCHEMAS
+
+    def read(self, method: str, path: str, shared: Mapping[str, Any], raw: object) -> Operation | None:
+        """None for what its author keeps from such use. Raises Unusable."""
+        if not isinstance(raw, Mapping):
+            raise Unusable("it is not an object")
+        if raw.get("x-internal") is True or raw.get("x-mcp") is False or method == "trace":
+            return None
+        _check_path(path)
+        if self._own_servers and ("servers" in raw or "servers" in shared):
+            raise Unusable("it has servers of its own; set base_url")
+        schemas = ToolSchemas(self._requests, max(_LEAST_INPUT, min(_INPUT_SCHEMA, self._room)))
+        inputs = InputReader(self._document, path, shared, raw, self._reserved_headers, schemas).read()
+        self._room -= schemas.size
+        media_types = answer_types(self._document, raw)
+        streams = raw.get("x-streaming") is True or (bool(media_types) and media_types <= STREAMS)
+        operation_id = raw.get("operationId")
+        name = _legal(operation_id) if isinstance(operation_id, str) else ""
+        return Operation(
+            name=name or _path_name(method, path),
+            method=method.upper(),
+            template=path,
+            parameters=inputs.parameters,
+            body=inputs.body,
+            accept=accept_header(media_types),
+            streams=streams,
+            tool=_tool(method, raw, inputs, None if streams else self._output(raw), streams),
+        )
+
+    def _output(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
+        schemas = ToolSchemas(self._responses, min(_OUTPUT_SCHEMA, self._room))
+        found = output_schema(self._document, raw, schemas)
+        if found is not None:
+            self._room -= schemas.size
+        return found
 
 
 def _check_path(path: str) -> None:
@@ -138,7 +145,9 @@ def _check_path(path: str) -> None:
         raise Unusable("its path is not well formed")
 
 
-def _tool(document: Document, method: str, raw: Mapping[str, Any], inputs: Inputs, streams: bool) -> dict[str, Any]:
+def _tool(
+    method: str, raw: Mapping[str, Any], inputs: Inputs, output: Mapping[str, Any] | None, streams: bool
+) -> dict[str, Any]:
     texts = [text.strip() for key in ("summary", "description") if isinstance(text := raw.get(key), str)]
     if len(texts) == 2 and texts[1].startswith(texts[0]):
         texts = texts[1:]
@@ -146,7 +155,7 @@ def _tool(document: Document, method: str, raw: Mapping[str, Any], inputs: Input
         texts.insert(0, "Deprecated.")
     tool: dict[str, Any] = {"description": "\n\n".join(filter(None, texts))[:_MAX_DESCRIPTION]}
     tool["inputSchema"] = inputs.schema
-    if not streams and (output := _output_schema(document, raw)) is not None:
+    if output is not None:
         tool["outputSchema"] = output
     tool["annotations"] = {
         "readOnlyHint": method in _READS,
@@ -158,52 +167,6 @@ def _tool(document: Document, method: str, raw: Mapping[str, Any], inputs: Input
     if streams:
         tool["_meta"] = dict(SUBSCRIPTION)
     return tool
-
-
-def _good_responses(document: Document, raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The ``content`` of every response that is a success, the lowest status first."""
-    responses = raw.get("responses")
-    if not isinstance(responses, Mapping):
-        return
-    statuses = sorted(status for status in responses if status[:1] == "2" and len(status) == 3)
-    for status in statuses or (["default"] if "default" in responses else []):
-        try:
-            content = document.resolve(responses[status]).get("content")
-        except Unusable:
-            continue  # what an answer looks like is a help, and its lack no reason not to ask
-        if isinstance(content, Mapping):
-            yield content
-
-
-def _answer_types(document: Document, raw: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(base_type(kind) for content in _good_responses(document, raw) for kind in content)
-
-
-def _accept(media_types: frozenset[str]) -> str:
-    """JSON first; never a stream, where the server leaves us the choice."""
-    known = sorted(kind for kind in media_types - _STREAMS if re.fullmatch(r"[\w.+*-]+/[\w.+*-]+", kind, re.ASCII))
-    wanted = sorted(known, key=lambda kind: not is_json_type(kind))[:10]
-    return ", ".join([*(wanted or ["application/json"]), "*/*;q=0.1"])
-
-
-def _output_schema(document: Document, raw: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Of a JSON answer that is always an object; structured content is nothing else (MCP)."""
-    for content in _good_responses(document, raw):
-        for media_type, media in content.items():
-            if not is_json_type(media_type) or not isinstance(media, Mapping) or "schema" not in media:
-                continue
-            try:
-                if document.resolve(media["schema"]).get("type") != "object":
-                    return None
-                reader = SchemaReader(document, "response")
-                schema = reader.read(media["schema"])
-                if definitions := reader.definitions():
-                    schema["$defs"] = definitions
-            except Unusable:
-                return None
-            # Tools declare the type at the root, also where it follows from a reference.
-            return {"type": "object", **schema} if schema.get("type", "object") == "object" else None
-    return None
 
 
 def _legal(name: str) -> str:

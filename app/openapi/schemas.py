@@ -1,18 +1,20 @@
 """How the schemas of OpenAPI 3.0 and 3.1 become one JSON Schema 2020-12 for a tool (DESIGN §2, S1).
 
-Shared and recursive schemas are kept under ``$defs``. What would make a tool's schema too large accepts anything.
+Shared and recursive schemas are kept under ``$defs``; each is translated once, however many tools refer to it. What
+would make a tool's schema too large accepts anything.
 """
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.openapi.document import Document, Unusable
 
 Direction = Literal["request", "response"]
 
-_MAX_VALUES = 4_000
-"""Of one tool's schema, about: less than half of what the validator takes."""
+_MAX_SIZE = 4_000
+"""Of one schema by itself, in values; 40 characters of text count as one more. The validator takes 10,000 values."""
 _MAX_DEPTH = 50
 _ONE = (
     "additionalProperties",
@@ -55,37 +57,103 @@ _LIMITS = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
 _TEXTS = (("title", 200), ("description", 2_000))
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A translated schema, what it refers to, and its size."""
+
+    schema: Any
+    references: tuple[str, ...]
+    size: int
+
+
 class SchemaReader:
-    """Translates the schemas of one tool in one direction; ``definitions`` gives what they refer to.
+    """Translates the schemas of one document in one direction.
 
     Properties that only the other direction has (``readOnly`` in requests, ``writeOnly`` in responses) are left out.
     """
 
     def __init__(self, document: Document, direction: Direction) -> None:
-        self._document = document
+        self.document = document
         self._unwanted = "readOnly" if direction == "request" else "writeOnly"
         self._names: dict[str, str] = {}
-        self._waiting: list[tuple[str, str]] = []
-        self._room = _MAX_VALUES
+        self._taken: set[str] = set()
+        self._shared: dict[str, _Read] = {}
+
+    def read(self, schema: object) -> _Read:
+        """Raises Unusable when it refers to what is not there, or outside the document."""
+        translation = _Translation(self, self._unwanted)
+        return _Read(translation.read(schema, 0), tuple(translation.references), translation.size)
+
+    def shared(self, reference: str) -> _Read:
+        """Likewise for what *reference* names; translated once."""
+        if reference not in self._shared:
+            self._shared[reference] = self.read(self.document.at(reference))
+        return self._shared[reference]
+
+    def name(self, reference: str) -> str:
+        """What it is called under ``$defs``, in every tool."""
+        if reference not in self._names:
+            base = re.sub(r"[^A-Za-z0-9_.-]+", "_", reference.rpartition("/")[2])[:60] or "schema"
+            name, number = base, 1
+            while name in self._taken:
+                number += 1
+                name = f"{base}_{number}"
+            self._taken.add(name)
+            self._names[reference] = name
+        return self._names[reference]
+
+
+class ToolSchemas:
+    """The schemas of one tool: what is read, and then ``definitions`` for all that it refers to."""
+
+    def __init__(self, reader: SchemaReader, room: int) -> None:
+        """*room*: how large it may become; see *whole* and *size*."""
+        self._reader = reader
+        self._room = room
+        self._waiting: dict[str, None] = {}
+        self.size = 0
+        self.whole = True
 
     def read(self, schema: object) -> dict[str, Any]:
-        """Raises Unusable when it refers to what is not there, or outside the document."""
-        read = self._read(schema, 0)
-        return read if isinstance(read, dict) else {} if read else {"not": {}}
+        """A schema that may be changed. Raises Unusable."""
+        read = self._take(self._reader.read(schema))
+        return dict(read) if isinstance(read, dict) else {} if read else {"not": {}}
 
     def definitions(self) -> dict[str, Any]:
-        """For ``$defs``, once everything has been read. Raises Unusable."""
+        """For ``$defs``, once everything has been read; what there is no room for accepts anything. Raises Unusable."""
         found: dict[str, Any] = {}
-        while self._waiting:
-            name, reference = self._waiting.pop(0)
-            found[name] = self._read(self._document.at(reference), 0)
+        while waiting := [reference for reference in self._waiting if self._reader.name(reference) not in found]:
+            for reference in waiting:
+                name = self._reader.name(reference)
+                read = self._reader.shared(reference)
+                if self.size + read.size > self._room:
+                    self.whole = False
+                    found[name] = {}
+                else:
+                    found[name] = self._take(read)
         return found
 
-    def _read(self, schema: object, depth: int) -> dict[str, Any] | bool:
-        self._room -= 1
+    def _take(self, read: _Read) -> Any:
+        self.size += read.size
+        self._waiting |= dict.fromkeys(read.references)
+        return read.schema
+
+
+class _Translation:
+    """Of one schema."""
+
+    def __init__(self, reader: SchemaReader, unwanted: str) -> None:
+        self._reader = reader
+        self._document = reader.document
+        self._unwanted = unwanted
+        self.references: dict[str, None] = {}
+        self.size = 0
+
+    def read(self, schema: object, depth: int) -> dict[str, Any] | bool:
+        self.size += 1
         if isinstance(schema, bool):
             return schema
-        if not isinstance(schema, Mapping) or self._room < 0 or depth > _MAX_DEPTH:
+        if not isinstance(schema, Mapping) or self.size > _MAX_SIZE or depth > _MAX_DEPTH:
             return {}
         if isinstance(reference := schema.get("$ref"), str):
             return self._reference(reference, schema, depth)
@@ -94,40 +162,28 @@ class SchemaReader:
         for key, most in _TEXTS:
             if isinstance(text := schema.get(key), str):
                 read[key] = text[:most]
+                self.size += _size(read[key])
         for key in _AS_IT_IS:
             if key in schema:
                 read[key] = schema[key]
-                self._room -= _size(schema[key])
+                self.size += _size(schema[key])
         self._read_limits(schema, read)
         self._read_parts(schema, read, depth)
         if "example" in schema and "examples" not in read:
             read["examples"] = [schema["example"]]
-            self._room -= _size(schema["example"])
+            self.size += _size(schema["example"])
         if self._document.dialect_30 and schema.get("nullable") is True:
             return _or_null(read)
         return read
 
     def _reference(self, reference: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         self._document.resolve(schema)  # a chain of mere references that never ends is found here
-        if reference not in self._names:
-            if self._room < 0:
-                return {}
-            name = self._names[reference] = self._fresh_name(reference)
-            self._waiting.append((name, reference))
-        read: dict[str, Any] = {"$ref": f"#/$defs/{self._names[reference]}"}
+        self.references[reference] = None
+        read: dict[str, Any] = {"$ref": f"#/$defs/{self._reader.name(reference)}"}
         if self._document.dialect_30:
             return read  # what stands beside a reference has no meaning there
-        beside = self._read({key: value for key, value in schema.items() if key != "$ref"}, depth + 1)
+        beside = self.read({key: value for key, value in schema.items() if key != "$ref"}, depth + 1)
         return read | beside if isinstance(beside, dict) else read
-
-    def _fresh_name(self, reference: str) -> str:
-        base = re.sub(r"[^A-Za-z0-9_.-]+", "_", reference.rpartition("/")[2])[:60] or "schema"
-        name, number = base, 1
-        taken = set(self._names.values())
-        while name in taken:
-            number += 1
-            name = f"{base}_{number}"
-        return name
 
     def _read_type(self, schema: Mapping[str, Any], read: dict[str, Any]) -> None:
         match schema.get("type"):
@@ -154,18 +210,18 @@ class SchemaReader:
     def _read_parts(self, schema: Mapping[str, Any], read: dict[str, Any], depth: int) -> None:
         for key in _ONE:
             if key in schema:
-                read[key] = self._read(schema[key], depth + 1)
+                read[key] = self.read(schema[key], depth + 1)
         for key in _MANY:
             if isinstance(parts := schema.get(key), list) and parts:
-                read[key] = [self._read(part, depth + 1) for part in parts]
+                read[key] = [self.read(part, depth + 1) for part in parts]
         for key in _NAMED:
             if isinstance(named := schema.get(key), dict):
-                read[key] = {name: self._read(part, depth + 1) for name, part in named.items()}
+                read[key] = {name: self.read(part, depth + 1) for name, part in named.items()}
         left_out: set[str] = set()
         if isinstance(properties := schema.get("properties"), dict):
             left_out = {name for name, part in properties.items() if self._is_unwanted(part)}
             read["properties"] = {
-                name: self._read(part, depth + 1) for name, part in properties.items() if name not in left_out
+                name: self.read(part, depth + 1) for name, part in properties.items() if name not in left_out
             }
         if isinstance(required := schema.get("required"), list):
             names = [name for name in required if isinstance(name, str) and name not in left_out]
@@ -199,5 +255,7 @@ def _size(value: object) -> int:
             return 1 + sum(map(_size, value.values()))
         case list():
             return 1 + sum(map(_size, value))
+        case str():
+            return 1 + len(value) // 40
         case _:
             return 1

@@ -239,6 +239,15 @@ async def test_a_subscription_is_marked_and_refused_unsent() -> None:
             await call(shop, "events")
 
 
+async def test_a_stream_that_was_not_declared_is_refused_unread() -> None:
+    headers = {"content-type": "text/event-stream"}
+    async with HttpService(lambda seen: Reply(b"data: 1\n\n", headers=headers, cut=True)) as service:
+        upstream = make(document("a"), service.url)
+        async with supervised(upstream):
+            with pytest.raises(UpstreamError, match="stream"):
+                await call(upstream, "a")
+
+
 async def test_arguments_that_cannot_be_sent_are_refused() -> None:
     async with orders() as shop:
         for bad in ("..", "../x", ""):

@@ -34,7 +34,12 @@ def test_any_other_json_is_text(body: bytes) -> None:
     assert result(body, "application/json") == {"content": [{"type": "text", "text": body.decode()}]}
 
 
-@pytest.mark.parametrize("body", [b"{broken", b'{"a": NaN}', b'{"a":' * 100_000])
+def test_half_a_surrogate_pair_gets_a_mark_and_a_whole_one_is_read() -> None:
+    found = result(b'{"a": "x\\ud800y", "b": "\\ud83d\\ude00", "c": "\\\\ud800"}', "application/json")
+    assert found["structuredContent"] == {"a": "x?y", "b": "\U0001f600", "c": "\\ud800"}
+
+
+@pytest.mark.parametrize("body", [b"{broken", b'{"a": NaN}', b'{"a": [1e999]}', b'{"a":' * 100_000])
 def test_what_is_no_json_in_spite_of_its_type_is_text(body: bytes) -> None:
     assert texts(result(body, "application/json")) == [body.decode()]
 
@@ -44,6 +49,8 @@ def test_what_is_no_json_in_spite_of_its_type_is_text(body: bytes) -> None:
     [
         (b"h\xe9", "text/plain; charset=ISO-8859-1", "hé"),
         (b"h\xe9", "text/plain; charset=nonsense", "h\ufffd"),
+        (b"hey", "text/plain; charset=punycode", "hey"),
+        (b"\x83e", "text/plain; charset=windows-1252; x=y", "\u0192e"),
         (b"<a/>", "application/atom+xml", "<a/>"),
         (b"<svg/>", "image/svg+xml", "<svg/>"),
         (b"plain", "", "plain"),
