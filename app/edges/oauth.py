@@ -40,34 +40,36 @@ class OAuthCredentials:
         self._refresh_token = settings.refresh_token.get_secret_value() if settings.refresh_token else None
         self._header = ""
         self._fresh_until = 0.0
-        self._renewing: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
         self._failures = 0
         self._quiet_until = float("-inf")
+        self._renewed_until = float("-inf")
 
     async def authorization(self) -> str:
         if not self._header or self._now() >= self._fresh_until:
-            await self._renew()
+            await self._get()
         return self._header
 
     async def renew(self) -> None:
         """Soon after another it gives what that one gave: calls that were refused together renew once."""
-        await self._renew()
+        if self._now() >= self._renewed_until:
+            await self._get()
+            self._renewed_until = self._now() + _COOLDOWN_S
 
-    async def _renew(self) -> None:
-        if self._renewing is None:
+    async def _get(self) -> None:
+        """Have another token, together with whoever waits for one. Raises UpstreamUnavailable."""
+        if self._asking is None:
             if self._now() < self._quiet_until:
-                if self._failures:
-                    raise self._unavailable()
-                return
-            self._renewing = asyncio.create_task(self._ask())
-            self._renewing.add_done_callback(self._renewed)
+                raise self._unavailable()
+            self._asking = asyncio.create_task(self._ask())
+            self._asking.add_done_callback(self._asked)
         # A caller that leaves must not take the token from the others.
-        await asyncio.shield(self._renewing)
+        await asyncio.shield(self._asking)
         if self._failures:
             raise self._unavailable()
 
-    def _renewed(self, task: "asyncio.Task[None]") -> None:
-        self._renewing = None
+    def _asked(self, task: "asyncio.Task[None]") -> None:
+        self._asking = None
 
     async def _ask(self) -> None:
         """Never raises: what came of it is in the state."""
@@ -83,7 +85,6 @@ class OAuthCredentials:
             self._failures += 1
             return
         self._failures = 0
-        self._quiet_until = self._now() + min(_COOLDOWN_S, lifetime_s / 2)
         self._fresh_until = asked_at + lifetime_s - min(_EARLY_S, lifetime_s / 10)
 
     async def _exchange(self) -> float:

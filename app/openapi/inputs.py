@@ -99,11 +99,11 @@ class InputReader:
             for each in listed:
                 parameter = self._document.resolve(each)
                 place, name = parameter.get("in"), parameter.get("name")
-                if not isinstance(name, str) or not name or place not in STYLES:
+                if not isinstance(name, str) or not name or not isinstance(place, str) or place not in STYLES:
                     raise Unusable("a parameter has no name, or no place that is known")
-                if self._is_ours(str(place), name) or (place, _folded(str(place), name)) in secrets:
+                if self._is_ours(place, name) or (place, _folded(place, name)) in secrets:
                     continue
-                declared[str(place), name] = parameter
+                declared[place, name] = parameter
         for name in self._path_names:
             declared.setdefault(("path", name), {"schema": {"type": "string"}})
         return declared

@@ -269,6 +269,7 @@ def test_what_its_author_keeps_inside_is_left_out() -> None:
         {"parameters": [5]},
         {"parameters": [{"in": "query"}]},
         {"parameters": [{"name": "a", "in": "body"}]},
+        {"parameters": [{"name": "a", "in": []}]},
         {"parameters": [{"$ref": "other.yaml#/x"}]},
         {"parameters": [{"$ref": "#/nowhere"}]},
         {"requestBody": {"$ref": "https://evil.example/"}},
