@@ -35,10 +35,6 @@ class DocumentSource(Protocol):
         """
         ...
 
-    def reread(self) -> None:
-        """What was given last could not be used: ``load`` gives it again even if it is the same."""
-        ...
-
 
 class FileSource:
     """A document on disk; another size, time or inode is another document."""
@@ -49,9 +45,6 @@ class FileSource:
         self._path = path
         self._seen: tuple[int, int, int] | None = None
         self.poll_s = poll_s
-
-    def reread(self) -> None:
-        self._seen = None
 
     async def load(self) -> bytes | None:
         return await asyncio.to_thread(self._load)
@@ -93,9 +86,6 @@ class UrlSource:
         self._headers = headers
         self._credentials = credentials
         self._validators: dict[str, str] = {}
-
-    def reread(self) -> None:
-        self._validators = {}
 
     async def load(self) -> bytes | None:
         headers = {**self._headers, "Accept": "application/json, application/yaml, */*;q=0.5", **self._validators}

@@ -159,15 +159,14 @@ class OpenApiUpstream:
         except TimeoutError:
             self._failed(f"no document within {self._connect_timeout_s:g} s")
         except (SourceFailed, DocumentRefused) as reason:
+            # A refused document is not read again as long as it is the same: its source knows.
             self._failed(str(reason))
         except UpstreamUnavailable:
             self._failed("no credential for it could be had")
         else:
             if data is not None:
                 self._take(service, skipped, changed)
-            self._trouble = ""
             return True
-        self._source.reread()
         return False
 
     def _read(self, data: bytes) -> tuple[_Service, Sequence[str]]:
@@ -187,8 +186,8 @@ class OpenApiUpstream:
             log.warning("%s: %d more operations left out", self._name, len(skipped) - _TOLD)
         is_new = service != self._service
         self._service = service
-        if self._status.phase != "ready":
-            self._status = UpstreamStatus("ready", "", 0, self._status.error)
+        self._status = UpstreamStatus("ready", last_error=self._trouble)
+        self._trouble = ""
         if is_new:
             log.info("%s: document read, %d operations", self._name, len(service.operations))
             changed(self._name)
@@ -199,7 +198,9 @@ class OpenApiUpstream:
             log.warning("%s: %s%s", self._name, reason, kept)
         self._trouble = reason
         if self._service is None:
-            self._status = UpstreamStatus("down", reason)
+            self._status = UpstreamStatus("down", reason, last_error=reason)
+        else:
+            self._status = UpstreamStatus("ready", last_error=reason)
 
     def _spread(self, delay_s: float) -> float:
         return delay_s * (0.5 + self._jitter() / 2)

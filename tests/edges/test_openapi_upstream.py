@@ -22,7 +22,7 @@ from app.edges.http_exchange import HttpExchange
 from app.edges.openapi_source import DocumentSource, FileSource, UrlSource
 from app.edges.openapi_upstream import OpenApiUpstream
 from app.errors import ArgsInvalid, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
-from app.gateway.ports import CallContext
+from app.gateway.ports import CallContext, UpstreamStatus
 from app.results.from_mcp import mcp_result_to_envelope
 from tests.support import orders_service
 from tests.support.http_service import HttpService, Reply, Seen
@@ -52,9 +52,6 @@ class Fixed:
         data, self._data = self._data, None
         return data
 
-    def reread(self) -> None:
-        return
-
 
 class Watched:
     """*source*, and how often it was looked at."""
@@ -68,9 +65,6 @@ class Watched:
     async def load(self) -> bytes | None:
         self._looked.release()
         return await self._source.load()
-
-    def reread(self) -> None:
-        self._source.reread()
 
     async def seen(self) -> None:
         """Until what is there now has been read, and its consequences drawn: the third look from now begins."""
@@ -348,7 +342,7 @@ async def test_a_file_that_changes_changes_the_tools_and_a_broken_one_keeps_them
         await source.seen()
         assert caplog.text.count("the operations of the last one stay") == 1
         assert await names(upstream) == ["a", "b"]
-        assert upstream.status.phase == "ready"
+        assert upstream.status == UpstreamStatus("ready", last_error="the document is neither JSON nor YAML")
         (tmp_path / "new").write_bytes(document("c"))
         (tmp_path / "new").replace(file)
         await changed(changes)
