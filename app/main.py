@@ -34,10 +34,11 @@ from app.engine.limits import StreamLimit
 from app.engine.loop import Engine, EngineLimits
 from app.engine.model import Provider
 from app.engine.window import ModelWindow
-from app.faces import registry
+from app.faces import registry, transparent
 from app.faces.gateway import GatewayFace
 from app.faces.operations import Operations
 from app.faces.registry import RegistryFace
+from app.faces.transparent import TransparentFace
 from app.gateway.audit import Auditor
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
@@ -101,6 +102,7 @@ def create_app(
     operations = Operations(runtime, started=lifecycle.started)
     faces = {
         "gateway": Face(face, _INSTRUCTIONS),
+        "transparent": Face(TransparentFace(runtime, started=lifecycle.started), transparent.INSTRUCTIONS),
         "registry": Face(RegistryFace(operations), registry.INSTRUCTIONS),
         "namespaced": namespaced_face(runtime, fleet, lifecycle.started, settings.engine.tool_timeout_s),
     }

@@ -157,7 +157,7 @@ class EngineSettings(_Section):
 
 
 class McpSettings(_Section):
-    face: Literal["gateway", "registry", "namespaced"] = "gateway"
+    face: Literal["gateway", "transparent", "registry", "namespaced"] = "gateway"
     """Which of the faces ``/mcp`` is."""
     cache_stable: bool = True
     allowed_hosts: tuple[str, ...] = ()

@@ -95,6 +95,7 @@ class ProxyRuntime:
         S1 table decides. *policies* say by upstream name how its calls are made. *now* measures seconds, for the
         records of *plugins* and *auditor*."""
         self._fleet = upstream if isinstance(upstream, MultiplexUpstream) else MultiplexUpstream([upstream])
+        self.tokens = tokens
         self._archive = Archive(artifacts, tokens)
         self._sessions = sessions
         self._now = now

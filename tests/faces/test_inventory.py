@@ -1,0 +1,84 @@
+"""What the meta-tools tell a model of the tools behind the gate (issue 7 "Faces")."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.auth.identity import Identity
+from app.catalog.catalog import build_catalog
+from app.catalog.tokens import TokenCounter
+from app.edges.memory_store import MemoryArtifactStore
+from app.edges.token_table import load_token_counter
+from app.faces.gateway import MAX_TOKENS, GatewayFace
+from app.faces.inventory import inventory
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.ports import CallContext
+from app.gateway.runtime import ProxyRuntime
+from app.gateway.stub import StubUpstream
+
+OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
+SHOPPER = CallContext(Identity("reader", ("tools:shop:*",)), "req_2", "s")
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenCounter:
+    return load_token_counter()
+
+
+def tools(count: int) -> list[dict[str, Any]]:
+    return [{"name": f"tool_{number}"} for number in range(count)]
+
+
+async def face_over(tokens: TokenCounter, **servers: int) -> GatewayFace:
+    fleet = MultiplexUpstream([StubUpstream(tools(count), name=name) for name, count in servers.items()])
+    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    await runtime.refresh_catalog()
+    return GatewayFace(runtime)
+
+
+def cost(face: GatewayFace, context: CallContext, tokens: TokenCounter) -> int:
+    return sum(
+        tokens.count(
+            json.dumps(
+                {"name": tool.name, "description": tool.description, "parameters": tool.input_schema},
+                separators=(",", ":"),
+            )
+        )
+        for tool in face.tools(context)
+    )
+
+
+async def test_the_largest_namespaces_come_first_with_their_counts_and_only_the_callers(tokens: TokenCounter) -> None:
+    face = await face_over(tokens, git=2, shop=3, time=2)
+    assert "Tools here now: shop 3, git 2, time 2." in face.tools(OWNER)[0].description
+    assert "Tools here now: shop 3." in face.tools(SHOPPER)[0].description
+    assert face.tools(OWNER) is face.tools(OWNER)
+
+
+async def test_three_tools_stay_within_their_budget_however_many_namespaces_there_are(tokens: TokenCounter) -> None:
+    for servers in (0, 1, 7, 120):
+        face = await face_over(tokens, **{f"server-with-a-long-name-{number}": 2 for number in range(servers)})
+        assert cost(face, OWNER, tokens) <= MAX_TOKENS
+    assert "in 1" in face.tools(OWNER)[0].description  # what is not named is counted
+
+
+async def test_an_empty_gate_says_so(tokens: TokenCounter) -> None:
+    assert "No tools are here now." in (await face_over(tokens)).tools(OWNER)[0].description
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.integers(1, 4), min_size=1, max_size=8),
+       st.integers(10, 120))  # fmt: skip
+def test_the_line_is_the_same_for_the_same_tools_and_adds_up(counts: dict[str, int], longest: int) -> None:
+    table = load_token_counter()
+    items = build_catalog({name: tools(count) for name, count in counts.items()}, table).items
+    line = inventory(items.values(), fits=lambda text: len(text) <= longest)
+    assert line == inventory(reversed(list(items.values())), fits=lambda text: len(text) <= longest)
+    assert len(line) <= longest
+    if line:
+        numbers = [int(word.strip(".,")) for word in line.split() if word.strip(".,").isdigit()]
+        if "more" in line or "namespaces" in line:
+            numbers.pop()  # how many namespaces are not named
+        assert sum(numbers) == sum(counts.values())

@@ -1,0 +1,153 @@
+"""The transparent face: a catalog of stripped entries, and two meta-tools that use it (S0 §4.1; gateway 111 to 114)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from app.auth.identity import Identity
+from app.catalog.tokens import TokenCounter
+from app.edges.memory_store import MemoryArtifactStore
+from app.edges.token_table import load_token_counter
+from app.faces.surface import UnknownTool
+from app.faces.transparent import TransparentFace
+from app.gateway.ports import CallContext
+from app.gateway.runtime import ProxyRuntime
+from app.gateway.stub import StubUpstream
+from tests.support.requirement import requirement
+
+OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
+READER = CallContext(Identity("reader", ("tools:files:read",)), "req_2", "s")
+LONG = "Reads a file and tells everything about it that anybody could ever want to know. " * 40
+TOOLS: list[dict[str, Any]] = [
+    {
+        "name": "read",
+        "description": LONG,
+        "inputSchema": {
+            "type": "object",
+            "properties": {"path": {"type": "string"}},
+            "required": ["path"],
+            "examples": [{"path": "a"}],
+        },
+        "outputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": True, "title": "Reads"},
+        "_meta": {"secret": 1},
+    },
+    {"name": "fail", "description": "Always fails."},
+]
+
+
+async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+    if name == "fail":
+        return {"content": [{"type": "text", "text": "no such luck"}], "isError": True}
+    return {"content": [{"type": "text", "text": "x" * 5_000}], "structuredContent": {"n": 1}, "_meta": {"k": "v"}}
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenCounter:
+    return load_token_counter()
+
+
+@pytest.fixture
+async def upstream() -> StubUpstream:
+    return StubUpstream(TOOLS, answer, name="files")
+
+
+@pytest.fixture
+async def face(upstream: StubUpstream, tokens: TokenCounter) -> TransparentFace:
+    runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    await runtime.refresh_catalog()
+    return TransparentFace(runtime)
+
+
+def named(face: TransparentFace, part: str) -> str:
+    return next(tool.name for tool in face.tools(OWNER) if part in tool.name)
+
+
+@requirement("S0 §4.1", "gateway 111")
+async def test_every_tool_is_an_entry_without_its_schema_beside_the_two_meta_tools(face: TransparentFace) -> None:
+    meta, entries = face.tools(OWNER)[:2], face.tools(OWNER)[2:]
+    assert [tool.name for tool in meta] == ["tool_hydrate", "tool_execute"]
+    assert [tool.name.split("#")[0] for tool in entries] == ["files:fail", "files:read"]
+    for entry in entries:
+        assert (entry.input_schema, entry.output_schema, entry.hints, entry.title) == (
+            {"type": "object"},
+            None,
+            {},
+            None,
+        )
+
+
+@requirement("S0 §2.4", "gateway 113")
+async def test_a_long_description_is_cut_as_on_a_card(face: TransparentFace, tokens: TokenCounter) -> None:
+    (entry,) = (tool for tool in face.tools(OWNER) if "read" in tool.name)
+    assert entry.description and tokens.count(entry.description) <= 60
+
+
+@requirement("S4 §5")
+async def test_a_caller_sees_its_own_tools_and_the_same_list_as_long_as_nothing_changes(face: TransparentFace) -> None:
+    shown = face.tools(READER)
+    assert [tool.name.split("#")[0] for tool in shown[2:]] == ["files:read"]
+    assert face.tools(READER) is shown
+
+
+@requirement("S0 §4.3", "gateway 112")
+async def test_hydrate_gives_the_real_schema(face: TransparentFace) -> None:
+    tool_id = named(face, "read")
+    body = (await face.call("tool_hydrate", {"tool_id": tool_id}, OWNER)).structured
+    assert (body["tool_id"], body["args_schema"]["required"], body["examples"]) == (tool_id, ["path"], [{"path": "a"}])
+    assert body["constraints"]["side_effects"] is False
+
+
+@requirement("S0 §4.4", "gateway 100", "gateway 112")
+async def test_execute_gives_the_servers_result_as_it_came_and_checks_first(
+    face: TransparentFace, upstream: StubUpstream
+) -> None:
+    tool_id = named(face, "read")
+    refused = await face.call("tool_execute", {"tool_id": tool_id, "args": {}}, OWNER)
+    assert (refused.is_error, refused.structured["error"]) == (True, "ARGS_INVALID")
+    checked = await face.call("tool_execute", {"tool_id": tool_id, "args": {"path": "a"}, "dry_run": True}, OWNER)
+    assert checked.structured["args_valid"] is True
+    assert upstream.calls == []
+    result = await face.call("tool_execute", {"tool_id": tool_id, "args": {"path": "a"}}, OWNER)
+    assert result.as_it_came == await answer("read", {}, OWNER)
+    failed = await face.call("tool_execute", {"tool_id": named(face, "fail")}, OWNER)
+    assert failed.is_error and failed.as_it_came is not None
+
+
+@requirement("S0 §4.1", "gateway 114")
+async def test_an_entry_cannot_be_called_by_its_own_name(face: TransparentFace, upstream: StubUpstream) -> None:
+    refused = await face.call(named(face, "read"), {"path": "a"}, OWNER)
+    assert (refused.is_error, refused.structured["error"]) == (True, "ARGS_INVALID")
+    assert "tool_execute" in refused.structured["message"]
+    for name, context in ((named(face, "fail"), READER), ("files:nope", OWNER), ("ping", OWNER)):
+        with pytest.raises(UnknownTool):
+            await face.call(name, {}, context)
+    assert upstream.calls == []
+
+
+@requirement("gateway 112")
+@pytest.mark.parametrize(
+    ("name", "arguments", "error"),
+    [
+        ("tool_hydrate", {"tool_id": "files:nope#00000000"}, "HYDRATE_FAILED"),
+        ("tool_hydrate", {}, "ARGS_INVALID"),
+        ("tool_hydrate", {"tool_id": 5}, "ARGS_INVALID"),
+        ("tool_execute", {"tool_id": "files:nope#00000000"}, "HYDRATE_FAILED"),
+        ("tool_execute", {"tool_id": "x", "dry_run": "false"}, "ARGS_INVALID"),
+        ("tool_execute", [], "ARGS_INVALID"),
+        ("tool_execute", {"tool_id": "x", "more": 1}, "ARGS_INVALID"),
+    ],
+)
+async def test_bad_arguments_are_answers_in_the_one_shape(
+    face: TransparentFace, name: str, arguments: object, error: str
+) -> None:
+    result = await face.call(name, arguments, OWNER)
+    assert (result.is_error, result.structured["error"]) == (True, error)
+    assert set(result.structured) >= {"error", "message", "path", "retryable"}
+
+
+async def test_while_the_first_tools_are_gathered_nothing_is_said_not_to_exist(tokens: TokenCounter) -> None:
+    runtime = ProxyRuntime(StubUpstream([]), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    result = await TransparentFace(runtime, started=lambda: False).call("tool_execute", {"tool_id": "a:b@1"}, OWNER)
+    assert result.structured["error"] == "UPSTREAM_UNAVAILABLE"
