@@ -15,6 +15,7 @@ from app.auth.identity import Identity
 from app.catalog.tokens import TokenCounter
 from app.context.sizes import CountedTexts
 from app.edges.applied import Applied
+from app.edges.approvals import make_approval_desk
 from app.edges.arrangement import call_policies, guarded, inferred_names, make_members
 from app.edges.audit_loader import make_auditor
 from app.edges.heap import Heap
@@ -31,8 +32,9 @@ from app.edges.sqlite_store import SQLiteArtifactStore
 from app.edges.token_table import load_token_counter
 from app.engine.drain import Drain
 from app.engine.limits import StreamLimit
-from app.engine.loop import Engine, EngineLimits
+from app.engine.loop import Engine
 from app.engine.model import Provider
+from app.engine.tool_rounds import EngineLimits
 from app.engine.window import ModelWindow
 from app.faces import registry, transparent
 from app.faces.gateway import GatewayFace
@@ -90,7 +92,7 @@ def create_app(
     if provider is None:
         provider = make_provider(settings.model)
     window = ModelWindow(settings.model.context_tokens, settings.model.answer_tokens, CountedTexts(tokens))
-    engine = Engine(provider, face, window, engine_limits(settings), metrics)
+    engine = Engine(provider, face, window, engine_limits(settings), metrics, make_approval_desk(settings.auth))
     keyed = make_keyed_runs(engine, streams, settings.engine)
     limits_of_doors = DoorLimits(
         _hosts(settings),
@@ -188,7 +190,10 @@ def create_runtime(
 def engine_limits(settings: Settings) -> EngineLimits:
     """The runtime ends calls by their own deadlines; the engine's is the one behind them all."""
     longest_s = max([settings.engine.tool_timeout_s, *(p.longest_s() for p in call_policies(settings).values())])
-    return EngineLimits(settings.engine.max_iterations, longest_s + 1, settings.engine.max_parallel_tools)
+    engine = settings.engine
+    return EngineLimits(
+        engine.max_iterations, longest_s + 1, engine.max_parallel_tools, engine.max_calls_per_turn, engine.loop_guard
+    )
 
 
 def make_artifact_store(settings: StorageSettings) -> ArtifactStore:

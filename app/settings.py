@@ -64,6 +64,9 @@ class KeySettings(_Section):
 
 class AuthSettings(_Section):
     keys: tuple[KeySettings, ...] = ()
+    approval_key: SecretStr | None = Field(default=None, min_length=32)
+    """Seals approvals; the same for all replicas. Without it they end with the process."""
+    approval_ttl_s: float = Field(default=3_600.0, ge=1, le=30 * 86_400)
 
     @field_validator("keys")
     @classmethod
@@ -147,6 +150,9 @@ class EngineSettings(_Section):
     max_iterations: int | None = Field(default=None, ge=1)
     tool_timeout_s: Seconds = 30.0
     max_parallel_tools: int = Field(default=8, ge=1, le=1_000)
+    max_calls_per_turn: int = Field(default=128, ge=1, le=10_000)
+    loop_guard: int | None = Field(default=3, ge=2)
+    """From which identical call on, with the same result each time, the model gets an error; null is never."""
     max_streams: int = Field(default=500, ge=1)
     heartbeat_s: Seconds = 15.0
     stuck_reader_s: Seconds = 60.0
@@ -474,6 +480,8 @@ class Settings(_Section):
     def secrets(self) -> Iterator[str]:
         """What must be masked in logs: the API key, headers, ``env`` named as secrets are, and ``from_variables``."""
         yield from self.from_variables
+        if self.auth.approval_key is not None:
+            yield self.auth.approval_key.get_secret_value()
         for model in (self.model, *self.model.fallbacks):
             if model.api_key is not None:
                 yield model.api_key.get_secret_value()

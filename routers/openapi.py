@@ -148,7 +148,7 @@ _EVENT_DATA: dict[str, Any] = {
         "oneOf": [_ref("ToolOutputData"), _ref("ToolErrorData")],
     },
     "DoneData": _object(
-        finish_reason=_text("Open set: stop, length, content_filter, max_iterations, cancelled."),
+        finish_reason=_text("Open set: stop, length, content_filter, max_iterations, approval_required, cancelled."),
         usage={
             "type": "object",
             "properties": {

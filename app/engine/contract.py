@@ -11,6 +11,7 @@ from app.wire.correlation import CORRELATION_ID
 Trigger = Literal["message", "webhook", "schedule"]
 
 MAX_MESSAGES = 10_000
+MAX_APPROVALS = 100
 
 
 class InvalidRequest(ValueError):
@@ -43,6 +44,13 @@ class ChatMessage(_Contract):
     tool_call_id: str | None = Field(default=None, description="Tool messages only: the call that is answered.")
 
 
+class ApprovalDecision(_Contract):
+    """The owner's word on a call that waits for it."""
+
+    id: str = Field(min_length=1, max_length=2_000, description="As in the tool-result: approval_required <id>.")
+    decision: Literal["approve", "deny"]
+
+
 class ChatMetadata(_Contract):
     """Pass-through context (S3)."""
 
@@ -52,6 +60,9 @@ class ChatMetadata(_Contract):
     conversation_id: str | None = Field(default=None, min_length=1, max_length=256)
     trigger: Trigger = Field(default="message", description="What began the run; message if absent.")
     client_context: dict[str, Any] | None = None
+    approvals: list[ApprovalDecision] | None = Field(
+        default=None, max_length=MAX_APPROVALS, description="Decisions on calls that an earlier stream left waiting."
+    )
 
 
 class ChatRequest(_Contract):
@@ -70,6 +81,9 @@ def parse_chat_request(body: bytes | Mapping[str, Any]) -> ChatRequest:
     except ValidationError as error:
         raise InvalidRequest(_explain(error)) from None
     _check_tool_pairs(request.messages)
+    ids = [decision.id for decision in request.metadata.approvals or ()]
+    if len(set(ids)) < len(ids):
+        raise InvalidRequest("metadata.approvals has two decisions for one id")
     return request
 
 

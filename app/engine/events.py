@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from app.engine.model import TextDelta, Usage
 from app.gateway.meter import TokenCost
 
-DoneReason = Literal["stop", "length", "content_filter", "max_iterations", "cancelled"]
+DoneReason = Literal["stop", "length", "content_filter", "max_iterations", "approval_required", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,31 +8,24 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from app.auth.identity import Identity
+from app.engine.approvals import ApprovalDesk, RunApprovals
 from app.engine.call_context import call_context
 from app.engine.contract import ChatRequest, message_json
-from app.engine.events import Done, ErrorEvent, Event, ToolFailure, ToolOutput, ToolResult
+from app.engine.events import Done, ErrorEvent, Event, ToolCallEvent, ToolResult
 from app.engine.limits import Interrupted, Interruption
-from app.engine.model import Message, ModelRequest, ModelTool, Provider, ToolCall, Usage
+from app.engine.loop_guard import LoopGuard
+from app.engine.model import Message, ModelRequest, ModelTool, Provider, Usage
+from app.engine.tool_rounds import EngineLimits, ToolRounds, text_of
 from app.engine.turn import Turn
 from app.engine.window import ModelWindow
 from app.errors import EngineError, ProviderError, ToolError
-from app.faces.surface import ToolSurface, UnknownTool
+from app.faces.surface import ToolSurface
 from app.gateway.meter import Meter, NoMeter, TokenCost
 from app.gateway.ports import CallContext
 
 log = logging.getLogger("wicketgate.engine")
-
-
-@dataclass(frozen=True, slots=True)
-class EngineLimits:
-    """*max_iterations* counts turns that called tools; None is no cap (S3 "What is NOT in the request")."""
-
-    max_iterations: int | None = None
-    tool_timeout_s: float = 30.0
-    max_parallel_tools: int = 8
 
 
 class Engine:
@@ -45,13 +38,16 @@ class Engine:
         window: ModelWindow,
         limits: EngineLimits | None = None,
         meter: Meter | None = None,
+        approvals: ApprovalDesk | None = None,
     ) -> None:
+        """Without *approvals* a call that needs one is refused for good."""
         self._provider = provider
         self._surface = surface
         self._window = window
         self.limits = limits or EngineLimits()
         """Others may be assigned at any time, for streams that begin then."""
         self._meter = meter or NoMeter()
+        self._approvals = approvals
 
     async def run(self, request: ChatRequest, identity: Identity) -> AsyncGenerator[Event, None]:
         """The events of one stream, one by one: the contract as a direct function call (S3 "Same-Process Option").
@@ -71,7 +67,16 @@ class Engine:
         Closing the generator cancels the model and the tools. An *interruption* ends it with ``done`` (cancelled).
         """
         interruption = interruption or Interruption()
-        run = _Run(self._provider, self._surface, self._window, self.limits, request, context, interruption)
+        run = _Run(
+            self._provider,
+            self._surface,
+            self._window,
+            self.limits,
+            self._approvals,
+            request,
+            context,
+            interruption,
+        )
         outcome = "disconnected"
         try:
             async with aclosing(run.events()) as events:
@@ -109,6 +114,7 @@ class _Run:
         surface: ToolSurface,
         window: ModelWindow,
         limits: EngineLimits,
+        approvals: ApprovalDesk | None,
         request: ChatRequest,
         context: CallContext,
         interruption: Interruption,
@@ -116,19 +122,32 @@ class _Run:
         self._provider = provider
         self._surface = surface
         self._window = window
-        self._limits = limits
+        self._max_iterations = limits.max_iterations
+        self._desk = approvals
+        self._request = request
         self._context = context
         self._interruption = interruption
         self._messages: list[Message] = [message_json(message) for message in request.messages]
         self._call_ids = {call.id for message in request.messages for call in message.tool_calls or ()}
+        guard = LoopGuard(limits.loop_guard, self._messages)
+        self._rounds = ToolRounds(surface, context, limits, interruption, guard)
         self.usage = Usage()
-        self.cost = TokenCost()
         self.in_tools = False
+
+    @property
+    def cost(self) -> TokenCost:
+        return self._rounds.cost
 
     async def events(self) -> AsyncGenerator[Sequence[Event], None]:
         tools = [
             ModelTool(tool.name, tool.description, tool.input_schema) for tool in self._surface.tools(self._context)
         ]
+        approvals = await self._desk.take_up(self._request, self._context.identity.actor) if self._desk else None
+        if approvals is not None:
+            self._messages = approvals.told(self._messages)
+            async with aclosing(self._resume(approvals)) as resumed:
+                async for events in resumed:
+                    yield events
         turns_with_tools = 0
         while True:
             turn = Turn(self._call_ids)
@@ -148,18 +167,36 @@ class _Run:
 
             self.in_tools = True
             results: dict[str, ToolResult] = {}
-            async with aclosing(self._run_tools(turn.calls)) as finished:
+            async with aclosing(self._rounds.asked(turn.calls, approvals)) as finished:
                 async for results_now in finished:
                     results.update((result.id, result) for result in results_now)
                     yield results_now
             self._messages.append(turn.message())
-            self._messages.extend(_tool_message(results[call.id]) for call in turn.calls)
+            self._messages.extend(_tool_message(call.id, results[call.id]) for call in turn.calls)
             self.in_tools = False
 
             turns_with_tools += 1
-            if turns_with_tools == self._limits.max_iterations:
+            if self._rounds.waiting:
+                yield [Done("approval_required", self.usage, self.cost)]
+                return
+            if turns_with_tools == self._max_iterations:
                 yield [Done("max_iterations", self.usage, self.cost)]
                 return
+
+    async def _resume(self, approvals: RunApprovals) -> AsyncGenerator[Sequence[Event], None]:
+        """Calls of the history that wait no longer: shown, run or refused, and answered where they stand."""
+        if not approvals.resumed:
+            return
+        self.in_tools = True
+        yield [ToolCallEvent(each.call.id, each.call.name, each.call.arguments or {}) for each in approvals.resumed]
+        places = {each.call.id: each.index for each in approvals.resumed}
+        async with aclosing(self._rounds.resumed(approvals)) as finished:
+            async for results in finished:
+                for result in results:
+                    place = places[result.id]
+                    self._messages[place] = {**self._messages[place], "content": text_of(result)}
+                yield results
+        self.in_tools = False
 
     async def _shown(self, tools: Sequence[ModelTool]) -> Sequence[Message]:
         """What of the history the model is shown; the history itself stays whole. Raises ContextOverflow."""
@@ -174,38 +211,6 @@ class _Run:
             )
         return built.messages
 
-    async def _run_tools(self, calls: Sequence[ToolCall]) -> AsyncGenerator[Sequence[ToolResult], None]:
-        """All calls of a turn at once, results as they come (E44); leaving early cancels what still runs."""
-        places = asyncio.Semaphore(self._limits.max_parallel_tools)
-        running = {asyncio.create_task(self._run_tool(call, places)) for call in calls}
-        try:
-            while running:
-                finished, running = await self._interruption.wait(
-                    asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                )
-                yield [task.result() for task in finished]
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
 
-    async def _run_tool(self, call: ToolCall, places: asyncio.Semaphore) -> ToolResult:
-        if call.arguments is None:
-            return ToolFailure(call.id, "invalid arguments: the arguments of a tool call must be one JSON object")
-        async with places:
-            try:
-                async with asyncio.timeout(self._limits.tool_timeout_s) as deadline:
-                    result = await self._surface.call(call.name, call.arguments, self._context)
-            except UnknownTool:
-                return ToolFailure(call.id, f"Unknown tool: {call.name}")
-            except TimeoutError:
-                if not deadline.expired():
-                    raise
-                return ToolFailure(call.id, f"{call.name} timed out after {self._limits.tool_timeout_s:g}s")
-        self.cost += result.cost
-        return ToolFailure(call.id, result.text) if result.is_error else ToolOutput(call.id, result.text)
-
-
-def _tool_message(result: ToolResult) -> Message:
-    content = result.output if isinstance(result, ToolOutput) else result.error
-    return {"role": "tool", "tool_call_id": result.id, "content": content}
+def _tool_message(call_id: str, result: ToolResult) -> Message:
+    return {"role": "tool", "tool_call_id": call_id, "content": text_of(result)}

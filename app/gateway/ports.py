@@ -69,7 +69,7 @@ class InputAnswers:
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call that waits for the owner's word: the tool, and the digest of the arguments (``digest.py``) that would be
+    """A call that waits for the owner's word: the tool, and the ``approval_digest`` of the arguments that would be
     sent."""
 
     tool_id: str

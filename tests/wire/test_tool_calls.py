@@ -76,7 +76,7 @@ def test_a_call_without_an_id_gets_one(call_id: str | None) -> None:
     assert assemble((0, "real", "f", "{}"), (1, call_id, "g", "{}")) == [("real", "f", {}), ("call_1", "g", {})]
 
 
-@requirement("E48")
+@requirement("E48", "E49")
 @pytest.mark.parametrize("raw", ['{"path":', "[1]", '"text"', "null", "7", "{'a': 1}", "{}{}", "[" * 5000, '"\\ud800"'])
 def test_arguments_that_are_no_object_are_none_and_their_text_is_kept(raw: str) -> None:
     assembly = CallAssembly()
@@ -85,6 +85,7 @@ def test_arguments_that_are_no_object_are_none_and_their_text_is_kept(raw: str) 
     assert (call.arguments, call.raw) == (None, raw)
 
 
+@requirement("E49")
 @pytest.mark.parametrize("arguments", ["", None, "  ", "{}"])
 def test_no_arguments_are_an_empty_object(arguments: object) -> None:
     assert assemble((0, "c", "f", arguments)) == [("c", "f", {})]

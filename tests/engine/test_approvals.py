@@ -1,0 +1,92 @@
+"""How decisions are judged, by a clock of the test's own (DESIGN §3 "Approval")."""
+
+import itertools
+import json
+
+import pytest
+
+from app.auth.approval import NONCE_BYTES, ApprovalSeal
+from app.edges.aes_gcm import AesGcm
+from app.edges.once_store import MemoryOnceStore
+from app.engine.approvals import REQUIRED, ApprovalDesk
+from app.engine.contract import ChatRequest, parse_chat_request
+from app.engine.model import ToolCall
+from app.errors import ApprovalRequired
+from app.gateway.ports import PendingCall
+from tests.support.requirement import requirement
+
+CALL = ToolCall("c1", "tool_execute", {"tool_id": "shop:refund#0123abcd"}, '{"tool_id":"shop:refund#0123abcd"}')
+PENDING = PendingCall("shop:refund#0123abcd", "aa" * 32)
+
+
+class Clock:
+    time = 1_000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def desk(clock: Clock) -> ApprovalDesk:
+    numbers = itertools.count()
+    seal = ApprovalSeal(AesGcm(b"k" * 32), clock, lambda: next(numbers).to_bytes(NONCE_BYTES, "big"), ttl_s=60)
+    return ApprovalDesk(seal, MemoryOnceStore(clock))
+
+
+def request(*results: str, decisions: dict[str, str]) -> ChatRequest:
+    """A history in which one call was made again and again, under one id, each with one of *results*."""
+    messages: list[dict[str, object]] = [{"role": "user", "content": "x"}]
+    function = {"name": CALL.name, "arguments": CALL.raw}
+    for result in results:
+        made = {"id": "c1", "type": "function", "function": function}
+        messages.append({"role": "assistant", "content": "", "tool_calls": [made]})
+        messages.append({"role": "tool", "tool_call_id": "c1", "content": result})
+    approvals = [{"id": approval_id, "decision": word} for approval_id, word in decisions.items()]
+    body = {"messages": messages, "metadata": {"correlation_id": "r", "approvals": approvals}}
+    return parse_chat_request(json.dumps(body).encode())
+
+
+async def ask(at: ApprovalDesk, actor: str = "ann") -> str:
+    approver = (await at.take_up(request(decisions={}), actor)).approver(CALL)
+    with pytest.raises(ApprovalRequired) as refused:
+        await approver.approve(PENDING)
+    assert refused.value.details == {"approval_id": approver.waiting}
+    return approver.waiting
+
+
+@requirement("E82", "E83")
+async def test_an_approval_that_has_expired_runs_nothing() -> None:
+    clock = Clock()
+    at = desk(clock)
+    waiting = await ask(at)
+    clock.time += 60
+    (held,) = (await at.take_up(request(REQUIRED + waiting, decisions={waiting: "approve"}), "ann")).resumed
+    assert (held.approval, held.refusal) == (None, "approval_refused: this approval has expired")
+
+
+@requirement("E82")
+async def test_an_approval_that_stands_expires_as_any_other() -> None:
+    clock = Clock()
+    at = desk(clock)
+    run = await at.take_up(request(decisions={await ask(at): "approve"}), "ann")
+    clock.time += 60
+    approver = run.approver(CALL)
+    with pytest.raises(ApprovalRequired):
+        await approver.approve(PENDING)
+    assert approver.waiting
+
+
+@requirement("E84")
+async def test_calls_of_several_turns_under_one_id_are_told_apart() -> None:
+    at = desk(Clock())
+    first, second = await ask(at), await ask(at)
+    asked = request(REQUIRED + first, REQUIRED + second, decisions={first: "approve", second: "deny"})
+    run = await at.take_up(asked, "ann")
+    assert [(each.index, each.refusal) for each in run.resumed] == [(2, ""), (4, "denied by the owner")]
+    assert len({each.call.id for each in run.resumed}) == 2
+
+
+async def test_what_a_tool_answers_is_not_taken_for_a_call_that_waits() -> None:
+    at = desk(Clock())
+    waiting = await ask(at)
+    run = await at.take_up(request(f'{{"summary":"{REQUIRED}{waiting}"}}', decisions={waiting: "approve"}), "ann")
+    assert (run.resumed, len(run.standing)) == ([], 1)
