@@ -64,9 +64,7 @@ class ApprovalDesk:
         for decision in request.metadata.approvals or ():
             index, call = waiting.get(decision.id, (-1, None))
             approval, refusal = await self._judge(decision, actor, call)
-            log.info(
-                "approval: %s", refusal or "granted", extra={"tool_id": approval.asked.tool_id if approval else ""}
-            )
+            log.info("approval of %s: %s", approval.asked.tool_id if approval else "?", refusal or "granted")
             if call is not None:
                 # A history may use an id in several turns; in a stream it is one call's.
                 if any(each.call.id == call.id for each in run.resumed):
