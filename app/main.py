@@ -15,7 +15,7 @@ from app.auth.identity import Identity
 from app.catalog.tokens import TokenCounter
 from app.context.sizes import CountedTexts
 from app.edges.applied import Applied
-from app.edges.approvals import make_approval_desk
+from app.edges.approvals import make_approval_desk, reseal
 from app.edges.arrangement import call_policies, guarded, inferred_names, make_members
 from app.edges.audit_loader import make_auditor
 from app.edges.heap import Heap
@@ -92,7 +92,8 @@ def create_app(
     if provider is None:
         provider = make_provider(settings.model)
     window = ModelWindow(settings.model.context_tokens, settings.model.answer_tokens, CountedTexts(tokens))
-    engine = Engine(provider, face, window, engine_limits(settings), metrics, make_approval_desk(settings.auth))
+    approvals = make_approval_desk(settings.auth)
+    engine = Engine(provider, face, window, engine_limits(settings), metrics, approvals)
     keyed = make_keyed_runs(engine, streams, settings.engine)
     limits_of_doors = DoorLimits(
         _hosts(settings),
@@ -146,6 +147,7 @@ def create_app(
     def follow(settings: Settings) -> None:
         keys.replace([*map(_hashed, settings.auth.keys), *extra_keys])
         engine.limits = engine_limits(settings)
+        reseal(approvals, applied.settings.auth, settings.auth)
 
     follow(settings)
     applied.follow(follow)

@@ -12,6 +12,15 @@ from app.settings import AuthSettings
 
 def make_approval_desk(settings: AuthSettings) -> ApprovalDesk:
     """Without ``approval_key`` the key is random, so that approvals end with the process."""
+    return ApprovalDesk(_seal(settings), MemoryOnceStore(time))
+
+
+def reseal(desk: ApprovalDesk, before: AuthSettings, after: AuthSettings) -> None:
+    """Follow the configuration. Approvals under another key than the new one are void."""
+    if (before.approval_key, before.approval_ttl_s) != (after.approval_key, after.approval_ttl_s):
+        desk.seal = _seal(after)
+
+
+def _seal(settings: AuthSettings) -> ApprovalSeal:
     secret = settings.approval_key.get_secret_value().encode() if settings.approval_key else secrets.token_bytes(32)
-    seal = ApprovalSeal(AesGcm(secret), time, lambda: secrets.token_bytes(NONCE_BYTES), ttl_s=settings.approval_ttl_s)
-    return ApprovalDesk(seal, MemoryOnceStore(time))
+    return ApprovalSeal(AesGcm(secret), time, lambda: secrets.token_bytes(NONCE_BYTES), ttl_s=settings.approval_ttl_s)

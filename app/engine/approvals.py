@@ -52,7 +52,8 @@ class ApprovalDesk:
     """Wired once; everything else comes with a stream."""
 
     def __init__(self, seal: ApprovalSeal, used: OnceStore) -> None:
-        self._seal = seal
+        self.seal = seal
+        """Another may be assigned at any time."""
         self._used = used
 
     async def take_up(self, request: ChatRequest, actor: str) -> "RunApprovals":
@@ -77,19 +78,19 @@ class ApprovalDesk:
         return run
 
     def issue(self, actor: str, asked: Asked) -> str:
-        return self._seal.issue(actor, asked)
+        return self.seal.issue(actor, asked)
 
     async def redeem(self, approval: Approval) -> bool:
         """Whether it may be used: the first time it is asked for, unless it has expired."""
-        return not self._seal.expired(approval) and await self._used.add(approval.uid, approval.expires_at)
+        return not self.seal.expired(approval) and await self._used.add(approval.uid, approval.expires_at)
 
     async def _judge(
         self, decision: ApprovalDecision, actor: str, call: ToolCall | None
     ) -> tuple[Approval | None, str]:
-        approval = self._seal.open(actor, decision.id)
+        approval = self.seal.open(actor, decision.id)
         if approval is None:
             return None, _UNKNOWN
-        if self._seal.expired(approval):
+        if self.seal.expired(approval):
             return approval, _EXPIRED
         if call is not None and _call_digest(call) != approval.asked.call:
             return approval, _OTHER

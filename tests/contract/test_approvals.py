@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.engine.model import ToolCall
+from app.settings import Settings
 from tests.contract.test_tool_calls import execute, names
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
@@ -334,3 +335,19 @@ async def test_a_waiting_call_ends_the_stream_even_where_the_cap_would() -> None
     ) as service:
         stream = await service.chat()
     assert stream[-1][1]["finish_reason"] == "approval_required"
+
+
+@requirement("E82")
+async def test_approvals_outlive_a_reload_that_is_not_about_them_and_no_other() -> None:
+    model = ScriptModel(calls(READ), calls(READ), says("ok"), says("void"))
+    secret = {"approval_key": "k" * 32}
+    async with waiting(model, {**GATED, "auth": secret}) as (talk, files, approval):
+        applied = talk.service.app.state.applied
+        await applied.apply(Settings.model_validate({**GATED, "auth": secret, "quota": {"per_actor": 100}}))
+        other = Conversation(talk.service)
+        kept = asked(await other.go_on())["c1"]
+        assert "output" in results(await talk.go_on((approval, "approve")))["c1"]
+        await applied.apply(Settings.model_validate({**GATED, "auth": {"approval_key": "j" * 32}}))
+        stream = await other.go_on((kept, "approve"))
+    assert results(stream)["c1"]["error"] == "approval_refused: this approval is not known here"
+    assert len(files.calls) == 1

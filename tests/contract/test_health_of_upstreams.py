@@ -27,7 +27,7 @@ class Crashing(FileServer):
 
 def execute(call_id: str, tool: str) -> ToolCall:
     schema = next(known["inputSchema"] for known in TOOLS if known["name"] == tool)
-    arguments = {"tool_id": derive_tool_id(tool, schema, None, "files"), "args": {}}
+    arguments = {"tool_id": derive_tool_id(tool, schema, None, "files"), "args": {"call": call_id}}
     return ToolCall(call_id, "tool_execute", arguments, json.dumps(arguments))
 
 
