@@ -28,6 +28,7 @@ from app.edges.mcp_input_required import answers, asks, seal_states
 from app.edges.mcp_offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from app.errors import GatewayError, InputRequired, UpstreamError
 from app.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, ToolSurface, UnknownTool
+from app.gateway.asking import AskingApprover
 from app.gateway.ports import CallContext, Caller, InputAnswers
 from app.gateway.sessions import session_key
 from app.wire.correlation import correlation_id
@@ -157,7 +158,7 @@ class McpDoor:
             trace, session = correlation_id.get(), _session(ctx, identity, ctx.request.headers)
         if caller is None:
             return CallContext(identity, trace, session)
-        return CallContext(identity, trace, session, caller, given)
+        return CallContext(identity, trace, session, caller, given, AskingApprover(caller))
 
     def _who(self, ctx: Ctx) -> Identity:
         if ctx.request is not None:

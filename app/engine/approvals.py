@@ -143,7 +143,7 @@ class CallApprover:
             self._standing.remove(approval)
             if await self._desk.redeem(approval):
                 return
-        asked = Asked(call.tool_id, call.arguments, _call_digest(self._call))
+        asked = Asked(call.tool_id, approval_digest(call.args), _call_digest(self._call))
         self.waiting = self._desk.issue(self._actor, asked)
         raise approval_required(call, approval_id=self.waiting)
 
@@ -163,7 +163,7 @@ class Redeemed:
 
 
 def _is_for(approval: Approval, call: PendingCall) -> bool:
-    return (approval.asked.tool_id, approval.asked.arguments) == (call.tool_id, call.arguments)
+    return (approval.asked.tool_id, approval.asked.arguments) == (call.tool_id, approval_digest(call.args))
 
 
 def _waiting(messages: Sequence[ChatMessage]) -> Iterator[tuple[int, str, ToolCall]]:

@@ -69,11 +69,10 @@ class InputAnswers:
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call that waits for the owner's word: the tool, and the ``approval_digest`` of the arguments that would be
-    sent."""
+    """A call that waits for the owner's word: the tool, and the arguments that would be sent."""
 
     tool_id: str
-    arguments: str
+    args: Mapping[str, Any]
 
 
 class Approver(Protocol):

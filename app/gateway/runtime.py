@@ -24,7 +24,7 @@ from app.gateway.audit import Auditor, Operation
 from app.gateway.audited import AuditedCall
 from app.gateway.call_policy import CallPolicy
 from app.gateway.catalog_keeper import CatalogKeeper, HeapKeeper, RefreshReport
-from app.gateway.digest import approval_digest, arguments_digest
+from app.gateway.digest import arguments_digest
 from app.gateway.dispatch import Dispatcher
 from app.gateway.fleet import MultiplexUpstream, by_name
 from app.gateway.pipeline import Pipeline
@@ -260,7 +260,7 @@ class ProxyRuntime:
         if dry_run:
             return DryRun(item.id, item.upstream_name, asks, admitted.notes)
         if asks:
-            await context.approver.approve(PendingCall(item.id, approval_digest(admitted.args)))
+            await context.approver.approve(PendingCall(item.id, admitted.args))
         if self._quota is not None:
             self._quota.take(context.identity.actor, item.id)
         result = await self._pipeline.call(snapshot.catalog, item, admitted.args, context, note)

@@ -16,7 +16,7 @@ from app.gateway.ports import PendingCall
 from tests.support.requirement import requirement
 
 CALL = ToolCall("c1", "tool_execute", {"tool_id": "shop:refund#0123abcd"}, '{"tool_id":"shop:refund#0123abcd"}')
-PENDING = PendingCall("shop:refund#0123abcd", "aa" * 32)
+PENDING = PendingCall("shop:refund#0123abcd", {"amount": 5})
 
 
 class Clock:

@@ -1,0 +1,86 @@
+"""Calls that wait for the owner's word, asked for by MCP clients (issue 6 "Approvals", DESIGN §3)."""
+
+from typing import Any
+
+import pytest
+from mcp import types as t
+
+from tests.contract.test_tool_calls import IDS
+from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
+from tests.support.requirement import requirement
+from tests.support.service import FileServer, running_service
+
+GATED = {"access": [{"match": "files:read_file", "approval": "always"}]}
+CALL = {"tool_id": IDS["read_file"], "args": {"path": "a\u202e.md"}}
+
+
+@ERAS
+@requirement("E78", "gateway 133")
+async def test_a_client_that_cannot_be_asked_is_told_that_nothing_ran(mode: str) -> None:
+    files = FileServer()
+    async with running_service(upstreams=[files], settings=GATED) as service, mcp_client(service, mode) as client:
+        refused = await client.call_tool("tool_execute", CALL)
+        tried = await client.call_tool("tool_execute", {**CALL, "dry_run": True})
+    assert refused.is_error
+    assert refused.structured_content is not None
+    assert refused.structured_content["error"] == "APPROVAL_REQUIRED"
+    assert refused.structured_content["path"] == IDS["read_file"]
+    assert not tried.is_error
+    assert tried.structured_content is not None
+    assert tried.structured_content["checks"]["approval"] == "required"
+    assert files.calls == []
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "ran"), [("accept", None, 1), ("decline", "FORBIDDEN", 0), ("cancel", "APPROVAL_REQUIRED", 0)]
+)
+@requirement("E80", "E81", "E82")
+async def test_a_client_that_can_be_asked_decides_at_once(action: Any, error: str | None, ran: int) -> None:
+    asked: list[str] = []
+
+    async def decide(context: Any, params: t.ElicitRequestParams) -> t.ElicitResult:
+        asked.append(params.message)
+        return t.ElicitResult(action=action, content={} if action == "accept" else None)
+
+    files = FileServer()
+    async with (
+        running_service(upstreams=[files], settings=GATED) as service,
+        mcp_client(service, OLD, client={"elicitation_callback": decide}) as client,
+    ):
+        result = await client.call_tool("tool_execute", CALL)
+    assert (result.structured_content or {}).get("error") == error
+    assert len(files.calls) == ran
+    (question,) = asked
+    assert IDS["read_file"] in question
+    # What is shown is what would be sent, and nothing in it turns the line around.
+    assert '{"path": "a\\u202e.md"}' in question
+
+
+@requirement("E82")
+async def test_arguments_too_long_to_be_read_are_not_asked_about() -> None:
+    async def decide(context: Any, params: t.ElicitRequestParams) -> t.ElicitResult:
+        raise AssertionError("nobody can have read this")
+
+    files = FileServer()
+    async with (
+        running_service(upstreams=[files], settings=GATED) as service,
+        mcp_client(service, OLD, client={"elicitation_callback": decide}) as client,
+    ):
+        result = await client.call_tool("tool_execute", {**CALL, "args": {"path": "x" * 5_000}})
+    assert (result.structured_content or {})["error"] == "APPROVAL_REQUIRED"
+    assert files.calls == []
+
+
+@requirement("E82")
+async def test_a_client_of_the_newer_era_is_not_asked_for_approval_yet() -> None:
+    async def decide(context: Any, params: t.ElicitRequestParams) -> t.ElicitResult:
+        return t.ElicitResult(action="accept", content={})
+
+    files = FileServer()
+    async with (
+        running_service(upstreams=[files], settings=GATED) as service,
+        mcp_client(service, NEW, client={"elicitation_callback": decide}) as client,
+    ):
+        result = await client.call_tool("tool_execute", CALL)
+    assert (result.structured_content or {})["error"] == "APPROVAL_REQUIRED"
+    assert files.calls == []
