@@ -188,6 +188,7 @@ class _Run:
         if not approvals.resumed:
             return
         self.in_tools = True
+        self._call_ids.update(each.call.id for each in approvals.resumed)
         yield [ToolCallEvent(each.call.id, each.call.name, each.call.arguments or {}) for each in approvals.resumed]
         places = {each.call.id: each.index for each in approvals.resumed}
         async with aclosing(self._rounds.resumed(approvals)) as finished:
