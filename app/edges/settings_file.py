@@ -58,7 +58,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"The configuration file {path} is not UTF-8 text") from None
     values = _yaml(text, f"the configuration file {path}")
     if values is None:
-        return {}
+        # Also while it is being written: applied to a running service, it would take away every upstream and key.
+        raise ConfigError(f"The configuration file {path} is empty; without --config the defaults are used")
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise ConfigError(f"The configuration file {path} must hold sections such as 'server:' and 'upstreams:'")
     return values
