@@ -6,6 +6,7 @@ what it held after the warm-up: memory, tasks, threads, files, sessions, process
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import signal
@@ -63,6 +64,7 @@ class Soak:
         self._running = running
         self._http = http
         self._upstreams = upstreams
+        self._told = 0
         self.seen: set[int] = set()
         """Every process that the service ever had, as far as anybody looked."""
 
@@ -71,6 +73,13 @@ class Soak:
         lines = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
         self.seen.update(children(self._running.process.pid))
         return {name: float(value) for name, value in lines}
+
+    def tell_tracebacks(self) -> None:
+        """The newest of them, as soon as there are more."""
+        found = _tracebacks(self._running.stdout.rpartition("\n")[0])
+        if len(found) > self._told:
+            self._told = len(found)
+            print(f"    {found[-1]}", flush=True)
 
     async def settled(self) -> Held:
         """Once every upstream is ready and no call runs: what is held then. Raises TimeoutError."""
@@ -156,7 +165,19 @@ async def soak(given: argparse.Namespace) -> int:
                 await caller.close()
             stopped = await running.stop(signal.SIGTERM)
             left = [pid for pid in service.seen if alive(pid)]
-    return report(tally, chaos, reloads, begin, end, Limits(given.memory, given.memory_mb), stopped, left)
+            tracebacks = _tracebacks(running.stdout)
+    faults = [*tally.faults, *judge(begin, end, Limits(given.memory, given.memory_mb)), *tracebacks]
+    if not tally.total("ok"):
+        faults.append("no call had a good answer")
+    if stopped != 0:
+        faults.append(f"the service ended with {stopped}")
+    if left:
+        faults.append(f"processes left behind: {left}")
+    report(tally, chaos, reloads, begin, end)
+    for fault in faults:
+        print(f"FAULT: {fault}")
+    print("\nsoak: " + ("failed" if faults else "passed"))
+    return 1 if faults else 0
 
 
 class Reloads:
@@ -221,6 +242,7 @@ async def phase(
                     await stop.wait()
             except TimeoutError:
                 told = await service.metrics()
+                service.tell_tracebacks()
                 print(
                     f"  {name} {time.monotonic() - began:4.0f} s: {sum(tally.outcomes.values())} calls, "
                     f"{tally.total('ok')} ok, {tally.total('wrong')} wrong, {tally.total('hang')} hung, "
@@ -240,17 +262,7 @@ async def phase(
     return await service.settled()
 
 
-def report(
-    tally: Tally,
-    chaos: Chaos,
-    reloads: Reloads,
-    begin: Held,
-    end: Held,
-    limits: Limits,
-    stopped: int,
-    left: Sequence[int],
-) -> int:
-    """Print what happened; the exit code."""
+def report(tally: Tally, chaos: Chaos, reloads: Reloads, begin: Held, end: Held) -> None:
     kinds = sorted({kind for _, kind in tally.outcomes})
     rows = [
         [
@@ -271,19 +283,6 @@ def report(
     held = [[names.get(one, one), *(figure(float(getattr(moment, one))) for moment in (begin, end))] for one in fields]
     print(table(["held while nobody calls", "after warm-up", "at the end"], held))
 
-    faults = list(tally.faults)
-    if not tally.total("ok"):
-        faults.append("no call had a good answer")
-    faults += judge(begin, end, limits)
-    if stopped != 0:
-        faults.append(f"the service ended with {stopped}")
-    if left:
-        faults.append(f"processes left behind: {left}")
-    for fault in faults:
-        print(f"FAULT: {fault}")
-    print("\nsoak: " + ("failed" if faults else "passed"))
-    return 1 if faults else 0
-
 
 def judge(begin: Held, end: Held, limits: Limits) -> list[str]:
     """What has grown that should not have."""
@@ -297,6 +296,12 @@ def judge(begin: Held, end: Held, limits: Limits) -> list[str]:
         if getattr(end, one) != getattr(begin, one):
             faults.append(f"{one}: {getattr(begin, one)} after the warm-up, {getattr(end, one)} at the end")
     return faults
+
+
+def _tracebacks(log: str) -> list[str]:
+    """What nobody expected inside the service, the first few."""
+    found = [line for line in map(json.loads, log.splitlines()) if "exception" in line]
+    return [f"in the service: {line['message']}\n{line['exception']}" for line in found[:5]]
 
 
 def _ms(seconds: float | None) -> float | None:
