@@ -24,6 +24,7 @@ _CONNECT_S = 10.0
 _MAX_CONNECTIONS = 100
 _IDLE_S = 30.0
 _MAX_HOPS = 3
+_DEFAULT_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "wicketgate"}
 _REPEATED_AS_IT_IS = (307, 308)
 _REDIRECTS = (301, 302, 303, *_REPEATED_AS_IT_IS)
 
@@ -77,7 +78,7 @@ class HttpExchange:
             self._transport = _Verbatim()
         try:
             # Compression would let a small answer grow without bound; who sends it all the same is decoded.
-            all_headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "wicketgate", **headers}
+            all_headers = _DEFAULT_HEADERS | {name.lower(): value for name, value in headers.items()}
             timeouts = {"connect": _CONNECT_S, "pool": None, "read": None}
             request = httpx.Request(
                 method, url, headers=all_headers, content=body, extensions={"timeout": timeouts, "url": url}

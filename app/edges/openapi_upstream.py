@@ -60,7 +60,7 @@ class OpenApiUpstream:
         self._source = source
         self._http = http
         self._base_url = base_url
-        self._headers = dict(headers)
+        self._headers = {name.lower(): value for name, value in headers.items()}
         self._credentials = credentials
         self._connect_timeout_s = connect_timeout_s
         self._max_answer_bytes = max_answer_bytes
@@ -132,9 +132,11 @@ class OpenApiUpstream:
         return answer
 
     async def _send(self, base_url: str, request: Request, context: CallContext) -> Answer:
-        headers = {**request.headers, **self._headers, HEADER: context.correlation_id}
+        headers = {**request.headers, **self._headers, HEADER.lower(): context.correlation_id}
+        if request.body is not None:
+            headers["content-type"] = request.content_type
         if self._credentials is not None:
-            headers["Authorization"] = await self._credentials.authorization()
+            headers["authorization"] = await self._credentials.authorization()
         url = base_url.rstrip("/") + request.target
         return await self._http.send(request.method, url, headers, request.body, max_bytes=self._max_answer_bytes)
 
@@ -171,7 +173,7 @@ class OpenApiUpstream:
 
     def _read(self, data: bytes) -> tuple[_Service, Sequence[str]]:
         document = read_document(data)
-        reserved = frozenset(map(str.lower, (*self._headers, HEADER)))
+        reserved = frozenset((*self._headers, HEADER.lower()))
         base_url = self._base_url or server_url(document, self._source.url)
         reading: Reading = read_operations(document, own_servers=not self._base_url, reserved_headers=reserved)
         if not reading.operations:

@@ -26,9 +26,10 @@ _OUTPUT_SCHEMA = 500
 _ALL_SCHEMAS = 1_000_000
 _MAX_NAME = 64
 _MAX_DESCRIPTION = 4_000
-_METHODS = ("get", "put", "post", "delete", "patch", "head", "options", "trace")
-_READS = frozenset({"get", "head", "options"})
-_REPEATABLE = frozenset({"get", "head", "options", "put", "delete"})
+# OPTIONS and TRACE are about the connection; exports of API gateways are full of the former.
+_METHODS = ("get", "put", "post", "delete", "patch", "head")
+_READS = frozenset({"get", "head"})
+_REPEATABLE = frozenset({"get", "head", "put", "delete"})
 SUBSCRIPTION = {OPERATION_KEY: "subscription"}
 """In ``_meta`` of what answers with a stream: no request and response, so no model is shown it (S4 §2)."""
 
@@ -105,7 +106,7 @@ class _Reader:
         """None for what its author keeps from such use. Raises Unusable."""
         if not isinstance(raw, Mapping):
             raise Unusable("it is not an object")
-        if raw.get("x-internal") is True or raw.get("x-mcp") is False or method == "trace":
+        if raw.get("x-internal") is True or raw.get("x-mcp") is False:
             return None
         _check_path(path)
         if self._own_servers and ("servers" in raw or "servers" in shared):

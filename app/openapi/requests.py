@@ -17,12 +17,13 @@ _MAX_HEADER = 8_000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """*target* is path and query, encoded, to be put behind the base URL as it is."""
+    """*target* is path and query, encoded, to be put behind the base URL as it is. Header names are in lower case."""
 
     method: str
     target: str
     headers: Mapping[str, str]
     body: bytes | None
+    content_type: str
 
 
 def build_request(operation: Operation, arguments: Mapping[str, Any]) -> Request:
@@ -30,7 +31,7 @@ def build_request(operation: Operation, arguments: Mapping[str, Any]) -> Request
     values: dict[str, str] = {}
     query: list[str] = []
     cookies: list[str] = []
-    headers = {"Accept": operation.accept}
+    headers = {"accept": operation.accept}
     try:
         for parameter in operation.parameters:
             value = arguments.get(parameter.argument)
@@ -42,24 +43,22 @@ def build_request(operation: Operation, arguments: Mapping[str, Any]) -> Request
                 case "query":
                     query += query_pairs(parameter, value)
                 case "header":
-                    headers[parameter.name] = _header(parameter, value)
+                    headers[parameter.name.lower()] = _header(parameter, value)
                 case "cookie":
                     cookies.append(cookie_text(parameter, value))
         if cookies:
-            headers["Cookie"] = "; ".join(cookies)
+            headers["cookie"] = "; ".join(cookies)
         written = write_body(operation.body, arguments) if operation.body is not None else None
         path = _path(operation.template, values)
     except BodyRefused as reason:
         raise _refused("body", str(reason)) from None
     except (UnicodeEncodeError, ValueError, RecursionError):
         raise _refused("arguments", "hold text or numbers that cannot be sent") from None
-    body = None
-    if written is not None:
-        body, headers["Content-Type"] = written
+    body, content_type = written or (None, "")
     target = path + ("?" + "&".join(query) if query else "")
     if len(target) > _MAX_URL or any(len(text) > _MAX_HEADER for text in headers.values()):
         raise _refused("arguments", "are too long for a URL or a header")
-    return Request(operation.method, target, headers, body)
+    return Request(operation.method, target, headers, body, content_type)
 
 
 def _path(template: str, values: Mapping[str, str]) -> str:

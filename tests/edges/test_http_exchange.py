@@ -165,3 +165,26 @@ async def test_cancelling_ends_the_exchange_at_the_server(http: HttpExchange) ->
                 await http.send("GET", url, {}, max_bytes=MANY)
         async with asyncio.timeout(10):
             await gone.wait()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"garbage\r\n\r\n",
+        b"\0" * 100_000,
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 7\r\n\r\nnotgzip",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+async def test_what_is_no_http_is_a_broken_connection(http: HttpExchange, said: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(ConnectionBroken):
+            await http.send("GET", url, {}, max_bytes=MANY)

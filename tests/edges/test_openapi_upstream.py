@@ -223,6 +223,17 @@ async def test_the_trace_and_the_configured_headers_go_out_and_cannot_be_overrid
     assert sent == {"x-tenant": "ours", "authorization": "Bearer k", "x-correlation-id": "trace-1", "x-free": "1"}
 
 
+async def test_a_configured_accept_goes_before_the_documents_but_the_body_keeps_its_type() -> None:
+    paths = {"/a": {"post": {"operationId": "a", "requestBody": {"content": {"text/plain": {}}}}}}
+    async with HttpService() as service:
+        upstream = make(document(paths=paths), service.url, {"Accept": "application/v3+json", "CONTENT-TYPE": "x/y"})
+        async with supervised(upstream):
+            await call(upstream, "a", body="hello")
+    assert service.seen[0].headers["accept"] == "application/v3+json"
+    assert service.seen[0].headers["content-type"] == "text/plain"
+    assert service.raw_names.count("accept") == service.raw_names.count("content-type") == 1
+
+
 @requirement("S4 §2")
 async def test_a_subscription_is_marked_and_refused_unsent() -> None:
     async with orders() as shop:

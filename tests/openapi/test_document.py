@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.openapi.document import DocumentRefused, Unusable, read_document
@@ -90,6 +90,7 @@ def test_anchors_and_merges_are_read() -> None:
         max_leaves=12,
     )
 )
+@settings(max_examples=40)
 def test_what_is_dumped_as_yaml_is_read_back(value: Any) -> None:
     assert read_yaml(yaml.safe_dump({"v": value}, allow_unicode=True)) == {"v": value}
 

@@ -255,7 +255,17 @@ def test_what_only_streams_is_a_subscription(raw: dict[str, Any], streams: bool)
 
 
 def test_what_its_author_keeps_inside_is_left_out() -> None:
-    read = reading({"/a": {"get": {"x-internal": True}, "post": {"x-mcp": False}, "put": {"operationId": "put"}}})
+    read = reading(
+        {
+            "/a": {
+                "get": {"x-internal": True},
+                "post": {"x-mcp": False},
+                "put": {"operationId": "put"},
+                "options": {},
+                "trace": {},
+            }
+        }
+    )
     assert list(read.operations) == ["put"]
     assert read.skipped == ()
 

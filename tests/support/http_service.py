@@ -50,6 +50,8 @@ class HttpService:
         self._port = port
         self.arrived = asyncio.Event()
         self.url = ""
+        self.raw_names: list[str] = []
+        """Of the headers of the last request, repeated ones too."""
 
     async def __aenter__(self) -> "HttpService":
         self._socket = socket.socket()
@@ -92,6 +94,7 @@ class HttpService:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         seen = Seen(scope["method"], target, headers, body)
         self.seen.append(seen)
+        self.raw_names = [name.decode("latin-1") for name, _ in scope["headers"]]
         self.arrived.set()
         if self._inner is not None:
             await self._inner(scope, _again(body), send)
