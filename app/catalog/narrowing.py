@@ -26,6 +26,7 @@ _INVERTING = ('"not":', '"if":', '"oneOf":', '"contains":', '"dependentSchemas":
 _NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _NOT_SCHEMAS = frozenset({"enum", "const", "default", "required", "dependentRequired"})
 _MAX_DEPTH = 200
+_MAX_REASON_CHARS = 200
 _MAX_CHARS_COMPARED = 5_000_000
 
 
@@ -35,7 +36,7 @@ def narrowing(old: object, new: object) -> tuple[str, ...]:
     Arguments that *old* did not name are not looked at: a new optional one breaks nobody. Raises ValueError when they
     are too large, or nested too deeply, to be compared.
     """
-    return tuple(islice(_narrowing(old, new, "", _Work()), MAX_REASONS))
+    return tuple(reason[:_MAX_REASON_CHARS] for reason in islice(_narrowing(old, new, "", _Work()), MAX_REASONS))
 
 
 def without_words(schema: object, depth: int = 0) -> object:

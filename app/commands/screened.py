@@ -8,35 +8,43 @@ from app.catalog.pins import Screened
 
 def quarantine_lines(differences: Sequence[Difference]) -> Iterator[str]:
     """What ``wicketgate lock`` tells: ``~`` changed, ``+`` new, ``-`` gone, ``!`` suspicious."""
+    return map(_shown, _difference_lines(differences))
+
+
+def screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
+    """What ``wicketgate check`` tells."""
+    return map(_shown, _screened_lines(screened))
+
+
+def _difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
     for difference in differences:
         match difference.kind:
             case "gone":
-                yield f"- {_shown(difference.tool)}: pinned, but not there any more"
+                yield f"- {difference.tool}: pinned, but not there any more"
             case "suspicious":
-                yield f"! {_shown(difference.tool)}: {'; '.join(difference.signs)}"
+                yield f"! {difference.tool}: {'; '.join(difference.signs)}"
             case kind:
                 told = difference.held.told if difference.held else ""
-                yield f"{'~' if kind == 'changed' else '+'} {_shown(difference.tool)}: {told}"
+                yield f"{'~' if kind == 'changed' else '+'} {difference.tool}: {told}"
                 if difference.held and difference.held.change:
                     yield from (f"    {line}" for line in difference.held.change.lines)
                 if difference.signs:
                     yield f"    ! {'; '.join(difference.signs)}"
 
 
-def screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
-    """What ``wicketgate check`` tells."""
+def _screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
     for server, each in screened.items():
         for name, held in each.held.items():
-            yield f"quarantined: {_shown(f'{server}:{name}')}: {held.told}"
+            yield f"quarantined: {server}:{name}: {held.told}"
             if held.change:
                 yield from (f"    {line}" for line in held.change.lines)
         for name, signs in each.flagged.items():
             if name not in each.held:
-                yield f"suspicious: {_shown(f'{server}:{name}')}: {'; '.join(signs)}"
+                yield f"suspicious: {server}:{name}: {'; '.join(signs)}"
         for name in each.gone:
-            yield f"gone: {_shown(f'{server}:{name}')}: pinned, but not there any more"
+            yield f"gone: {server}:{name}: pinned, but not there any more"
 
 
-def _shown(name: str) -> str:
-    """A terminal shows it as it is: a name cannot move the cursor."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in name)
+def _shown(line: str) -> str:
+    """Names are a stranger's: none may move the cursor of the terminal that shows it, or turn its text around."""
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in line)

@@ -70,8 +70,12 @@ class DaemonThreads:
         if self._idle:
             self._idle -= 1
         else:
+            try:
+                threading.Thread(target=self._work, name=f"{self._name} {self._threads + 1}", daemon=True).start()
+            except RuntimeError:  # the system gives us no more of them at the moment
+                self._places.release()
+                raise
             self._threads += 1
-            threading.Thread(target=self._work, name=f"{self._name} {self._threads}", daemon=True).start()
         self._jobs.put(job)
         try:
             ok, value = await outcome

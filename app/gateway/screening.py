@@ -28,7 +28,9 @@ class Screening:
         return screened
 
     def of_all(self, listings: Mapping[str, Listing]) -> dict[str, Screened]:
-        return {server: self.of(server, listing) for server, listing in listings.items()}
+        screened = {server: self.of(server, listing) for server, listing in listings.items()}
+        self._known = {server: self._known[server] for server in listings}
+        return screened
 
 
 def log_screened(before: Mapping[str, Screened], now: Mapping[str, Screened]) -> None:

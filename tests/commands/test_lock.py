@@ -8,7 +8,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from app.catalog.lock import differences, pin_all
 from app.cli import cli
+from app.commands.screened import quarantine_lines
 from app.edges.lock_file import read_lock
 from tests.support.requirement import requirement
 
@@ -104,6 +106,15 @@ def test_suspicious_tools_are_accepted_by_name_only(project: Project) -> None:
     assert project.run("lock", "--accept", "local:o*").exit_code == 0
     assert project.run("check").exit_code == 0
     assert json.loads(project.lock.read_text())["upstreams"]["local"]["odd"]["trusted"] is True
+
+
+def test_what_a_stranger_named_cannot_move_the_cursor_of_the_terminal() -> None:
+    evil = {"name": "a\x1b[2Jb", "inputSchema": {"type": "object", "properties": {"x\u202e": {"type": "string"}}}}
+    pins = pin_all({"s": [evil]})
+    differing = differences(pins, {"s": [{**evil, "inputSchema": {"type": "object"}}]})
+    lines = list(quarantine_lines(differing))
+    assert lines[0].startswith("~ s:a\\u001b[2Jb: its definition changed")
+    assert all(line.isprintable() for line in lines)
 
 
 def test_an_upstream_that_is_down_keeps_its_pins_and_one_that_is_no_more_is_told(project: Project) -> None:
