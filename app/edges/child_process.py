@@ -82,12 +82,12 @@ class ChildProcess(asyncio.SubprocessProtocol):
         """Waits as long as the child reads nothing and a buffer's worth is waiting. Raises ChildEnded."""
         while not self._resumed.is_set():
             await self._resumed.wait()
-        if self._ended:
+        if not self._takes_input():
             raise ChildEnded
 
     def write(self, data: bytes) -> None:
         """At once, whatever is waiting; nothing happens when the child has ended."""
-        if not self._ended and self._stdin is not None:
+        if self._stdin is not None and self._takes_input():
             self._stdin.write(data)
 
     async def stop(self) -> None:
@@ -140,6 +140,10 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     def resume_writing(self) -> None:
         self._resumed.set()
+
+    def _takes_input(self) -> bool:
+        # Its input can be closed some time before its end is known, and uvloop raises then.
+        return not self._ended and self._stdin is not None and not self._stdin.is_closing()
 
     def _settle(self, *, complete: bool) -> None:
         """One sign of the end came. The answer that was given before it may come still; so may the exit code."""

@@ -232,7 +232,7 @@ def _why(error: BaseException) -> str | None:
             return "it cannot be reached, or ended before it was ready"
         case MCPError():
             return "it refused the MCP handshake"
-        case OSError():
+        case OSError() | anyio.BrokenResourceError() | anyio.ClosedResourceError():
             return "it cannot be reached"
         case ValidationError():
             return "it does not speak MCP"
