@@ -1,4 +1,4 @@
-"""The command line: serve, check, conform, key new, openapi (DESIGN §2)."""
+"""The command line (DESIGN §2); what a command does at length stands in ``app/commands``."""
 
 import asyncio
 import json
@@ -13,6 +13,7 @@ import click
 from pydantic import ValidationError
 
 from app.auth.identity import Identity, parse_permissions
+from app.commands.terminal import browse, chat, execute, view
 from app.conform.command import conform
 from app.edges.keys import HashedKey, new_key
 from app.edges.settings_file import load_settings
@@ -167,7 +168,8 @@ def openapi(folder: Path | None) -> None:
         (folder / name).write_text(_pretty(document), encoding="utf-8")
 
 
-cli.add_command(conform)
+for command in (conform, browse, execute, view, chat):
+    cli.add_command(command)
 
 
 def main(args: list[str] | None = None) -> None:

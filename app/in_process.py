@@ -2,18 +2,28 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from app.engine.loop import Engine
 from app.engine.model import Provider
+from app.faces.surface import ToolSurface
 from app.gateway.ports import Upstream
 from app.main import create_app
 from app.settings import Settings
 
 
+@dataclass(frozen=True, slots=True)
+class House:
+    """What stands behind the doors: the engine, and the face that it uses."""
+
+    engine: Engine
+    surface: ToolSurface
+
+
 @asynccontextmanager
-async def running_engine(
+async def running_house(
     settings: Settings, *, upstreams: Sequence[Upstream] | None = None, provider: Provider | None = None
-) -> AsyncIterator[Engine]:
+) -> AsyncIterator[House]:
     """Connect what *settings* name, and wait until it is ready: the whole house, only nobody answers the door.
 
     *upstreams* and *provider* stand in for the configured ones. Raises ConfigError.
@@ -21,4 +31,13 @@ async def running_engine(
     app = create_app(settings, upstreams=upstreams, provider=provider)
     async with app.router.lifespan_context(app):
         await app.state.lifecycle.wait_ready()
-        yield app.state.engine
+        yield House(app.state.engine, app.state.surface)
+
+
+@asynccontextmanager
+async def running_engine(
+    settings: Settings, *, upstreams: Sequence[Upstream] | None = None, provider: Provider | None = None
+) -> AsyncIterator[Engine]:
+    """The engine of a running house. Raises ConfigError."""
+    async with running_house(settings, upstreams=upstreams, provider=provider) as house:
+        yield house.engine

@@ -128,6 +128,7 @@ def create_app(
     # The framework's own documentation pages load scripts from elsewhere; the documents are ours to publish.
     app = FastAPI(title="Wicketgate", version=VERSION, lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     app.state.engine = engine
+    app.state.surface = face
     app.state.lifecycle = lifecycle
     app.state.applied = applied = Applied(settings, runtime, fleet, lifecycle)
     app.state.drain = Drain(lifecycle, streams)

@@ -1,0 +1,168 @@
+"""The gate as a terminal reaches it: in this process from a configuration, or a running service by its URL.
+
+Both give the same two things: a call of a meta-tool, and the events of a chat.
+"""
+
+import json
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import httpx
+
+from app.auth.identity import Identity
+from app.engine.contract import ChatRequest
+from app.engine.loop import Engine
+from app.faces.surface import ToolSurface
+from app.gateway.ports import CallContext
+from app.gateway.sessions import session_key
+from app.settings import Settings
+from app.wire.sse import SseDecoder
+
+_CONNECT_S = 10.0
+
+
+class GateFailed(Exception):
+    """The service could not be reached or said no; the text says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """*text* is for people, *structured* for programs."""
+
+    text: str
+    structured: Mapping[str, Any]
+    is_error: bool
+
+
+class Gate(Protocol):
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
+        """Raises GateFailed."""
+        ...
+
+    def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
+        """Names and data of the events, to the last one. Raises GateFailed."""
+        ...
+
+
+class LocalGate:
+    def __init__(self, surface: ToolSurface, engine: Engine, identity: Identity) -> None:
+        self._surface = surface
+        self._engine = engine
+        self._identity = identity
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
+        session = session_key("terminal", self._identity.actor, "")
+        context = CallContext(self._identity, f"cli_{secrets.token_hex(8)}", session)
+        result = await self._surface.call(tool, arguments, context)
+        return Answer(_text(result.content), result.structured, result.is_error)
+
+    async def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
+        async with aclosing(self._engine.run(ChatRequest.model_validate(body), self._identity)) as events:
+            async for event in events:
+                yield event.name, event.data()
+
+
+class RemoteGate:
+    """*url* is that of the service, without a path."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
+        # One POST of the newer era: no session is needed for one call.
+        message = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": dict(arguments), "_meta": _META},
+        }
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": _VERSION,
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": tool,
+        }
+        response = await self._reached(self._http.post("/mcp/gateway", json=message, headers=headers, timeout=None))
+        reply = _reply(response)
+        result = reply.get("result")
+        if not isinstance(result, Mapping):
+            error = reply.get("error")
+            told = error.get("message") if isinstance(error, Mapping) else reply.get("message")
+            raise GateFailed(f"the service said no (HTTP {response.status_code}): {told or 'no reason given'}")
+        return Answer(
+            _text(result.get("content") or []), result.get("structuredContent") or {}, bool(result.get("isError"))
+        )
+
+    async def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
+        request = self._http.build_request(
+            "POST", "/engine/chat", json=body, timeout=httpx.Timeout(_CONNECT_S, read=None)
+        )
+        response = await self._reached(self._http.send(request, stream=True))
+        try:
+            if response.status_code != 200:
+                await response.aread()
+                told = _reply(response).get("message", "no reason given")
+                raise GateFailed(f"the service said no (HTTP {response.status_code}): {told}")
+            decoder = SseDecoder()
+            async for data in response.aiter_bytes():
+                for event in decoder.feed(data):
+                    yield event.name, json.loads(event.data)
+        except httpx.HTTPError:
+            raise GateFailed("the connection to the service was lost") from None
+        finally:
+            await response.aclose()
+
+    @staticmethod
+    async def _reached(sending: Any) -> httpx.Response:
+        try:
+            response: httpx.Response = await sending
+        except httpx.HTTPError:
+            raise GateFailed("the service cannot be reached; is --url right?") from None
+        return response
+
+
+@asynccontextmanager
+async def open_gate(settings: Settings, identity: Identity, url: str | None, key: str | None) -> AsyncIterator[Gate]:
+    """By *url* if there is one, else in this process. Raises ConfigError and GateFailed."""
+    if url:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=_CONNECT_S) as http:
+            yield RemoteGate(http)
+        return
+    from app.in_process import running_house
+
+    async with running_house(settings) as house:
+        yield LocalGate(house.surface, house.engine, identity)
+
+
+_VERSION = "2026-07-28"
+_META = {
+    "io.modelcontextprotocol/protocolVersion": _VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "wicketgate-cli", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def _reply(response: httpx.Response) -> Mapping[str, Any]:
+    """The one JSON object of an answer, whether it came as JSON or as the last event of a stream."""
+    text = response.text
+    if response.headers.get("content-type", "").startswith("text/event-stream"):
+        text = next((line[5:] for line in reversed(text.splitlines()) if line.startswith("data:")), "")
+    try:
+        reply = json.loads(text)
+    except ValueError:
+        reply = None
+    return reply if isinstance(reply, dict) else {}
+
+
+def _text(content: Sequence[Mapping[str, Any]]) -> str:
+    shown = (
+        str(block.get("text", ""))
+        if block.get("type") == "text"
+        else f"[{block.get('type')} {block.get('mimeType', '')}]"
+        for block in content
+    )
+    return "\n".join(shown)

@@ -1,0 +1,198 @@
+"""``wicketgate browse | execute | view | chat``: the runtime and the engine from a terminal (DESIGN §2)."""
+
+import asyncio
+import json
+import secrets
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from app.auth.identity import Identity, parse_permissions
+from app.edges.settings_file import load_settings
+from app.settings import Settings
+
+if TYPE_CHECKING:  # brings an HTTP client, which most commands do not need
+    from app.commands.gate import Answer, Gate
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_WHERE = (
+    click.option(
+        "--config", type=click.Path(dir_okay=False, path_type=Path), help="Start the gate of this file, here."
+    ),
+    click.option("--url", envvar="WG_URL", help="Ask the service that runs there instead; or WG_URL."),
+    click.option("--key", envvar="WG_KEY", help="The key for --url; or WG_KEY."),
+    click.option("--actor", default="local", show_default=True, help="Who calls, with --config."),
+    click.option("--permission", "permissions", multiple=True, help="What they hold, with --config; default: all."),
+)
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print the structured answer.")
+
+
+def _where(command: F) -> F:
+    for option in reversed(_WHERE):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("what")
+@click.option("--top-k", type=click.IntRange(1, 50), help="How many cards at most, for words.  [default: 10]")
+@_as_json
+@_where
+def browse(what: str, top_k: int | None, as_json: bool, **where: Any) -> None:
+    """Find tools by words, or by a path: 'wicketgate browse /' lists the namespaces."""
+    arguments: dict[str, Any] = {"path": what} if what.startswith("/") else {"query": what}
+    if top_k is not None:
+        arguments["top_k"] = top_k
+    _run(where, lambda gate: _show(gate, "tool_browse", arguments, as_json))
+
+
+@click.command()
+@click.argument("tool_id")
+@click.argument("args", default="{}")
+@click.option("--dry-run", is_flag=True, help="Only check the arguments; nothing is called.")
+@_as_json
+@_where
+def execute(tool_id: str, args: str, dry_run: bool, as_json: bool, **where: Any) -> None:
+    """Run the tool TOOL_ID with ARGS, a JSON object; '-' reads it from stdin.
+
+    \b
+    wicketgate execute --config wicketgate.yaml 'shop:search_customers#1a2b3c4d' '{"words": "Ada"}'
+    """
+    text = sys.stdin.read() if args == "-" else args
+    arguments = {"tool_id": tool_id, "args": _json(text, "ARGS"), "dry_run": dry_run}
+    _run(where, lambda gate: _show(gate, "tool_execute", arguments, as_json))
+
+
+@click.command()
+@click.argument("handle")
+@click.argument("selector", default='{"type": "head", "chars": 2000}')
+@_as_json
+@_where
+def view(handle: str, selector: str, as_json: bool, **where: Any) -> None:
+    """Read part of the artifact HANDLE; SELECTOR is a JSON object, by default its first 2,000 characters.
+
+    With --config this finds what an earlier command left only if 'storage' is a file: memory ends with its process.
+    """
+    arguments = {"handle": handle, "selector": _json(selector, "SELECTOR")}
+    _run(where, lambda gate: _show(gate, "tool_view", arguments, as_json))
+
+
+@click.command()
+@click.argument("message", required=False)
+@_as_json
+@_where
+def chat(message: str | None, as_json: bool, **where: Any) -> None:
+    """Talk to the engine: one MESSAGE, or a conversation without it (end it with an empty line).
+
+    The answer goes to stdout, what tools do to stderr. With --json every event is one line.
+    """
+    _run(where, lambda gate: _converse(gate, message, as_json))
+
+
+async def _show(gate: "Gate", tool: str, arguments: Mapping[str, Any], as_json: bool) -> int:
+    answer = await gate.call(tool, arguments)
+    if as_json:
+        click.echo(json.dumps(answer.structured, ensure_ascii=False))
+    elif answer.is_error and "error" in answer.structured:
+        _explain(answer)
+    elif tool == "tool_execute":
+        click.echo(json.dumps(answer.structured, ensure_ascii=False, indent=2))
+    elif tool == "tool_view":
+        click.echo(answer.structured.get("content", answer.text))
+    else:
+        click.echo(answer.text)
+    return 1 if answer.is_error else 0
+
+
+def _explain(answer: "Answer") -> None:
+    body = answer.structured
+    click.echo(f"{body.get('error')}: {body.get('message')}", err=True)
+    if body.get("details"):
+        click.echo(json.dumps(body["details"], ensure_ascii=False, indent=2), err=True)
+
+
+async def _converse(gate: "Gate", message: str | None, as_json: bool) -> int:
+    conversation, messages = f"cli_{secrets.token_hex(8)}", list[dict[str, str]]()
+    once, failed = message is not None, False
+    while True:
+        text = message if message is not None else await asyncio.to_thread(_ask)
+        message = None
+        if not text:
+            return 1 if failed else 0
+        messages.append({"role": "user", "content": text})
+        metadata = {"correlation_id": f"cli_{secrets.token_hex(8)}", "conversation_id": conversation}
+        said: list[str] = []
+        failed = False
+        async for name, data in gate.chat({"messages": messages, "metadata": metadata}):
+            failed = failed or name == "error"
+            if name == "text-delta":
+                said.append(data["content"])
+            if as_json:
+                click.echo(json.dumps({"event": name, "data": data}, ensure_ascii=False))
+            else:
+                _tell(name, data)
+        messages.append({"role": "assistant", "content": "".join(said)})
+        if once:
+            return 1 if failed else 0
+
+
+def _ask() -> str:
+    try:
+        return click.prompt(">", prompt_suffix=" ", default="", show_default=False, err=True).strip()
+    except (EOFError, click.Abort):
+        return ""
+
+
+def _tell(name: str, data: Mapping[str, Any]) -> None:
+    match name:
+        case "text-delta":
+            click.echo(data["content"], nl=False)
+        case "tool-call":
+            arguments = json.dumps(data["arguments"], ensure_ascii=False)
+            click.echo(f"\n[{data['name']} {arguments[:200]}]", err=True)
+        case "tool-result" if "error" in data:
+            click.echo(f"[failed: {data['error'][:200]}]", err=True)
+        case "done":
+            reason = data["finish_reason"]
+            click.echo("" if reason == "stop" else f"\n[{reason}]")
+        case "error":
+            click.echo(f"\n{data['code']}: {data['message']}", err=True)
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        at = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise click.UsageError(f"{what} is not JSON{at}") from None
+
+
+def _run(where: Mapping[str, Any], work: Callable[["Gate"], Coroutine[None, None, int]]) -> None:
+    from app.commands.gate import GateFailed, open_gate
+
+    config, url = where["config"], where["url"]
+    if url and config:
+        raise click.UsageError("give --config to start a gate here, or --url to ask one that runs; not both")
+    if not url and config is None:
+        raise click.UsageError("say where: --config FILE starts a gate here, --url URL asks one that runs")
+    try:
+        permissions = parse_permissions(",".join(where["permissions"])) or ("*",)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    settings = Settings() if url else load_settings(config)
+    if not url:
+        click.echo(f"Connecting to {len(settings.upstreams)} upstreams ...", err=True)
+
+    async def go() -> int:
+        async with open_gate(settings, Identity(where["actor"], permissions), url, where["key"]) as gate:
+            return await work(gate)
+
+    try:
+        sys.exit(asyncio.run(go()))
+    except GateFailed as failure:
+        click.echo(f"wicketgate: {failure}", err=True)
+        sys.exit(1)

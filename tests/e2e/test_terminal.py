@@ -1,0 +1,70 @@
+"""browse, execute, view and chat from a terminal, over a gate of their own and over a running service (DESIGN §2)."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.test_serve import address, echo_id, write_config
+from tests.support.process import program
+from tests.support.service import KEY
+
+PRIVATE = {"WG_KEY": KEY}
+
+
+async def wicketgate(*args: str, stdin: str = "") -> tuple[int, str, str]:
+    """The exit code, stdout and stderr of a whole run."""
+    async with program("app", *args, env=PRIVATE, stdin=asyncio.subprocess.PIPE) as running:
+        assert running.process.stdin is not None
+        running.process.stdin.write(stdin.encode())
+        running.process.stdin.close()
+        code = await running.ended(bound_s=40)
+        return code, running.stdout, running.stderr
+
+
+async def test_a_tool_is_found_run_and_read_from_a_configuration(tmp_path: Path) -> None:
+    config = write_config(tmp_path, storage={"url": f"sqlite:///{tmp_path}/kept.db"})
+    where = ("--config", str(config))
+    code, cards, told = await wicketgate("browse", "give the text back", *where)
+    assert (code, echo_id() in cards, "Connecting to 1 upstreams" in told) == (0, True, True)
+    long = "many words " * 2_000
+    code, envelope, _ = await wicketgate("execute", echo_id(), "-", *where, stdin=json.dumps({"text": long}))
+    assert code == 0
+    handle = json.loads(envelope)["artifacts"][0]["handle"]
+    code, part, _ = await wicketgate("view", handle, '{"type": "head", "chars": 10}', *where)
+    assert (code, part) == (0, '{"text": "\n')
+
+
+async def test_mistakes_are_told_in_plain_words_and_by_the_exit_code(tmp_path: Path) -> None:
+    where = ("--config", str(write_config(tmp_path)))
+    code, out, told = await wicketgate("execute", echo_id(), "{}", *where)
+    assert (code, out, "ARGS_INVALID" in told, "$.text" in told) == (1, "", True, True)
+    code, _, told = await wicketgate("execute", echo_id(), "{oops", *where)
+    assert (code, "ARGS is not JSON" in told) == (2, True)
+    code, _, told = await wicketgate("browse", "x")
+    assert (code, "--config FILE" in told) == (2, True)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return write_config(tmp_path)
+
+
+async def test_a_running_service_is_asked_by_its_url(config: Path) -> None:
+    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+        url = await address(running)
+        code, cards, _ = await wicketgate("browse", "/", "--url", url, "--json")
+        assert (code, json.loads(cards)["cards"][0]["id"]) == (0, "/echo")
+        code, envelope, _ = await wicketgate("execute", echo_id(), '{"text": "hi"}', "--url", url)
+        assert (code, json.loads(envelope)["status"]) == (0, "ok")
+        code, events, _ = await wicketgate("chat", "echo the word hi", "--url", url, "--json")
+        told: list[dict[str, Any]] = [json.loads(line) for line in events.splitlines()]
+        assert (code, told[-1]["event"]) == (0, "done")
+        code, answers, _ = await wicketgate("chat", "--url", url, stdin="hello\nand again\n\n")
+        assert code == 0 and answers.strip()
+        code, _, refused = await wicketgate("browse", "/", "--url", url, "--key", "wrong")
+        assert (code, "HTTP 401" in refused) == (1, True)
+    code, _, gone = await wicketgate("browse", "/", "--url", url)
+    assert (code, "cannot be reached" in gone) == (1, True)
