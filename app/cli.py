@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import click
 from pydantic import ValidationError
 
-from app.auth.identity import Identity, parse_permissions
+from app.auth.identity import ACTOR_PATTERN, Identity, parse_permissions
 from app.commands.terminal import browse, chat, execute, view
 from app.conform.command import conform
 from app.edges.keys import HashedKey, new_key
 from app.edges.settings_file import load_settings
 from app.errors import ConfigError
-from app.settings import KeySettings, Settings
+from app.settings import FACES, KeySettings, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,6 +54,28 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
         raise click.UsageError("--watch needs --config: there is no file to watch")
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     _serve(partial(load_settings, config, server=given), config if watch else None)
+
+
+@cli.command()
+@_with_config
+@click.option("--face", type=click.Choice(FACES), help="What the client sees; without it: mcp.face.")
+@click.option("--actor", default="local", show_default=True, help="Who calls.")
+@click.option("--permission", "permissions", multiple=True, default=("*",), show_default=True, help="May be repeated.")
+def mcp(config: Path | None, face: str | None, actor: str, permissions: tuple[str, ...]) -> None:
+    """Serve one face over stdin and stdout, for MCP clients that start their servers. Logs go to stderr.
+
+    Whoever can start this process is trusted to be --actor; auth.keys do not matter here.
+    """
+    from app.commands.mcp import serve_mcp
+
+    try:
+        allowed = parse_permissions(",".join(permissions))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if not ACTOR_PATTERN.fullmatch(actor):
+        raise click.UsageError(f"not an actor: {actor!r}")
+    settings = load_settings(config)
+    serve_mcp(settings, face or settings.mcp.face, Identity(actor, allowed))
 
 
 @cli.command()

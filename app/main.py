@@ -18,14 +18,14 @@ from app.edges.applied import Applied
 from app.edges.approvals import make_approval_desk, reseal
 from app.edges.arrangement import call_policies, guarded, inferred_names, make_members
 from app.edges.audit_loader import make_auditor
+from app.edges.faces import make_faces
 from app.edges.heap import Heap
 from app.edges.keys import HashedKey, KeyRing
 from app.edges.lock_file import pin_policy
-from app.edges.mcp_doors import DoorLimits, Face, McpDoors
+from app.edges.mcp_doors import DoorLimits, McpDoors
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.metrics import CONTENT_TYPE, Gauges, Metrics
 from app.edges.model_providers import make_provider
-from app.edges.namespaced import namespaced_face
 from app.edges.plugin_loader import make_plugin_chain
 from app.edges.session_store import MemorySessionStore
 from app.edges.sqlite_store import SQLiteArtifactStore
@@ -36,11 +36,8 @@ from app.engine.loop import Engine
 from app.engine.model import Provider
 from app.engine.tool_rounds import EngineLimits
 from app.engine.window import ModelWindow
-from app.faces import registry, transparent
 from app.faces.gateway import GatewayFace
 from app.faces.operations import Operations
-from app.faces.registry import RegistryFace
-from app.faces.transparent import TransparentFace
 from app.gateway.audit import Auditor
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
@@ -64,8 +61,6 @@ from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
 
 VERSION = version("wicketgate")
-
-_INSTRUCTIONS = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
 
 _LOOPBACK_NAMES = [f"[{host}]" if ":" in host else host for host in LOOPBACK_HOSTS]
 _LOOPBACK = [*_LOOPBACK_NAMES, *(f"{name}:*" for name in _LOOPBACK_NAMES)]
@@ -103,12 +98,14 @@ def create_app(
         settings.mcp.max_sessions_per_actor,
     )
     operations = Operations(runtime, started=lifecycle.started)
-    faces = {
-        "gateway": Face(face, _INSTRUCTIONS),
-        "transparent": Face(TransparentFace(runtime, started=lifecycle.started), transparent.INSTRUCTIONS),
-        "registry": Face(RegistryFace(operations), registry.INSTRUCTIONS),
-        "namespaced": namespaced_face(runtime, fleet, lifecycle.started, settings.engine.tool_timeout_s),
-    }
+    faces = make_faces(
+        runtime,
+        fleet,
+        lifecycle.started,
+        gateway=face,
+        operations=operations,
+        timeout_s=settings.engine.tool_timeout_s,
+    )
     doors = McpDoors(faces, version=VERSION, limits=limits_of_doors)
     runtime.watch(doors.catalog_changed)
     metrics.watch(partial(_gauges, runtime, fleet, streams, doors))

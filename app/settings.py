@@ -7,7 +7,7 @@ made once and passed down as plain values.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -162,8 +162,13 @@ class EngineSettings(_Section):
     resume: ResumeSettings = ResumeSettings()
 
 
+Face = Literal["gateway", "transparent", "registry", "namespaced"]
+
+FACES: tuple[str, ...] = get_args(Face)
+
+
 class McpSettings(_Section):
-    face: Literal["gateway", "transparent", "registry", "namespaced"] = "gateway"
+    face: Face = "gateway"
     """Which of the faces ``/mcp`` is."""
     cache_stable: bool = True
     allowed_hosts: tuple[str, ...] = ()

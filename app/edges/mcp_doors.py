@@ -6,15 +6,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
-from mcp.server.subscriptions import ToolsListChanged
 
-from app.auth.identity import Identity
 from app.edges.mcp_endpoint import McpEndpoint
 from app.edges.mcp_server import McpDoor
-from app.faces.surface import Offers, SurfaceTool, ToolSurface
-from app.gateway.ports import CallContext
-
-_EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
+from app.faces.surface import Offers, ToolSurface
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +37,12 @@ class McpDoors:
 
     def __init__(self, faces: Mapping[str, Face], *, version: str, limits: DoorLimits) -> None:
         key = secrets.token_bytes(32)
-        self._faces = faces
         self._doors = {
             name: McpDoor(
                 face.surface, name=name, version=version, instructions=face.instructions, key=key, offers=face.offers
             )
             for name, face in faces.items()
         }
-        self._shown: dict[str, Sequence[SurfaceTool]] = {}
         self.endpoints = {
             name: McpEndpoint(
                 door.server,
@@ -79,8 +72,5 @@ class McpDoors:
 
     def catalog_changed(self) -> None:
         """Tell the clients of each face whose list of tools is another now."""
-        for name, face in self._faces.items():
-            tools = face.surface.tools(_EVERYBODY)
-            if tools is not self._shown.get(name) and tools != self._shown.get(name):
-                self._shown[name] = tools
-                self._doors[name].announcer.announce(ToolsListChanged())
+        for door in self._doors.values():
+            door.list_changed()

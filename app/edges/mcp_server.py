@@ -15,6 +15,7 @@ from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
+from mcp.server.subscriptions import ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, REQUEST_TIMEOUT
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -71,6 +72,7 @@ class McpDoor:
         self._local = local
         self._new_id = new_id
         self._listings = ToolListings()
+        self._shown: Sequence[SurfaceTool] = ()
         self._schemas: tuple[Sequence[SurfaceTool], dict[str, Mapping[str, Any]]] = ((), {})
         self.announcer = Announcer()
         self.server: Server[Any] = _Server(
@@ -94,6 +96,13 @@ class McpDoor:
             OfferMethods(offers, self.announcer, self._carry, self._context).add_to(self.server)
         self.server.middleware.append(check_request)
         self.server.middleware.append(seal_states(key, name, self._who))
+
+    def list_changed(self) -> None:
+        """To be called when the catalog has changed: clients are told if the list of tools is another now."""
+        tools = self._surface.tools(_EVERYBODY)
+        if tools is not self._shown and tools != self._shown:
+            self._shown = tools
+            self.announcer.announce(ToolsListChanged())
 
     async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
         context = self._context(ctx)
@@ -203,6 +212,7 @@ class _Server(Server[Any]):
 
 
 _NOBODY = Identity("nobody")
+_EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
 
 
 def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
