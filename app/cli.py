@@ -327,7 +327,7 @@ async def _explain(settings: Settings, tool: str, identity: Identity, query: str
     runtime, _, lifecycle = create_runtime(settings)
     async with lifecycle.running():
         await lifecycle.wait_ready()
-        usable, lines = explain(runtime.catalog(), runtime.access, tool, identity, query)
+        usable, lines = explain(runtime.catalog(), runtime.access, tool, identity, query, runtime.screened())
         for line in lines:
             click.echo(line)
     return 0 if usable else 1

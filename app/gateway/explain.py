@@ -3,27 +3,33 @@
 Never to a client: this says what exists (DESIGN §3 "does not exist").
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from app.auth.access import AccessPolicy, Decision, Denied, Hidden, NeedsApproval, Visible
 from app.auth.identity import Identity
 from app.catalog.catalog import Catalog
 from app.catalog.near import near_ids
+from app.catalog.pins import Screened
 from app.catalog.selectable import SelectableItem
 
 _RANKED = 50
 
 
 def explain(
-    catalog: Catalog, access: AccessPolicy, wanted: str, identity: Identity, query: str = ""
+    catalog: Catalog,
+    access: AccessPolicy,
+    wanted: str,
+    identity: Identity,
+    query: str = "",
+    screened: Mapping[str, Screened] | None = None,
 ) -> tuple[bool, Sequence[str]]:
     """Whether *wanted* (an id, ``namespace:name`` or an upstream's own name) may be called, and the lines that say why.
 
-    With *query*, also where it ranks in a browse of these words.
+    With *query*, also where it ranks in a browse of these words. *screened* says by upstream what was held back.
     """
     items = [item for item in catalog.items.values() if _is(wanted, item.id, item.upstream_name)]
     if not items:
-        return False, list(_absent(catalog, wanted))
+        return False, list(_absent(catalog, wanted, screened or {}))
     lines: list[str] = []
     usable = True
     for item in items:
@@ -41,7 +47,13 @@ def _is(wanted: str, tool_id: str, upstream_name: str = "") -> bool:
     return wanted in (tool_id, bare, bare.partition("@")[0], upstream_name)
 
 
-def _absent(catalog: Catalog, wanted: str) -> Iterator[str]:
+def _absent(catalog: Catalog, wanted: str, screened: Mapping[str, Screened]) -> Iterator[str]:
+    bare = wanted.partition("#")[0].partition("@")[0]
+    for server, screen in screened.items():
+        for name, held in screen.held.items():
+            if bare in (name, f"{server}:{name}"):
+                yield f"{server}:{name}: quarantined for everybody: {held.told}"
+                return
     for tool_id, reason in catalog.quarantine.items():
         if _is(wanted, tool_id):
             yield f"{tool_id}: quarantined for everybody: {reason}"

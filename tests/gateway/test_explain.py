@@ -7,6 +7,7 @@ from app.auth.condition import Condition
 from app.auth.identity import Identity
 from app.auth.rule import AccessRule
 from app.catalog.catalog import Catalog, build_catalog
+from app.catalog.pins import Held, Screened
 from app.edges.token_table import load_token_counter
 from app.gateway.explain import explain
 
@@ -88,3 +89,12 @@ def test_what_is_left_out_for_everybody_says_why() -> None:
             [f"{quarantined}: quarantined for everybody: {reason}"],
         )
     assert found.quarantine
+
+
+def test_a_tool_that_is_not_as_it_was_accepted_says_so(catalog: Catalog) -> None:
+    screened = {"shop": Screened(held={"pay": Held("new")})}
+    for wanted in ("pay", "shop:pay", "shop:pay#0123abcd"):
+        assert explain(catalog, POLICY, wanted, ANN, screened=screened) == (
+            False,
+            ["shop:pay: quarantined for everybody: nobody has accepted it yet"],
+        )
