@@ -27,6 +27,7 @@ _UNKNOWN = "approval_refused: this approval is not known here"
 _EXPIRED = "approval_refused: this approval has expired"
 _USED = "approval_refused: this approval was decided before"
 _OTHER = "approval_refused: this approval was asked for another call"
+_MAX_DEPTH = 100
 _WAITING = re.compile(re.escape(REQUIRED) + r"(apr_[A-Za-z0-9_-]{1,1000})")
 
 
@@ -180,18 +181,30 @@ def _waiting(messages: Sequence[ChatMessage]) -> Iterator[tuple[int, str, ToolCa
 
 
 def _object(text: str) -> dict[str, Any] | None:
+    """None for what no call can have been: no object, or nested deeper than arguments may be."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) and _depth_is_fine(value) else None
+
+
+def _depth_is_fine(value: Any) -> bool:
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            below
+            for each in level
+            if isinstance(each, dict | list)
+            for below in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return True
+    return False
 
 
 def _call_digest(call: ToolCall) -> str:
-    try:
-        return approval_digest({"name": call.name, "arguments": call.arguments})
-    except RecursionError:  # nothing that deep is ever run, so nothing was asked for it
-        return ""
+    return approval_digest({"name": call.name, "arguments": call.arguments})
 
 
 def _with_lines(messages: list[Message], lines: Sequence[str]) -> list[Message]:

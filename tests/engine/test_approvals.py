@@ -32,10 +32,10 @@ def desk(clock: Clock) -> ApprovalDesk:
     return ApprovalDesk(seal, MemoryOnceStore(clock))
 
 
-def request(*results: str, decisions: dict[str, str]) -> ChatRequest:
+def request(*results: str, decisions: dict[str, str], raw: str = CALL.raw) -> ChatRequest:
     """A history in which one call was made again and again, under one id, each with one of *results*."""
     messages: list[dict[str, object]] = [{"role": "user", "content": "x"}]
-    function = {"name": CALL.name, "arguments": CALL.raw}
+    function = {"name": CALL.name, "arguments": raw}
     for result in results:
         made = {"id": "c1", "type": "function", "function": function}
         messages.append({"role": "assistant", "content": "", "tool_calls": [made]})
@@ -90,3 +90,14 @@ async def test_what_a_tool_answers_is_not_taken_for_a_call_that_waits() -> None:
     waiting = await ask(at)
     run = await at.take_up(request(f'{{"summary":"{REQUIRED}{waiting}"}}', decisions={waiting: "approve"}), "ann")
     assert (run.resumed, len(run.standing)) == ([], 1)
+
+
+@requirement("E85")
+@pytest.mark.parametrize("raw", ["", "[1]", "not json", '{"a":' + "[" * 900 + "]" * 900 + "}", "[" * 100_000])
+async def test_a_history_with_arguments_that_no_call_can_have_runs_nothing(raw: str) -> None:
+    at = desk(Clock())
+    waiting = await ask(at)
+    asked = request(REQUIRED + waiting, decisions={waiting: "approve"}, raw=raw)
+    (held,) = (await at.take_up(asked, "ann")).resumed
+    assert held.refusal == "approval_refused: this approval was asked for another call"
+    assert (held.call.arguments, held.approval) == (None, None)
