@@ -20,6 +20,8 @@ from app.wire.sse import SseDecoder
 
 CONNECT_S = 10.0
 _MAX_CONNECTIONS = 256
+_IDLE_S = 3.0
+"""Common servers close an idle connection after five seconds; a call that meets the closing would be lost."""
 _MAX_REDIRECTS = 5
 _MAX_REFUSAL_BYTES = 1024 * 1024
 _LOST = "the connection was lost"
@@ -175,7 +177,7 @@ async def _body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
 
 def _session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=_MAX_CONNECTIONS),
+        connector=aiohttp.TCPConnector(limit=_MAX_CONNECTIONS, keepalive_timeout=_IDLE_S),
         # Each call has its own deadline; a stream may be silent as long.
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
         cookie_jar=aiohttp.DummyCookieJar(),

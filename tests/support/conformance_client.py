@@ -1,0 +1,63 @@
+"""Our connector as the official conformance suite's client: it lists the tools of a scenario's server and calls them.
+
+    conformance client --command "python -m tests.support.conformance_client" --scenario tools_call --spec-version 2026-07-28
+
+The suite appends the server's URL and names the scenario in the environment (docs/operations.md, "Conformance").
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from app.edges.mcp_http import http_transport
+from app.errors import GatewayError
+from app.gateway.ports import AnswerTime
+from tests.support.supervised import connected, context, over
+
+VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "string": "x", "array": [], "object": {}}
+
+
+class Person:
+    """Implements Caller: accepts every form, with its defaults."""
+
+    answers: AnswerTime = "now"
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        return
+
+    async def log(self, level: str, data: object, logger: str | None) -> None:
+        return
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        properties: Mapping[str, Any] = params.get("requestedSchema", {}).get("properties", {})
+        content = {name: of.get("default", VALUES.get(of.get("type", ""), "x")) for name, of in properties.items()}
+        return {"action": "accept", "content": content}
+
+
+def arguments_for(tool: Mapping[str, Any], tools: list[Mapping[str, Any]]) -> dict[str, Any]:
+    properties: Mapping[str, Any] = tool.get("inputSchema", {}).get("properties", {})
+    if "schema" in properties:  # the tool that wants to see what we kept of another's schema
+        return {"schema": tools[0]["inputSchema"]}
+    return {name: VALUES.get(str(of.get("type")), "x") for name, of in properties.items()}
+
+
+async def main(url: str) -> None:
+    given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION") or "2026-07-28"
+    upstream = over(partial(http_transport, "conformance", url, {}), "auto" if version >= "2026" else "legacy")
+    async with connected(upstream):
+        tools = list(await upstream.list_tools())
+        calls = [(call["name"], call["arguments"]) for call in given.get("toolCalls", ())]
+        calls = calls or [(tool["name"], arguments_for(tool, tools)) for tool in tools]
+        for name, arguments in calls:
+            with suppress(GatewayError):
+                await upstream.call_tool(name, arguments, context(Person()), 10)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
