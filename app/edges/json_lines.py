@@ -15,41 +15,37 @@ class LineReader:
     def __init__(self, too_long: Callable[[bytes, bytes], None], max_bytes: int = MAX_LINE_BYTES) -> None:
         self._too_long = too_long
         self._max_bytes = max_bytes
-        self._open: list[bytes] = []
-        self._open_bytes = 0
+        self._open = bytearray()
         self._head: bytes | None = None
         self._tail = b""
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> list[bytes | bytearray]:
         """The lines that *data* completed, in order, without their ends; blank ones are left out."""
-        lines = data.split(b"\n")
+        if b"\n" not in data:
+            self._keep(data)
+            return []
+        lines: list[bytes | bytearray] = [*data.split(b"\n")]
         rest = lines.pop()
-        if lines and (self._open or self._head is not None):
+        if self._open or self._head is not None:
             lines[0] = self._closed(lines[0])
         if rest:
-            # Kept in pieces: joining at every read would make a long line quadratic.
             self._keep(rest)
         return [line for line in lines if line and not line.isspace()]
 
-    def _closed(self, end: bytes) -> bytes:
+    def _closed(self, end: bytes | bytearray) -> bytearray:
         """The open line with its *end*; empty if it was too long."""
         self._keep(end)
-        line = b"".join(self._open)
-        self._open.clear()
-        self._open_bytes = 0
+        line, self._open = self._open, bytearray()
         if self._head is not None:
             self._too_long(self._head, self._tail)
             self._head, self._tail = None, b""
         return line
 
-    def _keep(self, piece: bytes) -> None:
+    def _keep(self, piece: bytes | bytearray) -> None:
         if self._head is not None:
             self._tail = (self._tail + piece)[-_SHOWN:]
             return
-        self._open.append(piece)
-        self._open_bytes += len(piece)
-        if self._open_bytes > self._max_bytes:
-            self._head = b"".join(self._open)[:_SHOWN]
-            self._tail = piece[-_SHOWN:]
-            self._open.clear()
-            self._open_bytes = 0
+        self._open += piece
+        if len(self._open) > self._max_bytes:
+            self._head, self._tail = bytes(self._open[:_SHOWN]), bytes(self._open[-_SHOWN:])
+            self._open = bytearray()

@@ -50,7 +50,7 @@ _any = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 
 
-def decode(data: bytes) -> Message | None:
+def decode(data: bytes | bytearray) -> Message | None:
     """None for what is not one JSON-RPC message."""
     try:
         if is_heavy(data):
@@ -67,7 +67,7 @@ def decode(data: bytes) -> Message | None:
             return None
 
 
-def is_heavy(data: bytes | memoryview) -> bool:
+def is_heavy(data: bytes | bytearray | memoryview) -> bool:
     """Whether decoding takes more than some two milliseconds: many values take long, a long text does not."""
     if len(data) <= _SMALL_BYTES:
         return False
@@ -114,7 +114,7 @@ def encode(message: Any) -> bytes:
     return _encoder.encode(message)
 
 
-def _mended(data: bytes) -> bytes | None:
+def _mended(data: bytes | bytearray) -> bytes | None:
     """JSON whose strings hold bytes that are not UTF-8, or halves of surrogate pairs (servers cut text amid them),
     with a mark in their place; None for what is not a JSON object."""
     if data.lstrip()[:1] != b"{":

@@ -22,6 +22,7 @@ CONNECT_S = 10.0
 _MAX_CONNECTIONS = 256
 _IDLE_S = 3.0
 """Common servers close an idle connection after five seconds; a call that meets the closing would be lost."""
+_READ_BUFFER = 1024 * 1024
 _MAX_REDIRECTS = 5
 _MAX_REFUSAL_BYTES = 1024 * 1024
 _LOST = "the connection was lost"
@@ -142,7 +143,7 @@ class DirectHttp:
         return None
 
     @staticmethod
-    async def _settled(data: bytes, call: Call, message: json_rpc.Message | None = None) -> dict[str, Any]:
+    async def _settled(data: bytes | bytearray, call: Call, message: json_rpc.Message | None = None) -> dict[str, Any]:
         message = message or json_rpc.decode(data)
         if message is None or message.method is not None or message.id not in (call.token, None):
             raise Malformed(NOT_VALID)
@@ -164,15 +165,14 @@ class DirectHttp:
                 return Malformed(f"gave no MCP answer (HTTP status {status})")
 
 
-async def _body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > max_bytes:
+async def _body(response: aiohttp.ClientResponse, max_bytes: int) -> bytearray:
+    body = bytearray()
+    # Chunk by chunk, for every other way of reading joins them once more.
+    async for chunk, _ in response.content.iter_chunks():
+        body += chunk
+        if len(body) > max_bytes:
             raise Malformed(f"gave an answer of more than {max_bytes} bytes, which is not taken")
-        chunks.append(chunk)
-    return b"".join(chunks) if len(chunks) != 1 else chunks[0]
+    return body
 
 
 def _session() -> aiohttp.ClientSession:
@@ -182,4 +182,5 @@ def _session() -> aiohttp.ClientSession:
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
+        read_bufsize=_READ_BUFFER,
     )

@@ -44,6 +44,8 @@ def choose_references(refs: Sequence[ArtifactRef], budget: int, tokens: TokenCou
     shown: list[ArtifactRef] = []
     for ref in refs[:MAX_REFS]:
         short = replace(ref, label=shorten(ref.label, _LABEL_CHARS))
+        if len(refs) == 1 and _surely_within(short.as_dict(), room):
+            return [short]
         cost = _cost(short.as_dict(), tokens)
         if cost > room and not shown:
             short = replace(ref, label=shorten(ref.label, 16))
@@ -176,5 +178,14 @@ def _sum(candidates: Sequence[str], tokens: TokenCounter) -> int:
     return sum(_cost(candidate, tokens) + 1 for candidate in candidates)
 
 
+def _surely_within(value: object, room: int) -> bool:
+    """No token is less than a byte, and counting bytes costs next to nothing."""
+    return len(_json(value).encode("utf-8", "surrogatepass")) <= room
+
+
 def _cost(value: object, tokens: TokenCounter) -> int:
-    return tokens.count(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return tokens.count(_json(value))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
