@@ -1,8 +1,6 @@
 """Our connector as the official conformance suite's client: it lists the tools of a scenario's server and calls them.
 
-    conformance client --command "python -m tests.support.conformance_client" --scenario tools_call --spec-version 2026-07-28
-
-The suite appends the server's URL and names the scenario in the environment (docs/operations.md, "Conformance").
+The suite appends the server's URL and says more in the environment (docs/operations.md, "Conformance").
 """
 
 import asyncio
