@@ -13,6 +13,10 @@ from starlette.types import Receive, Scope, Send
 
 _HEARTBEAT = b": keepalive\n\n"
 
+_PAUSE_EVERY = 32
+"""A write to a client that has left returns at once; if the model never waits either, nothing else would run any more,
+and the news that it has left would never be heard."""
+
 _HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # nginx would collect the stream
@@ -51,10 +55,14 @@ class EventStream(Response):
             async with aclosing(self._pieces) as pieces:
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 heart.start()
+                sent = 0
                 async for piece in pieces:
                     heart.stop()
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     heart.start()
+                    sent += 1
+                    if sent % _PAUSE_EVERY == 0:
+                        await asyncio.sleep(0)
             await heart.aclose()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:

@@ -132,6 +132,7 @@ class KeyedRuns:
             async with aclosing(self._engine.batches(request, context, place.interruption)) as batches:
                 async for batch in batches:
                     await self._journal.append(name, [encode(event) for event in batch])
+                    await asyncio.sleep(0)  # a model that never waits must leave the loop to others
         except Exception:
             # The last boundary of this task. Readers find no end in the journal, and are told so.
             log.exception("a run was lost")

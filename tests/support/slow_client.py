@@ -30,12 +30,13 @@ class SlowClient:
 
     def text(self) -> str:
         """The body of what was received, chunk sizes taken out."""
-        _, _, rest = bytes(self.received).partition(b"\r\n\r\n")
-        body = b""
-        while rest:
-            size, _, rest = rest.partition(b"\r\n")
-            length = int(size, 16)
-            body, rest = body + rest[:length], rest[length + 2 :]
+        at = self.received.index(b"\r\n\r\n") + 4
+        body = bytearray()
+        while at < len(self.received):
+            line_end = self.received.index(b"\r\n", at)
+            length = int(self.received[at:line_end], 16)
+            body += self.received[line_end + 2 : line_end + 2 + length]
+            at = line_end + 2 + length + 2
         return body.decode()
 
 

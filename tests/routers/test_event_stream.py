@@ -1,0 +1,66 @@
+"""The response that carries a stream, against a server that can be told what to do (S3 "SSE Stream")."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from starlette.types import Message
+
+from routers.event_stream import EventStream
+from tests.support.requirement import requirement
+
+BOUND_S = 10
+
+
+@requirement("E86")
+async def test_the_news_that_the_client_left_is_heard_although_nothing_ever_waits() -> None:
+    left, over, said = asyncio.Event(), asyncio.Event(), 0
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        nonlocal said
+        while not left.is_set() and said < 100_000:  # without the news it would never end
+            said += 1
+            yield b"x"
+
+    async def receive() -> Message:
+        await asyncio.sleep(0)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        """A server's, whose client is gone: it returns at once."""
+
+    async def done() -> None:
+        over.set()
+
+    stream = EventStream(pieces(), heartbeat_s=60, left=left.set, over=done)
+    await stream({"type": "http"}, receive, send)
+    assert said < 1_000
+    assert over.is_set()
+
+
+@requirement("E40")
+async def test_comments_come_only_while_nothing_else_is_sent_and_never_after_the_end() -> None:
+    sent: list[bytes] = []
+    beats = asyncio.Semaphore(0)
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        await beats.acquire()
+        await beats.acquire()
+        yield b"text\n\n"
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message.get("body", b"head"))
+        if sent[-1].startswith(b":"):
+            beats.release()
+        if sent[-1].startswith(b"text"):
+            await asyncio.sleep(0.1)  # many heartbeats' time: a slow reader is sent none on top
+
+    async def done() -> None:
+        return
+
+    async with asyncio.timeout(BOUND_S):
+        await EventStream(pieces(), heartbeat_s=0.01, left=lambda: None, over=done)({"type": "http"}, receive, send)
+    assert sent == [b"head", b": keepalive\n\n", b": keepalive\n\n", b"text\n\n", b""]
