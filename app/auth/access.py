@@ -5,7 +5,6 @@ condition holds. What a caller may not use does not exist for it. A condition on
 until then a tool is there if some call of it could be allowed, and a call that is not allowed is ``Denied``.
 """
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,8 +14,6 @@ from app.auth.condition import CannotEvaluate, Condition
 from app.auth.identity import Identity
 from app.auth.reach import Reach, reach_of
 from app.auth.rule import AccessRule, compile_glob, split_pattern
-
-log = logging.getLogger("wicketgate.access")
 
 _MAX_KEPT_TOOLS = 50_000
 
