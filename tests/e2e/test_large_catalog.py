@@ -42,7 +42,9 @@ async def test_ten_thousand_tools_are_browsed_and_a_change_is_followed(tmp_path:
     size = ("--tools", str(TOOLS), "--shown", str(TOOLS))
     async with program("bench.big_upstream", *size, stdin=asyncio.subprocess.PIPE) as upstream:
         url = (await upstream.wait_for(r"listening on (\S+)", "stdout")).group(1) + "/mcp"
-        config = write_config(tmp_path, upstreams=[{"name": "big", "url": url}])
+        # A busy machine may take longer than the service waits by itself before it says that it is ready.
+        big = {"name": "big", "url": url, "connect_timeout_s": 60}
+        config = write_config(tmp_path, server={"start_deadline_s": 60}, upstreams=[big])
         async with program("app", "serve", "--config", str(config), "--port", "0") as running:
             base = await address(running)
             async with (
