@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -235,10 +236,21 @@ def _serve(load: Callable[[], Settings], watched: Path | None) -> None:
         lifecycle = app.state.lifecycle
         app.state.applied.follow(follow)
 
+        required = [upstream.name for upstream in settings.upstreams if upstream.required and upstream.enabled]
+        missing: dict[str, str] = {}
+
+        async def begin() -> None:
+            await lifecycle.wait_ready()
+            missing.update(lifecycle.missing(required))
+            if missing:
+                signal.raise_signal(signal.SIGTERM)
+            else:
+                _greet(address, shown_key)
+
         async def run() -> bool:
             reloader = Reloader(load, app.state.applied.apply, ready=lifecycle.wait_ready, watched=watched)
             on_hangup(reloader.request)
-            greeting = asyncio.create_task(_greet(lifecycle.wait_ready, address, shown_key))
+            greeting = asyncio.create_task(begin())
             try:
                 async with reloader.running():
                     return await serve_app(
@@ -254,6 +266,9 @@ def _serve(load: Callable[[], Settings], watched: Path | None) -> None:
 
         with listener:
             served = _runner()(run())
+    if missing:
+        names = "; ".join(f"{name}: {why}" for name, why in missing.items())
+        raise ConfigError(f"An upstream that is required is not there ({names}). Start it, or set required: false")
     if not served:
         sys.exit(1)
 
@@ -289,9 +304,8 @@ def _address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def _greet(wait_ready: Callable[[], Any], address: str, shown_key: str) -> None:
+def _greet(address: str, shown_key: str) -> None:
     """Once requests are taken: where, and what to paste. On stderr, since stdout carries nothing but log lines."""
-    await wait_ready()
     lines = ["", f"Wicketgate is ready on {address}", f"  MCP clients: {address}/mcp"]
     if shown_key:
         body = {

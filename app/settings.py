@@ -205,6 +205,7 @@ class BreakerSettings(_Section):
 
 
 _OF_CALLS = {
+    "required",
     "namespace",
     "timeout_s",
     "tool_timeouts_s",
@@ -253,6 +254,8 @@ class UpstreamSettings(_Section):
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")
     enabled: bool = True
     """False: not started, and its tools are as if there were none."""
+    required: bool = False
+    """True: ``serve`` ends with an error when it has not given its tools by the end of ``server.start_deadline_s``."""
     command: tuple[str, ...] = ()
     env: dict[str, SecretStr] = {}
     cwd: str | None = None
@@ -281,7 +284,6 @@ class UpstreamSettings(_Section):
     """Calls at once; up to *max_queued* wait for a place, within their deadline."""
     max_queued: int = Field(default=256, ge=0, le=100_000)
     breaker: BreakerSettings = BreakerSettings()
-
     tolerant_args: bool = False
     """Mend arguments where nothing can be lost: ``"42"`` where an integer is wanted, objects given as JSON text."""
 

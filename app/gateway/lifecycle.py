@@ -5,7 +5,7 @@ and go while it runs.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -53,6 +53,15 @@ class Lifecycle:
     async def wait_ready(self, poll_s: float = 0.02) -> None:
         while not self.ready():  # noqa: ASYNC110  # the status of an upstream is read, it sends no event
             await anyio.sleep(poll_s)
+
+    def missing(self, names: Collection[str]) -> dict[str, str]:
+        """Of *names* those that are not connected or have not given their tools, and why as far as it is known."""
+        members = [self._fleet.members[name] for name in names]
+        return {
+            member.name: member.upstream.status.error or "it has not given its tools yet"
+            for member in members
+            if member.upstream.status.phase != "ready" or member.name not in self._refresher.refreshed
+        }
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -26,7 +26,7 @@ from app.gateway.ports import CallContext, Upstream, UpstreamStatus
 
 log = logging.getLogger("wicketgate.fleet")
 
-_LISTING_S = 60.0
+_LISTING_S = 30.0
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 

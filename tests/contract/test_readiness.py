@@ -58,7 +58,7 @@ async def test_until_every_upstream_had_its_turn_the_engine_is_unavailable() -> 
     }
 
 
-@requirement("E26")
+@requirement("E26", "gatekit G58", "gatekit G59")
 async def test_a_slow_upstream_holds_the_start_no_longer_than_the_deadline() -> None:
     settings = {"server": {"start_deadline_s": 0.1}}
     async with running_service(ScriptModel(says("ok")), [SlowStart()], settings=settings) as service:

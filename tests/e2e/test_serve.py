@@ -285,6 +285,20 @@ async def test_explain_says_why_a_tool_is_hidden_from_somebody(tmp_path: Path) -
     assert "access[0] (echo:*): visible" in shown.stdout
 
 
+@requirement("gateway 136")
+async def test_without_a_required_upstream_it_does_not_serve_and_without_another_it_does(tmp_path: Path) -> None:
+    gone = {"name": "gone", "command": ["/no/such/program"]}
+    config = write_config(tmp_path, upstreams=[ECHO, {**gone, "required": True}])
+    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+        assert await running.ended(40) == 1
+    assert "required is not there (gone: the command was not found)" in running.stderr
+    assert "Traceback" not in running.stderr
+    config = write_config(tmp_path, upstreams=[{**ECHO, "required": True}, gone])
+    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+        await address(running)
+        assert await running.stop() == 0
+
+
 async def test_a_new_key_is_let_in_by_what_was_printed(tmp_path: Path) -> None:
     async with program("app", "key", "new", "--id", "gw", "--actor", "owner_1", "--permission", "tools:echo:*") as made:
         assert await made.ended() == 0
