@@ -74,7 +74,8 @@ class ChildProcess(asyncio.SubprocessProtocol):
         )
         child._transport = transport
         stdin = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
-        stdin.set_write_buffer_limits(high=_WRITE_BUFFER)
+        if not stdin.is_closing():  # one that has ended already is found out like any other
+            stdin.set_write_buffer_limits(high=_WRITE_BUFFER)
         child._stdin = stdin
         return child
 

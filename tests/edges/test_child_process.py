@@ -68,3 +68,35 @@ def test_what_takes_no_input_any_more_has_ended_for_who_writes_though_its_end_is
             await child.stop()
 
     run(play())
+
+
+@pytest.mark.parametrize("run", runners())
+def test_one_that_ends_while_it_is_started_is_one_that_has_ended(
+    run: Callable[[Coroutine[Any, Any, None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The soak found it: the input can be closed before anybody has used it."""
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        start = loop.subprocess_exec
+
+        async def start_and_lose(*args: Any, **kwargs: Any) -> Any:
+            transport, protocol = await start(*args, **kwargs)
+            os.kill(transport.get_pid(), signal.SIGKILL)
+            transport.get_pipe_transport(0).close()  # type: ignore[union-attr]  # its input is a pipe
+            async with asyncio.timeout(BOUND_S):
+                await protocol._exited.wait()
+            return transport, protocol
+
+        loop_with_loss: Any = type("Loop", (), {"subprocess_exec": staticmethod(start_and_lose)})()
+        monkeypatch.setattr("app.edges.child_process.asyncio.get_running_loop", lambda: loop_with_loss)
+        starting = ChildProcess.start([sys.executable, "-c", SURVIVED], {}, None, Hearing(), grace_s=0.1)
+        task = asyncio.ensure_future(starting, loop=loop)
+        await asyncio.sleep(0)
+        monkeypatch.undo()
+        child = await task
+        with pytest.raises(ChildEnded):
+            await child.writable()
+        await child.stop()
+
+    run(play())
