@@ -32,6 +32,8 @@ class CorrelationMiddleware:
         state = scope.setdefault("state", {})
         state["correlation_id"] = sent if is_correlation_id(sent) else self._new_id()
         token = correlation_id.set(state["correlation_id"])
+        # What wraps send has nothing to add once the head is out; a stream may pass it by (EventStream).
+        state["send"] = send
         status = 0
         started = time.monotonic()
 

@@ -5,7 +5,7 @@ bounded and without the key.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import time
@@ -15,6 +15,7 @@ import aiohttp
 import httpx
 import msgspec
 from httpx_aiohttp import AiohttpTransport
+from httpx_aiohttp.transport import AiohttpResponseStream
 
 from app.edges.read_watch import ReadWatch
 from app.errors import ConfigError, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
@@ -35,6 +36,19 @@ _MAX_LOG_CHARS = 1000
 
 # The transport maps most of aiohttp's errors to those of httpx, and lets the rest through; OSError has TimeoutError.
 _BROKEN = (httpx.HTTPError, aiohttp.ClientError, OSError)
+
+_CONTENT = "wicketgate.content"
+
+
+class _Transport(AiohttpTransport):
+    """Leaves the body where it can be read without the three generators that stand around it: they cost as much as all
+    that is done with a delta. Closing is still the response's."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await super().handle_async_request(request)
+        assert isinstance(response.stream, AiohttpResponseStream)
+        response.extensions[_CONTENT] = response.stream._aiohttp_response.content
+        return response
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,7 @@ class ModelEndpoint:
         self._redact = Redactor(secrets)
         self._client = httpx.AsyncClient(
             # aiohttp reads 0 as no limit; the engine bounds its streams itself.
-            transport=AiohttpTransport(trust_env=False, limits=httpx.Limits(max_connections=0)),
+            transport=_Transport(trust_env=False, limits=httpx.Limits(max_connections=0)),
             headers={
                 "Accept": "text/event-stream",
                 "Accept-Encoding": "identity",
@@ -117,34 +131,39 @@ class ModelEndpoint:
         self, response: httpx.Response, turn: TurnReading, first_event_by: float
     ) -> AsyncGenerator[Sequence[ModelEvent], None]:
         """What *turn* makes of the response, up to its Finish. Raises what *turn* says, or ProviderError."""
-        loop = asyncio.get_running_loop()
+        now = asyncio.get_running_loop().time
         idle_s, stall_s = self._timeouts.idle_s, self._timeouts.stall_s
         heard, stall_by = 0, first_event_by
+        read_by = first_event_by
         watch = ReadWatch(response)
         try:
             if (encoding := response.headers.get("content-encoding", "identity")) != "identity":
                 raise ProviderError(f"the provider used the encoding {encoding}, which was not asked for")
-            chunks = response.aiter_raw()
+            content: aiohttp.StreamReader = response.extensions[_CONTENT]
             while not turn.ended:
-                if heard:
-                    silence_s = min(idle_s, _AFTER_FINISH_S) if turn.answered else idle_s
-                    watch.begin(min(loop.time() + silence_s, stall_by))
-                else:
-                    watch.begin(first_event_by)
+                watch.begin(read_by)
                 try:
-                    data = await anext(chunks, b"")
+                    data = await content.readany()
                 except _BROKEN as error:
                     _check_loss(error, turn, expired=watch.expired)
                     data = b""
                 watch.end()
                 events = turn.feed(data) if data else turn.close()
-                if turn.heard != heard:
-                    heard, stall_by = turn.heard, loop.time() + stall_s
                 if events:
                     yield events
                 if turn.failure is not None:
                     raise turn.failure
-            await _let_the_body_end(chunks)
+                if turn.heard:
+                    read = now()
+                    if turn.heard != heard:
+                        heard, stall_by = turn.heard, read + stall_s
+                    read_by = read + (min(idle_s, _AFTER_FINISH_S) if turn.answered else idle_s)
+                    if stall_by < read_by:
+                        read_by = stall_by
+            await _let_the_body_end(content)
+        except EngineError as error:
+            self.for_the_log(error)
+            raise error from None
         finally:
             await watch.aclose()
 
@@ -180,11 +199,11 @@ def _check_loss(error: Exception, turn: TurnReading, *, expired: bool) -> None:
     raise ProviderError(f"the provider was lost in the stream: {what}") from None
 
 
-async def _let_the_body_end(chunks: AsyncIterator[bytes]) -> None:
+async def _let_the_body_end(content: aiohttp.StreamReader) -> None:
     """A body read to its end leaves a connection that the next turn can use."""
     with suppress(*_BROKEN):
         async with asyncio.timeout(_LAST_BYTES_S):
-            await anext(chunks, b"")
+            await content.readany()
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

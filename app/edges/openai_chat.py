@@ -1,12 +1,13 @@
 """The model behind a chat-completions endpoint, over HTTP (DESIGN §2 "model")."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import httpx
 
 from app.edges.model_endpoint import ModelEndpoint, Refusal, Timeouts, checked_key, ended_by_filter
+from app.engine.late_stream import LateStream, Stream, first_of, nothing_more
 from app.engine.model import Finish, ModelEvent, ModelRequest
 from app.errors import EngineError
 from app.wire.openai_chat import ChatStream
@@ -50,21 +51,21 @@ class OpenAIChatProvider:
         """Close the connections. Streams that are open break off."""
         await self._endpoint.aclose()
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
+    def stream(self, request: ModelRequest) -> Stream[Sequence[ModelEvent]]:
         """One attempt, no retry. Raises ProviderError or ContextOverflow, see Provider."""
+        return LateStream(partial(self._begin, request))
+
+    async def _begin(self, request: ModelRequest) -> tuple[Sequence[ModelEvent], Stream[Sequence[ModelEvent]]]:
         first_event_by = self._endpoint.first_event_by()
         try:
             opened = await self._open(request, first_event_by)
             if isinstance(opened, Refusal):
-                yield _turn_in(opened)
-                return
-            turn = ChatStream(self._context_tokens, self._origin)
-            async with aclosing(self._endpoint.read(opened, turn, first_event_by)) as batches:
-                async for batch in batches:
-                    yield batch
+                return _turn_in(opened), nothing_more()
         except EngineError as error:
             self._endpoint.for_the_log(error)
             raise error from None
+        turn = ChatStream(self._context_tokens, self._origin)
+        return await first_of(self._endpoint.read(opened, turn, first_event_by))
 
     async def _open(self, request: ModelRequest, deadline: float) -> httpx.Response | Refusal:
         """The response. Fields that the server does not know are left out, and stay out once that has helped."""

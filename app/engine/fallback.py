@@ -5,11 +5,12 @@ All of it ends with the first event that reached the caller: the contract has no
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from app.engine.circuit import Circuit
+from app.engine.late_stream import LateStream, Stream, first_of
 from app.engine.model import ModelEvent, ModelRequest, Provider
 from app.errors import ContextOverflow, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
 
@@ -60,8 +61,12 @@ class FallbackProvider:
         for candidate, _ in self._candidates:
             await candidate.provider.aclose()
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
+    def stream(self, request: ModelRequest) -> Stream[Sequence[ModelEvent]]:
         """See Provider. The error that is raised is the first one, since it tells of the model that is wanted."""
+        return LateStream(partial(self._begin, request))
+
+    async def _begin(self, request: ModelRequest) -> tuple[Sequence[ModelEvent], Stream[Sequence[ModelEvent]]]:
+        """The first events of whoever answers, and the stream of the others."""
         patience_s = self._patience.wait_s
         first: EngineError | None = None
         overflowed_tokens = 0
@@ -71,28 +76,18 @@ class FallbackProvider:
             for candidate, circuit in self._in_turn():
                 if candidate.name in hopeless or candidate.context_tokens <= overflowed_tokens:
                     continue
-                said = False
                 try:
-                    async with aclosing(candidate.provider.stream(request)) as batches:
-                        async for batch in batches:
-                            said = True
-                            yield batch
+                    begun = await first_of(candidate.provider.stream(request))
                     circuit.succeeded()
-                    return
+                    return begun
                 except ContextOverflow as error:
-                    if said:
-                        raise
                     failure: EngineError = error
                     overflowed_tokens = max(overflowed_tokens, candidate.context_tokens)
                 except ProviderUnavailable as error:
-                    if said:
-                        raise
                     failure = error
                     circuit.failed(error.retry_after_s)
                     waits.append(self._backoff_s(attempt) if error.retry_after_s is None else error.retry_after_s)
                 except ProviderError as error:
-                    if said:
-                        raise
                     failure = error
                     hopeless.add(candidate.name)
                     if isinstance(error, ProviderSilent):

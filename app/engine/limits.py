@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
 
@@ -22,7 +22,9 @@ class Interruption:
     """
 
     def __init__(self) -> None:
-        self._waiting: asyncio.Timeout | None = None
+        self._waiting: asyncio.Task[Any] | None = None
+        self._cancelled: asyncio.Task[Any] | None = None
+        self._others_wishes = 0
         self.reason: EndReason | None = None
         """Why it was asked to end, first come; None while it was not."""
 
@@ -31,7 +33,8 @@ class Interruption:
             return
         self.reason = reason
         if self._waiting is not None:
-            self._waiting.reschedule(asyncio.get_running_loop().time())
+            self._waiting.cancel()
+            self._cancelled = self._waiting
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
         if self.reason is not None:
@@ -40,16 +43,26 @@ class Interruption:
             if close is not None:
                 close()
             raise Interrupted
+        # What asyncio.timeout does, without its clock: this is passed for every token of a model.
+        self._waiting = task = asyncio.current_task()
+        self._others_wishes = 0 if task is None else task.cancelling()
         try:
-            # A timeout without a deadline is the cheapest scope that another task can end from outside.
-            async with asyncio.timeout(None) as self._waiting:
-                return await awaitable
-        except TimeoutError:
-            if self.reason is not None:
+            return await awaitable
+        except asyncio.CancelledError:
+            # Somebody else's wish, if there is one besides ours, goes first.
+            if self._cancelled is not None and self._take_back() <= self._others_wishes:
                 raise Interrupted from None
             raise
         finally:
             self._waiting = None
+            if self._cancelled is not None:
+                # What was awaited came to its end all the same; the next wait tells.
+                self._take_back()
+
+    def _take_back(self) -> int:
+        """Our wish to cancel; how many others are left."""
+        task, self._cancelled = self._cancelled, None
+        return 0 if task is None else task.uncancel()
 
 
 class StreamLimit:

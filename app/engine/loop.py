@@ -148,12 +148,17 @@ class _Run:
             async with aclosing(self._resume(approvals)) as resumed:
                 async for events in resumed:
                     yield events
+        wait = self._interruption.wait
         turns_with_tools = 0
         while True:
             turn = Turn(self._call_ids)
             model_request = ModelRequest(await self._shown(tools), tools, self._context.correlation_id)
             async with aclosing(self._provider.stream(model_request)) as stream:
-                while (batch := await self._interruption.wait(anext(stream, None))) is not None:
+                while True:
+                    try:
+                        batch = await wait(stream.__anext__())
+                    except StopAsyncIteration:
+                        break
                     if events := turn.take(batch):
                         yield events
             if turn.finish is None:

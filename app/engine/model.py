@@ -4,10 +4,11 @@ Messages travel in the chat-completions shape, the prevailing one (S3 "Request")
 translates at its edge.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from app.engine.late_stream import Stream
 from app.wire.model_events import Finish, FinishReason, Kept, ModelEvent, TextDelta, ToolCall, Usage
 
 __all__ = [
@@ -53,10 +54,10 @@ class Provider(Protocol):
         """Give back what is held between turns: connections, most of all."""
         ...
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
+    def stream(self, request: ModelRequest) -> Stream[Sequence[ModelEvent]]:
         """One model turn. Each item holds what one read from the wire produced, in order.
 
         Ends with exactly one Finish, last, or raises ProviderError or ContextOverflow: a stream that breaks off
-        or says nothing is never a quiet end. Closing the generator aborts the request.
+        or says nothing is never a quiet end. Closing the stream aborts the request.
         """
         ...

@@ -22,6 +22,8 @@ class AnswerDecoder:
         self._body: list[bytes] = []
         self._body_bytes = 0
         self.is_body = False
+        self.data_of_plain: Callable[[bytes], list[bytes] | None] = lambda data: None
+        """See SseDecoder."""
         self.feed: Callable[[bytes], Iterable[SseEvent]] = self._first
         """To be read to the end before the next call."""
 
@@ -44,6 +46,8 @@ class AnswerDecoder:
         self.is_body = data[:1] in (b"{", b"[")
         # From here on nothing stands between the reader and the decoder that it needs.
         self.feed = self._keep if self.is_body else self._sse.feed
+        if not self.is_body:
+            self.data_of_plain = self._sse.data_of_plain
         return self.feed(data)
 
     def _keep(self, data: bytes) -> Iterable[SseEvent]:

@@ -11,7 +11,7 @@ import msgspec
 from app.wire.model_events import Usage
 
 
-class MessageUsage(msgspec.Struct):
+class MessageUsage(msgspec.Struct, gc=False):
     """Cumulative: a later report replaces an earlier one, field by field."""
 
     input_tokens: int | float | None = None
@@ -30,7 +30,7 @@ class MessageUsage(msgspec.Struct):
         )
 
 
-class BlockDelta(msgspec.Struct):
+class BlockDelta(msgspec.Struct, gc=False):
     type: str | None = None
     text: str | None = None
     partial_json: str | None = None
@@ -40,13 +40,13 @@ class BlockDelta(msgspec.Struct):
     stop_reason: str | None = None
 
 
-class AnswerMessage(msgspec.Struct):
+class AnswerMessage(msgspec.Struct, gc=False):
     usage: MessageUsage | None = None
     content: list[dict[str, Any]] | None = None
     stop_reason: str | None = None
 
 
-class MessageEvent(msgspec.Struct):
+class MessageEvent(msgspec.Struct, gc=False):
     type: str | None = None
     index: int = 0
     delta: BlockDelta | None = None

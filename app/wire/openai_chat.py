@@ -4,8 +4,10 @@ One reader for OpenAI and the servers that are compatible with it more or less: 
 another type, the finish reason may be absent or wrong, and an error may arrive inside a 200.
 """
 
-from app.errors import ProviderError
-from app.wire.model_events import Finish, FinishReason, ModelEvent
+from collections.abc import Sequence
+
+from app.errors import ContextOverflow, ProviderError
+from app.wire.model_events import Finish, FinishReason, ModelEvent, TextDelta
 from app.wire.openai_chunk import Chunk, Delta, decode_chunk, encodable
 from app.wire.provider_failure import classify_error
 from app.wire.sse import SseEvent
@@ -31,6 +33,28 @@ class ChatStream(TurnReading):
     @property
     def reasoning(self) -> str:
         return "".join(self._thoughts)
+
+    def feed(self, data: bytes) -> Sequence[ModelEvent]:
+        blocks = self._bytes.data_of_plain(data)
+        if blocks is None:
+            return super().feed(data)
+        # Every token passes here: what the general way does, for chunks that bring nothing but a plain text.
+        events: list[ModelEvent] = []
+        try:
+            for block in blocks:
+                chunk = decode_chunk(block)
+                text = chunk.plain_text() if chunk is not None else None
+                if text is not None and not self._half_pair and text.isascii():
+                    self._spoke = True
+                    self.heard += 1
+                    events.append(TextDelta(text))
+                else:
+                    self._take(SseEvent("", block), events)
+                    if self.ended:
+                        break
+        except (ProviderError, ContextOverflow) as failure:
+            self.failure = failure
+        return events
 
     def _take(self, event: SseEvent, events: list[ModelEvent]) -> None:
         data = event.data

@@ -1,7 +1,7 @@
 """What one chunk of a chat-completions stream may look like, over all compatible servers.
 
 Typed where the reader depends on it, ``Any`` where servers differ and the field is only looked at; unknown fields are
-skipped. Mutable structs, because they live for one chunk only.
+skipped. Mutable structs out of the collector's sight, because they live for one chunk only.
 """
 
 import json
@@ -12,12 +12,12 @@ import msgspec
 from app.wire.model_events import Usage
 
 
-class UsageDetails(msgspec.Struct):
+class UsageDetails(msgspec.Struct, gc=False):
     cached_tokens: int | float | None = None
     reasoning_tokens: int | float | None = None
 
 
-class ChunkUsage(msgspec.Struct):
+class ChunkUsage(msgspec.Struct, gc=False):
     prompt_tokens: int | float | None = None
     completion_tokens: int | float | None = None
     prompt_tokens_details: UsageDetails | None = None
@@ -38,19 +38,19 @@ class ChunkUsage(msgspec.Struct):
         )
 
 
-class CallFunction(msgspec.Struct):
+class CallFunction(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: Any = None
 
 
-class CallFragment(msgspec.Struct):
+class CallFragment(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: CallFunction | None = None
     extra_content: Any = None
 
 
-class Delta(msgspec.Struct):
+class Delta(msgspec.Struct, gc=False):
     content: str | list[Any] | None = None
     refusal: Any = None
     reasoning_content: Any = None
@@ -66,7 +66,7 @@ class Delta(msgspec.Struct):
             or self.reasoning
             or self.refusal
             or self.reasoning_details
-            or type(self.content) is list
+            or isinstance(self.content, list)
         )
 
     def thoughts_field(self) -> str:
@@ -89,7 +89,7 @@ class Delta(msgspec.Struct):
         return _texts(self.content)
 
 
-class Choice(msgspec.Struct):
+class Choice(msgspec.Struct, gc=False):
     index: int | None = None
     delta: Delta | None = None
     message: Delta | None = None
@@ -98,12 +98,12 @@ class Choice(msgspec.Struct):
     usage: ChunkUsage | None = None
 
 
-class GroqExtra(msgspec.Struct):
+class GroqExtra(msgspec.Struct, gc=False):
     usage: ChunkUsage | None = None
     error: Any = None
 
 
-class Chunk(msgspec.Struct):
+class Chunk(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: ChunkUsage | None = None
     error: Any = None
@@ -111,6 +111,33 @@ class Chunk(msgspec.Struct):
     error_message: Any = None
     object: Any = None
     x_groq: GroqExtra | None = None
+
+    def plain_text(self) -> str | None:
+        """The text of a chunk that brings nothing else, as nearly every one does; None of any other."""
+        choices = self.choices
+        if choices is None or len(choices) != 1 or self.usage is not None or self.x_groq is not None:
+            return None
+        choice = choices[0]
+        delta = choice.delta
+        if (
+            delta is None
+            or delta.tool_calls
+            or delta.reasoning_content
+            or delta.reasoning
+            or delta.reasoning_details
+            or delta.refusal
+            or choice.finish_reason
+            or choice.index
+            or choice.usage is not None
+            or choice.error
+            or self.error
+            or self.error_type
+            or self.error_message
+            or self.object == "error"
+        ):
+            return None
+        content = delta.content
+        return content if isinstance(content, str) and content else None
 
     def is_error(self) -> bool:
         return bool(self.error or self.error_type or self.error_message or self.object == "error")

@@ -3,7 +3,7 @@
 ``id`` and ``retry`` serve reconnection, which a model's answer does not have; they are skipped like unknown fields.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from app.errors import ProviderError
@@ -11,12 +11,17 @@ from app.errors import ProviderError
 MAX_LINE_BYTES = 1 << 20
 MAX_EVENT_BYTES = 4 << 20
 
+_JOINED_BYTES = 16 << 10
+"""A line's beginning up to this size is joined with what comes next at every read; a longer one only when it ends."""
+
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SseEvent:
     """*name* is empty when the stream named none; *data* is the data lines joined by LF, undecoded."""
+
+    # Not frozen: there is one for every token, and freezing triples what it costs to make one.
 
     name: str
     data: bytes
@@ -39,8 +44,33 @@ class SseDecoder:
         self._data: list[bytes] = []
         self._data_bytes = 0
 
-    def feed(self, data: bytes) -> Iterator[SseEvent]:
+    def feed(self, data: bytes) -> Iterable[SseEvent]:
         """The events that *data* completed, in order; to be read to the end before the next call."""
+        blocks = self.data_of_plain(data)
+        return self._lines(data) if blocks is None else [SseEvent("", block) for block in blocks]
+
+    def data_of_plain(self, data: bytes) -> list[bytes] | None:
+        """The same, as what nearly every read of a model's stream is: events of one data line each, without a name.
+
+        None, and nothing is taken, where anything else is among them: then ``feed`` it.
+        """
+        if b"\r" in data or self._after_cr or self._at_start or self._data or self._name:
+            return None
+        if self._partial:
+            if self._partial_bytes > _JOINED_BYTES:
+                return None
+            data = b"".join((*self._partial, data))
+        *blocks, rest = data.split(b"\n\n")
+        for block in blocks:
+            if not block.startswith(b"data: ") or b"\n" in block or len(block) > self._max_line_bytes:
+                return None
+        if b"\n" in rest or len(rest) > self._max_line_bytes:
+            return None
+        self._partial = [rest] if rest else []
+        self._partial_bytes = len(rest)
+        return [block[6:] for block in blocks]
+
+    def _lines(self, data: bytes) -> Iterator[SseEvent]:
         lines = self._with_lf_only(data).split(b"\n")
         rest = lines.pop()
         if lines:
@@ -67,9 +97,9 @@ class SseDecoder:
             if self._partial_bytes > self._max_line_bytes:
                 raise ProviderError(f"a line of the provider's stream is over {self._max_line_bytes} bytes")
 
-    def close(self) -> Iterator[SseEvent]:
+    def close(self) -> Iterable[SseEvent]:
         """The event that the stream ended in, if any: several servers leave out the last blank line."""
-        return self.feed(b"\n\n")
+        return self._lines(b"\n\n")
 
     def _with_lf_only(self, data: bytes) -> bytes:
         if self._after_cr and data:
