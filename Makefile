@@ -8,7 +8,7 @@ CODE   := app routers middleware examples bench tests
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators fuzz-validation
-.PHONY: help run test lint types imports pytest format openapi bench-catalog bench-pause bench-execute bench-filters soak lock clean
+.PHONY: help run test lint types imports pytest format openapi bench-catalog bench-pause bench-execute bench-engine bench-filters soak lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ bench-execute: $(VENV)/.dev ## what tool_execute adds to a direct call, over std
 
 soak: $(VENV)/.dev ## ten minutes of 64 callers over ten upstreams, one killed every few seconds (ARGS=...)
 	@$(BIN)/python -m bench.soak $(ARGS)
+
+bench-engine: $(VENV)/.dev ## what relaying a model's stream costs, beside a bare relay and agent frameworks
+	@$(BIN)/python -m bench.engine
 
 bench-validators: $(VENV)/.dev ## what checking arguments costs with our validator and with others, and who can be held
 	@$(BIN)/python -m bench.validators

@@ -107,7 +107,7 @@ def test_a_line_over_its_bound_is_refused_before_it_is_whole(size: int) -> None:
 
 
 def test_a_whole_line_over_the_bound_is_refused_after_the_events_before_it() -> None:
-    events = SseDecoder(max_line_bytes=50).feed(b"data: a\n\ndata: " + b"x" * 60 + b"\n\n")
+    events = iter(SseDecoder(max_line_bytes=50).feed(b"data: a\n\ndata: " + b"x" * 60 + b"\n\n"))
     assert next(events).data == b"a"
     with pytest.raises(ProviderError):
         next(events)
