@@ -60,6 +60,7 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
             "upstreams: [{name: a, openapi: x.yaml, env: {A: b}}]",
             "upstreams[0]: env belongs to command, not to openapi",
         ),
+        ("upstreams: [{name: a, command: [x], transport: sse}]", "transport belongs to url, not to command"),
         ("upstreams: [{name: a, command: [x], headers: {A: b}}]", "headers belongs to url and openapi, not to command"),
         ("upstreams: [{name: a, url: 'http://x', base_url: 'http://y'}]", "base_url belongs to openapi, not to url"),
         ("upstreams: [{name: a, openapi: 'ftp://x'}]", "upstreams[0]: openapi must be an http:// or https:// URL"),

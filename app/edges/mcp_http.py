@@ -1,11 +1,10 @@
 """MCP over HTTP as far as the SDK carries it: streamable HTTP, and the older SSE transport.
 
-The SDK's transports have gaps for a gateway that must outlive its servers (guide "Upstreams"): a refused POST ends the
-task that owns the client, and a stream's end is seen by nobody. Calls share the transport with the SDK's session.
+Calls share the transport with the SDK's session (guide "Upstreams"), whose streams do not say when they end, nor which
+call a message belongs to; both are found out here.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -28,14 +27,11 @@ from app.edges.mcp_call import Call
 from app.edges.mcp_connection import Connection, Lost, from_session
 from app.edges.mcp_exchange import Exchange
 from app.edges.mcp_failure import NOT_VALID, Gone, Malformed
-from app.edges.mcp_http_direct import CONNECT_S, DirectHttp
+from app.edges.mcp_http_direct import DirectHttp
+from app.edges.mcp_safe_client import NOTIFY_S, UNREACHABLE, safe_client
 
 Incoming = SessionMessage | Exception
 
-_UNREACHABLE = "upstream unreachable"
-"""The message of the JSON-RPC error that stands for a POST which never got an answer."""
-
-_NOTIFY_S = 10.0
 _LOST = "the connection was lost"
 _NOT_REACHED = "it cannot be reached"
 _ENDED_STREAMS = ("SSE stream ended", "SSE stream failed")
@@ -68,7 +64,7 @@ async def http_transport(
     direct = DirectHttp(url, headers, credentials, max_answer_bytes)
     try:
         async with (
-            _client(headers, credentials, lambda: None) as http,
+            safe_client(headers, credentials, lambda: None) as http,
             streamable_http_client(url, http_client=http, max_sse_event_size=max_answer_bytes) as (read, write),
             _shared(name, read, write, lambda _: None) as connection,
         ):
@@ -87,7 +83,7 @@ async def sse_transport(
         asyncio.get_running_loop().call_soon(lost, _NOT_REACHED)
 
     def client(*_: object, **__: object) -> httpx2.AsyncClient:
-        return _client(headers, credentials, refused)
+        return safe_client(headers, credentials, refused)
 
     async with (
         sse_client(url, httpx_client_factory=client) as (read, write),
@@ -113,72 +109,6 @@ async def _shared(
     finally:
         exchange.close(_LOST)
         sender.close()
-
-
-def _client(
-    headers: Mapping[str, str], credentials: Credentials | None, refused: Callable[[], None]
-) -> httpx2.AsyncClient:
-    # Reading has no deadline here: each call has its own, and a listening stream may be silent for ever.
-    return httpx2.AsyncClient(
-        transport=_SafeTransport(refused),
-        headers=dict(headers),
-        auth=None if credentials is None else _Authorization(credentials),
-        timeout=httpx2.Timeout(CONNECT_S, read=None),
-        trust_env=False,
-    )
-
-
-class _Authorization(httpx2.Auth):
-    """Credentials as the SDK's client takes them; a 401 was not carried out, so it is sent once more."""
-
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
-
-    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        request.headers["Authorization"] = await self._credentials.authorization()
-        response = yield request
-        if response.status_code == 401:
-            await self._credentials.renew()
-            request.headers["Authorization"] = await self._credentials.authorization()
-            yield request
-
-
-class _SafeTransport(httpx2.AsyncBaseTransport):
-    """A POST that finds nobody becomes an answer that says so, instead of ending the task that owns the client."""
-
-    def __init__(self, refused: Callable[[], None]) -> None:
-        """*refused* is called when a POST failed; where answers come on another stream, its call would wait."""
-        self._inner = httpx2.AsyncHTTPTransport()
-        self._refused = refused
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        if request.method != "POST":
-            return await self._inner.handle_async_request(request)
-        if _is_notification(request):
-            # The SDK sends nothing else before this one is answered.
-            request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": _NOTIFY_S}
-        try:
-            response = await self._inner.handle_async_request(request)
-        except httpx2.TransportError as error:
-            self._refused()
-            # Only a connection that was never made is sure not to have carried the call.
-            carried = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
-            failure = {"code": CONNECTION_CLOSED, "message": _UNREACHABLE, "data": {"carried": carried}}
-            return httpx2.Response(502, request=request, json={"jsonrpc": "2.0", "id": None, "error": failure})
-        if response.status_code >= 400 and response.status_code != 401:
-            self._refused()
-        return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-def _is_notification(request: httpx2.Request) -> bool:
-    try:
-        message = json.loads(request.content) if len(request.content) < 4_096 else None
-    except (ValueError, httpx2.RequestNotRead):
-        return False
-    return isinstance(message, dict) and "id" not in message
 
 
 class _Sender:
@@ -217,7 +147,7 @@ class _Sender:
 
     async def _post(self, message: SessionMessage) -> None:
         try:
-            async with asyncio.timeout(_NOTIFY_S):
+            async with asyncio.timeout(NOTIFY_S):
                 await self._write.send(message)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
             pass
@@ -293,7 +223,7 @@ class _Reads:
 def _transport_error(error: t.ErrorData) -> Exception | None:
     """What the SDK's transport says in the server's place, made into what it means."""
     match error.data:
-        case {"carried": bool(carried)} if error.code == CONNECTION_CLOSED and error.message == _UNREACHABLE:
+        case {"carried": bool(carried)} if error.code == CONNECTION_CLOSED and error.message == UNREACHABLE:
             return Gone(_LOST if carried else _NOT_REACHED, carried=carried)
     if error.code == CONNECTION_CLOSED and error.message.startswith(_ENDED_STREAMS):
         return Gone("it ended its stream without an answer", carried=True)

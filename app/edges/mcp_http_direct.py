@@ -15,10 +15,10 @@ from app.edges import json_rpc
 from app.edges.credentials import Credentials
 from app.edges.mcp_call import LOG, PROGRESS, Call, tell
 from app.edges.mcp_failure import NOT_VALID, Gone, Malformed, refusal
+from app.edges.mcp_safe_client import CONNECT_S
 from app.errors import ProviderError
 from app.wire.sse import SseDecoder
 
-CONNECT_S = 10.0
 _MAX_CONNECTIONS = 256
 _IDLE_S = 3.0
 """Common servers close an idle connection after five seconds; a call that meets the closing would be lost."""

@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+import httpx2
 import pytest
 
 from app.edges.mcp_connection import Connect
 from app.edges.mcp_http import http_transport, sse_transport
+from app.edges.mcp_safe_client import CredentialAuth
 from app.edges.mcp_upstream import McpClientUpstream
 from app.errors import InputRequired, UpstreamError, UpstreamUnavailable
 from app.gateway.ports import InputAnswers
@@ -174,6 +176,19 @@ class Tokens:
 
     async def renew(self) -> None:
         self.renewed += 1
+
+
+async def test_a_credential_that_is_refused_is_renewed_once_for_what_the_sdk_sends_too() -> None:
+    seen: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.headers["authorization"])
+        return httpx2.Response(200 if seen[-1] == "Bearer 1" else 401)
+
+    transport = httpx2.MockTransport(answer)
+    async with httpx2.AsyncClient(transport=transport, auth=CredentialAuth(Tokens())) as http:
+        assert (await http.post("http://127.0.0.1/mcp", content=b"{}")).status_code == 200
+    assert seen == ["Bearer 0", "Bearer 1"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
