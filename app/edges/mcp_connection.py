@@ -28,12 +28,14 @@ class DirectCalls(Protocol):
 @dataclass(frozen=True, slots=True)
 class Connection:
     """*streams* are the session's. *direct* is for sessions of 2026-07-28, if there is another way for them than
-    *exchange*. *one_era*: a server of the handshake era may end, or say nothing, when it is asked for another."""
+    *exchange*. *one_era*: a server of the handshake era may end, or say nothing, when it is asked for another.
+    *tells_end*: its end shows by itself, with the reason; else it is a request that finds out."""
 
     streams: TransportStreams
     exchange: Exchange
     direct: DirectCalls | None = None
     one_era: bool = False
+    tells_end: bool = False
 
 
 Lost = Callable[[str], None]

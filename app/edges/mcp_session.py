@@ -42,6 +42,7 @@ class McpSession:
         version = session.protocol_version or ""
         self._name = name
         self._exchange = connection.exchange
+        self._tells_end = connection.tells_end
         self._lost = lost
         self._modern = version in MODERN_PROTOCOL_VERSIONS
         self._direct: DirectCalls | None = connection.direct if self._modern else None
@@ -97,7 +98,7 @@ class McpSession:
                 return await self._direct.request(method, params, self._request_headers(method, params), call)
             return await self._exchange.request(method, params, call)
         except Gone as gone:
-            if not gone.carried:
+            if not gone.carried and not self._tells_end:
                 self._lost.set()
             raise
         except Refused as refused:

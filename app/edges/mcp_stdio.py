@@ -49,7 +49,7 @@ async def stdio_transport(
         child = await ChildProcess.start(command, env, cwd, reader, grace_s)
         writer.child = child
         try:
-            yield Connection((session_reads, writer), exchange, one_era=True)
+            yield Connection((session_reads, writer), exchange, one_era=True, tells_end=True)
         finally:
             exchange.close(_NOT_CONNECTED)
             await child.stop()
