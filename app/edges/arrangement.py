@@ -12,6 +12,8 @@ from app.gateway.ports import Upstream
 from app.gateway.retry import RetryPolicy
 from app.settings import Settings, UpstreamSettings
 
+_LISTING_S = 30.0
+
 MakeUpstream = Callable[[UpstreamSettings], Upstream]
 
 
@@ -32,6 +34,7 @@ def upstream_limits(settings: UpstreamSettings) -> UpstreamLimits:
     return UpstreamLimits(
         settings.max_concurrent,
         settings.max_queued,
+        max(_LISTING_S, settings.connect_timeout_s + 1),  # the upstream's own deadline comes first, with its own words
         BreakerPolicy(breaker.failures, breaker.pause_s, breaker.max_pause_s),
     )
 

@@ -26,15 +26,17 @@ from app.gateway.ports import CallContext, Upstream, UpstreamStatus
 
 log = logging.getLogger("wicketgate.fleet")
 
-_LISTING_S = 30.0
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamLimits:
+    """*listing_s*: within which a list of tools must have ended, whatever the upstream itself allows."""
+
     max_concurrent: int = 64
     max_queued: int = 256
+    listing_s: float = 30.0
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
 
 
@@ -67,7 +69,6 @@ class Member:
         *,
         now: Callable[[], float] = _loop_time,
         chance: Callable[[], float] = lambda: 0.0,
-        listing_s: float = _LISTING_S,
     ) -> None:
         limits = limits or UpstreamLimits()
         self.name = upstream.name
@@ -76,7 +77,6 @@ class Member:
         self._breaker = CircuitBreaker(limits.breaker, now, chance)
         self._limits = limits
         self._now = now
-        self._listing_s = listing_s
         self._deadlines: set[asyncio.Timeout] = set()
         self._ended = False
         self._idle: asyncio.Event | None = None
@@ -116,13 +116,14 @@ class Member:
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
         """As Upstream, but it ends: what never ends its list is UpstreamTimeout."""
+        listing_s = self._limits.listing_s
         try:
-            async with asyncio.timeout(self._listing_s) as deadline:
+            async with asyncio.timeout(listing_s) as deadline:
                 return await self.upstream.list_tools()
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise UpstreamTimeout(f"{self.name} did not give all its tools within {self._listing_s:g} s.") from None
+            raise UpstreamTimeout(f"{self.name} did not give all its tools within {listing_s:g} s.") from None
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float

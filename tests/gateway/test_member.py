@@ -58,7 +58,7 @@ class Moody(StubUpstream):
 
 
 def limits(most: int = 2, queue: int = 2, failures: int = 3) -> UpstreamLimits:
-    return UpstreamLimits(most, queue, BreakerPolicy(failures, 10.0, 60.0))
+    return UpstreamLimits(most, queue, breaker=BreakerPolicy(failures, 10.0, 60.0))
 
 
 async def call(member: Member, actor: str = "a", timeout_s: float = BOUND_S) -> Mapping[str, Any]:
@@ -223,7 +223,7 @@ class Endless(StubUpstream):
 @requirement("issue 5 endless pagination", "gateway 124")
 async def test_a_list_that_never_ends_costs_only_its_own_upstream() -> None:
     good = StubUpstream([{"name": "one"}], name="good")
-    fleet = MultiplexUpstream([Member(Endless([], name="endless"), listing_s=0.02), good])
+    fleet = MultiplexUpstream([Member(Endless([], name="endless"), UpstreamLimits(listing_s=0.02)), good])
     listings = await fleet.list_tools()
     assert isinstance(listings["endless"], UpstreamTimeout)
     assert listings["good"] == [{"name": "one"}]
