@@ -128,7 +128,7 @@ def create_app(
     app.state.surface = face
     app.state.lifecycle = lifecycle
     app.state.applied = applied = Applied(settings, runtime, fleet, lifecycle)
-    app.state.drain = Drain(lifecycle, streams)
+    app.state.drain = Drain(lifecycle, streams, doors.end_listening)
     refuse_in_one_shape(app)
     app.include_router(
         engine_router(engine, streams, keyed, ready=lifecycle.ready, heartbeat_s=settings.engine.heartbeat_s)

@@ -66,6 +66,11 @@ class McpDoors:
             yield
             announcing.cancel_scope.cancel()
 
+    def end_listening(self) -> None:
+        """End what clients of the newer era hear changes on, in the way that tells them so."""
+        for door in self._doors.values():
+            door.announcer.listen.close()
+
     def open_sessions(self) -> int:
         """Of the handshake era, at all doors."""
         return sum(endpoint.open_sessions for endpoint in self.endpoints.values())

@@ -11,6 +11,7 @@ from typing import Any
 
 from mcp import types as t
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from starlette.responses import JSONResponse
 
@@ -24,8 +25,6 @@ _NAMED = {
     "tools/call": ("Tool", "name"),
     "prompts/get": ("Prompt", "name"),
     "resources/read": ("Resource", "uri"),
-    "resources/subscribe": ("Resource", "uri"),
-    "resources/unsubscribe": ("Resource", "uri"),
 }
 _SUSPECT = (202, 400)
 """The answers that the SDK gives to what it does not understand."""
@@ -70,20 +69,29 @@ def fault_of(text: bytes | str) -> Fault | None:
     return None
 
 
-async def check_request(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+class RequestCheck:
     """Middleware of the SDK's server: methods that are none, and requests that do not name what they are for."""
-    if not ctx.method:
-        raise MCPError(t.INVALID_REQUEST, "Method cannot be empty")
-    if ctx.method.strip() != ctx.method:
-        raise MCPError(t.INVALID_REQUEST, "Method name cannot start or end with whitespace")
-    if ctx.method in _NAMED:
-        noun, key = _NAMED[ctx.method]
-        name = (ctx.params or {}).get(key)
-        if name is None:
-            raise MCPError(t.INVALID_PARAMS, f"{noun} call missing required '{key}' parameter")
-        if not isinstance(name, str):
-            raise MCPError(t.INVALID_PARAMS, f"{noun} call needs a string as its '{key}' parameter")
-    return await call_next(ctx)
+
+    def __init__(self, server: "Server[Any]") -> None:
+        self._server = server
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        if not ctx.method:
+            raise MCPError(t.INVALID_REQUEST, "Method cannot be empty")
+        if ctx.method.strip() != ctx.method:
+            raise MCPError(t.INVALID_REQUEST, "Method name cannot start or end with whitespace")
+        if ctx.method in _NAMED and self._server.get_request_handler(ctx.method) is not None:
+            _check_name(ctx)
+        return await call_next(ctx)
+
+
+def _check_name(ctx: ServerRequestContext[Any, Any]) -> None:
+    noun, key = _NAMED[ctx.method]
+    name = (ctx.params or {}).get(key)
+    if name is None:
+        raise MCPError(t.INVALID_PARAMS, f"{noun} call missing required '{key}' parameter")
+    if not isinstance(name, str):
+        raise MCPError(t.INVALID_PARAMS, f"{noun} call needs a string as its '{key}' parameter")
 
 
 class PlainFaults:

@@ -2,18 +2,19 @@
 (S2 "Broadcast Methods"; gatekit B)."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from mcp import types as t
 from mcp.server.caching import CacheableMethod, CacheHint
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel
 
 from app.edges.mcp_changes import Announcer
 from app.edges.mcp_fit import WHOLE, fitting, paged, without_ours
-from app.faces.surface import Offers, Refusal
+from app.faces.surface import Offer, Offers, Refusal
 from app.gateway.features import ADDRESS, FeatureChange, FeatureKind, ListChanged, ResourceChanged
 from app.gateway.ports import CallContext
 
@@ -23,6 +24,8 @@ MISSING_KEY = "wicketgate/missing"
 Ctx = ServerRequestContext[Any, Any]
 Run = Callable[[CallContext], Awaitable[Mapping[str, Any]]]
 Carry = Callable[[Ctx, Run], Awaitable[Mapping[str, Any] | t.InputRequiredResult]]
+P = TypeVar("P", bound=BaseModel)
+Handler = Callable[[Ctx, P], Awaitable[HandlerResult]]
 ContextOf = Callable[[Ctx], CallContext]
 
 _LISTS: Mapping[FeatureKind, tuple[str, str]] = {
@@ -48,13 +51,22 @@ class OfferMethods:
         offers.watch(self._announce)
 
     def add_to(self, server: "Server[Any]") -> None:
+        def add(method: str, offer: Offer, params: type[P], handler: Handler[P]) -> None:
+            async def if_offered(ctx: Ctx, params: P) -> HandlerResult:
+                # What is not declared is not there.
+                if not self._offers.offered(offer):
+                    raise MCPError(t.METHOD_NOT_FOUND, "Method not found", method)
+                return await handler(ctx, params)
+
+            server.add_request_handler(method, params, if_offered)
+
         for kind, (method, _) in _LISTS.items():
-            server.add_request_handler(method, t.PaginatedRequestParams, self._lister(kind))
-        server.add_request_handler("resources/read", t.ReadResourceRequestParams, self._read)
-        server.add_request_handler("resources/subscribe", t.SubscribeRequestParams, self._subscribe)
-        server.add_request_handler("resources/unsubscribe", t.UnsubscribeRequestParams, self._unsubscribe)
-        server.add_request_handler("prompts/get", t.GetPromptRequestParams, self._get_prompt)
-        server.add_request_handler("completion/complete", t.CompleteRequestParams, self._complete)
+            add(method, "prompts" if kind == "prompts" else "resources", t.PaginatedRequestParams, self._lister(kind))
+        add("resources/read", "resources", t.ReadResourceRequestParams, self._read)
+        add("resources/subscribe", "resources", t.SubscribeRequestParams, self._subscribe)
+        add("resources/unsubscribe", "resources", t.UnsubscribeRequestParams, self._unsubscribe)
+        add("prompts/get", "prompts", t.GetPromptRequestParams, self._get_prompt)
+        add("completion/complete", "completions", t.CompleteRequestParams, self._complete)
         server.add_request_handler("subscriptions/listen", t.SubscriptionsListenRequestParams, self._listen)
 
     def _lister(self, kind: FeatureKind) -> Callable[[Ctx, t.PaginatedRequestParams], Awaitable[dict[str, Any]]]:

@@ -23,7 +23,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from app.auth.identity import Identity
 from app.edges.mcp_caller import ClientCaller, set_log_level
 from app.edges.mcp_changes import Announcer
-from app.edges.mcp_envelope import check_request
+from app.edges.mcp_envelope import RequestCheck
 from app.edges.mcp_fit import WHOLE, ToolListings, as_it_came
 from app.edges.mcp_input_required import answers, asks, seal_states
 from app.edges.mcp_offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
@@ -94,7 +94,7 @@ class McpDoor:
         )
         if offers is not None:
             OfferMethods(offers, self.announcer, self._carry, self._context).add_to(self.server)
-        self.server.middleware.append(check_request)
+        self.server.middleware.append(RequestCheck(self.server))
         self.server.middleware.append(seal_states(key, name, self._who))
 
     def list_changed(self) -> None:

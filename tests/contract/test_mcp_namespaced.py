@@ -366,4 +366,26 @@ async def test_what_no_server_has_is_not_declared() -> None:
         assert client.server_capabilities.completions is None
         with pytest.raises(MCPError) as refused:
             await client.read_resource("files__demo://x")
-    assert refused.value.code == -32602
+    assert refused.value.code == -32601
+
+
+@requirement("gatekit G51b")
+async def test_a_change_of_roots_is_taken_and_told_to_no_server_since_none_was_promised_roots() -> None:
+    files = FileServer()
+    async with running_service(upstreams=[files]) as service, wire(service) as session:
+        assert await session.post({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}) is None
+        assert (await session.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}))["result"] == {}
+    assert files.calls == []
+
+
+@requirement("DESIGN §3 MCP eras", "gatekit G28")
+async def test_what_the_newer_era_has_not_is_not_found_whatever_it_is_sent_with() -> None:
+    meta = {"io.modelcontextprotocol/protocolVersion": NEW, "io.modelcontextprotocol/clientCapabilities": {}}
+    async with running_service(upstreams=[FileServer()]) as service:
+        for method in ("resources/subscribe", "resources/unsubscribe", "logging/setLevel", "ping"):
+            answer = await service.http.post(
+                PATH,
+                json={"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": meta}},
+                headers={**ACCEPT, "Mcp-Protocol-Version": NEW, "Mcp-Method": method},
+            )
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, -32601), method
