@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from app.auth.identity import Identity
-from app.errors import GatewayError, UpstreamRefused
+from app.errors import Forbidden, GatewayError, UpstreamRefused
 from app.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
 from app.faces.routing import (
     INVALID_PARAMS,
@@ -24,6 +24,9 @@ from app.gateway.features import ADDRESS, FeatureChange, FeatureKind, ListChange
 from app.gateway.plugins import Request
 from app.gateway.ports import CallContext
 from app.gateway.runtime import ProxyRuntime
+
+BLOCKED = -32000
+"""A plugin refused the request or the result (gatekit G93)."""
 
 Right = Literal["resources", "prompts"]
 
@@ -179,7 +182,8 @@ def _addressed(part: object, routed: RoutedRequest) -> object:
 def _refusal(error: GatewayError, routed: RoutedRequest) -> Refusal:
     if isinstance(error, UpstreamRefused):
         return Refusal(error.upstream_code, prepare_outgoing_response(error.refusal, routed), error.data)
-    return Refusal(UPSTREAM_FAILED, error.message, {"error": error.code, "retryable": error.retryable})
+    code = BLOCKED if isinstance(error, Forbidden) else UPSTREAM_FAILED
+    return Refusal(code, error.message, {"error": error.code, "retryable": error.retryable})
 
 
 def _one_line(text: str) -> str:

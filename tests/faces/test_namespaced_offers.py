@@ -1,0 +1,82 @@
+"""Resources and prompts of the namespaced face pass the same plugins as tool calls (S2 "Plugin Processing")."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.auth.identity import Identity
+from app.edges.memory_store import MemoryArtifactStore
+from app.edges.token_table import load_token_counter
+from app.faces.namespaced import NamespacedFace
+from app.faces.namespaced_offers import NamespacedOffers
+from app.faces.surface import Refusal
+from app.gateway.feature_fleet import FeatureFleet
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.plugin_chain import Installed, PluginChain
+from app.gateway.plugins import ALLOW, Allow, Block, PluginConfig, Request, Result, SecurityPlugin
+from app.gateway.ports import CallContext
+from app.gateway.runtime import ProxyRuntime
+from app.gateway.stub import StubUpstream
+from tests.gateway.test_feature_fleet import Scripted
+from tests.support.requirement import requirement
+
+OWNER = CallContext(Identity("owner", ("tools:*",)), "trace", "session")
+
+
+class Reader(Scripted):
+    """Gives the URI that it was asked for, and keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        self.asked.append((method, params))
+        if method == "prompts/get":
+            return {"messages": [], "description": "secret"}
+        return {"contents": [{"uri": params["uri"], "text": "secret"}, {"uri": "demo://other", "text": "more"}]}
+
+
+class Guard(SecurityPlugin):
+    """Blocks what is named so, sends ``demo://old`` elsewhere, and lets no secret out."""
+
+    async def on_request(self, request: Request) -> Allow | Block:
+        if "blocked" in request.name:
+            return Block("it is named so")
+        return Allow(replace(request, name="demo://new")) if request.name == "demo://old" else ALLOW
+
+    async def on_result(self, request: Request, result: Result) -> Allow | Block:
+        return Allow({**result, "description": f"seen by {request.method}"})
+
+
+async def offers_of(reader: Reader) -> NamespacedOffers:
+    fleet = MultiplexUpstream([StubUpstream([], name="alpha")])
+    plugins = PluginChain({"_global": [Installed("guard", Guard(PluginConfig()))]}, lambda: 0.0)
+    runtime = ProxyRuntime(fleet, load_token_counter(), MemoryArtifactStore(1 << 20, 60, lambda: 0.0), plugins=plugins)
+    features = FeatureFleet(lambda: {"alpha": reader}, lambda: 0.0, timeout_s=1)
+    return NamespacedOffers(NamespacedFace(runtime, fleet.statuses), features, runtime, "ours")
+
+
+@requirement("S2 Plugin Processing", "S2 Server Validation Timing", "gatekit G17", "gatekit G93")
+async def test_what_is_read_and_prompted_passes_the_plugins() -> None:
+    reader = Reader()
+    offers = await offers_of(reader)
+    read = await offers.read_resource({"uri": "alpha__demo://note"}, OWNER)
+    assert read["description"] == "seen by resources/read"
+    assert [part["uri"] for part in read["contents"]] == ["alpha__demo://note", "alpha__demo://other"]
+    prompt = await offers.get_prompt({"name": "alpha__hello", "arguments": {"a": "b"}}, OWNER)
+    assert prompt["description"] == "seen by prompts/get"
+    await offers.read_resource({"uri": "alpha__demo://old"}, OWNER)
+    assert reader.asked == [
+        ("resources/read", {"uri": "demo://note"}),
+        ("prompts/get", {"name": "hello", "arguments": {"a": "b"}}),
+        ("resources/read", {"uri": "demo://new"}),
+    ]
+    with pytest.raises(Refusal) as refused:
+        await offers.read_resource({"uri": "alpha__demo://blocked"}, OWNER)
+    assert (refused.value.code, refused.value.message) == (-32000, "Request blocked: it is named so")
+    assert len(reader.asked) == 3
