@@ -2,13 +2,15 @@
 
 import json
 
-from app.gateway.plugins import Continue, MiddlewarePlugin, Request, Result
+from app.gateway.plugins import CONTINUE, Continue, MiddlewarePlugin, Request, Result
 
 
 class CallTrace(MiddlewarePlugin):
-    """Adds one text block to every result: server, tool, argument names, size of the result, and the call's id."""
+    """Adds one text block to every result of a tool: server, tool, argument names, its size, and the call's id."""
 
     async def on_result(self, request: Request, result: Result) -> Continue:
+        if request.method != "tools/call":  # those of other methods have no place for it
+            return CONTINUE
         lines = (
             "Wicketgate trace",
             f"server: {request.server}",

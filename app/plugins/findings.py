@@ -3,13 +3,18 @@
 RE2 keeps the bound: its automata never go back. Patterns are for the UTF-8 bytes of a text.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 
 import re2  # type: ignore[import-untyped]  # google-re2 ships no types
 
 Judge = Callable[[bytes], str | None]
 """What a match is, such as ``email``; None if it only looks like something."""
+
+_BETWEEN = "\n\x00\n"
+"""Stands between texts that are searched as one; nothing that is looked for begins or ends with it."""
 
 _DENSE_FINDINGS = 500
 _DENSE_BYTES = 24
@@ -27,9 +32,24 @@ class Scanner:
         self._judge = judge
         self._marker = marker
 
-    def might_hold(self, texts: Iterable[str]) -> bool:
-        """Whether a closer look could find anything in one of them; much cheaper than looking at each."""
-        return self._pattern.search("\n\x00\n".join(texts).encode("utf-8", "surrogatepass")) is not None
+    def might_hold(self, texts: Sequence[str]) -> Sequence[str]:
+        """Those of them in which a closer look could find anything; much cheaper than looking at each."""
+        joined = _BETWEEN.join(texts)
+        data = joined.encode("utf-8", "surrogatepass")
+        match = self._pattern.search(data)
+        if match is None or len(texts) == 1:
+            return texts if match else ()
+        plain = len(data) == len(joined)
+        lengths = [len(text if plain else text.encode("utf-8", "surrogatepass")) + len(_BETWEEN) for text in texts]
+        ends = list(accumulate(lengths))
+        suspects: list[str] = []
+        while match is not None:
+            start, stop = match.span()
+            first, last = bisect_right(ends, start), bisect_left(ends, stop)
+            suspects += texts[first : last + 1]
+            # What else the last of them holds does not matter here.
+            match = self._pattern.search(data, ends[last]) if ends[last] < len(data) else None
+        return suspects
 
     def replace(self, text: str, found: Counter[str]) -> str:
         """*text* with markers in place of findings, counted by kind in *found*; the same object if there are none."""

@@ -1,20 +1,15 @@
-"""What the filters share: where texts are in a call and in a result, and what is done about a finding (S2; gatekit E).
-
-Arguments, text blocks, embedded texts and structured content are read, every string in them; pictures and sound are
-not, and neither are the names of fields.
-"""
+"""What the filters share: what is done about a finding in a call or in its result (S2; gatekit E)."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from app.gateway.plugins import ALLOW, Allow, Block, PluginConfig, Request, Result, SecurityPlugin
 from app.plugins.findings import Scanner
+from app.plugins.places import every_text, with_others
 
-_UNREAD = frozenset({"data", "blob"})
-"""Fields of content blocks that hold bytes as text."""
 _OFF_THE_LOOP_CHARS = 1 << 18
 
 
@@ -43,23 +38,22 @@ class TextFilter(SecurityPlugin):
     async def on_request(self, request: Request) -> Allow | Block:
         if "request" not in self.config.on:
             return ALLOW
-        looked = await self._look(list(_every_string(request.arguments)))
+        looked = await self._look(list(every_text(request.arguments)))
         if looked.blocked:
             return Block(self.title)
         if not looked.replaced:
             return Allow(note=looked.note) if looked.note else ALLOW
-        return Allow(replace(request, arguments=_with(request.arguments, looked.replaced)), looked.note)
+        return Allow(replace(request, arguments=with_others(request.arguments, looked.replaced)), looked.note)
 
     async def on_result(self, request: Request, result: Result) -> Allow | Block:
         if "result" not in self.config.on:
             return ALLOW
-        shown = [result.get("content"), result.get("structuredContent")]  # _meta is between server and client
-        looked = await self._look(list(_every_string(shown)))
+        looked = await self._look(list(every_text(result, "result")))
         if looked.blocked:
             return Block(self.title)
         if not looked.replaced:
             return Allow(note=looked.note) if looked.note else ALLOW
-        return Allow(_with(result, looked.replaced), looked.note)
+        return Allow(with_others(result, looked.replaced, "result"), looked.note)
 
     async def _look(self, texts: list[str]) -> "_Looked":
         if sum(map(len, texts)) < _OFF_THE_LOOP_CHARS:
@@ -67,10 +61,9 @@ class TextFilter(SecurityPlugin):
         return await asyncio.to_thread(self._looked, texts)
 
     def _looked(self, texts: list[str]) -> "_Looked":
-        if not texts or not self.scanner.might_hold(texts):
-            return _NOTHING
         found: Counter[str] = Counter()
-        cleaned = {text: self.scanner.replace(text, found) for text in dict.fromkeys(texts)}
+        suspects = self.scanner.might_hold(list(dict.fromkeys(texts)))
+        cleaned = {text: self.scanner.replace(text, found) for text in suspects}
         if not found:
             return _NOTHING
         note = ", ".join(f"{kind}: {count}" for kind, count in sorted(found.items()))
@@ -89,34 +82,3 @@ class _Looked:
 
 
 _NOTHING = _Looked()
-
-
-def _every_string(value: object) -> Iterator[str]:
-    """Every string value, in no particular order; without recursion, for arguments can be nested as deep as JSON."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, Mapping):
-            waiting.extend(inner for key, inner in one.items() if key not in _UNREAD or not isinstance(inner, str))
-        elif isinstance(one, list | tuple):
-            waiting.extend(one)
-
-
-def _with(value: Any, replaced: Mapping[str, str]) -> Any:
-    """A copy with other strings; *value* itself stays as it was."""
-    root: list[Any] = [value]
-    waiting: list[tuple[Any, Any]] = [(root, 0)]
-    while waiting:
-        holder, key = waiting.pop()
-        one = holder[key]
-        if isinstance(one, str):
-            holder[key] = replaced.get(one, one)
-        elif isinstance(one, Mapping):
-            holder[key] = copy = dict(one)
-            waiting.extend((copy, inner) for inner in copy if inner not in _UNREAD and inner != "_meta")
-        elif isinstance(one, list | tuple):
-            holder[key] = items = list(one)
-            waiting.extend((items, index) for index in range(len(items)))
-    return root[0]

@@ -17,11 +17,16 @@ class TokenUsage(MiddlewarePlugin):
     """Puts ``{"arguments", "result"}`` under ``_meta["wicketgate/tokens"]`` of the result, and into the record."""
 
     async def on_result(self, request: Request, result: Result) -> Continue:
-        told = {"arguments": _tokens(request.arguments), "result": _tokens(result.get("content"))}
+        told = {"arguments": _tokens(request.arguments), "result": _tokens(_shown(result))}
         meta = result.get("_meta")
         kept: Mapping[str, Any] = meta if isinstance(meta, Mapping) else {}
         note = f"arguments: {told['arguments']}, result: {told['result']}"
         return Continue({**result, "_meta": {**kept, META_KEY: told}}, note)
+
+
+def _shown(result: Result) -> object:
+    """What a model is given of it, whatever the method."""
+    return next((result[key] for key in ("content", "contents", "messages") if key in result), None)
 
 
 def _tokens(value: object) -> int:

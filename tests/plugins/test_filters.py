@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.auth.identity import Identity
-from app.gateway.plugins import Allow, Block, Request
+from app.gateway.plugins import CONTINUE, Allow, Block, PluginConfig, Request
+from app.plugins.call_trace import CallTrace
 from app.plugins.pii_filter import PiiConfig, PiiFilter
 from app.plugins.prompt_injection import PromptInjectionFilter
 from app.plugins.secrets_filter import SecretsFilter
 from app.plugins.text_filter import FilterConfig, TextFilter
+from app.plugins.token_usage import META_KEY, TokenUsage
 from tests.support.requirement import requirement
 
 PII = PiiFilter(PiiConfig())
@@ -160,6 +162,68 @@ async def test_texts_and_structured_content_are_both_read_and_the_original_is_le
     assert result["content"][0]["text"] == "write to bob@example.com"
 
 
+@requirement("gatekit G92")
+async def test_no_name_of_a_field_keeps_its_text_from_being_read() -> None:
+    mail = "[EMAIL REDACTED by Wicketgate]"
+    arguments = {"data": "bob@example.com", "in": {"blob": "bob@example.com", "_meta": {"a": "bob@example.com"}}}
+    verdict = await PII.on_request(request(**arguments))
+    assert isinstance(verdict, Allow) and isinstance(verdict.instead, Request)
+    assert verdict.instead.arguments == {"data": mail, "in": {"blob": mail, "_meta": {"a": mail}}}
+    of_result = await PII.on_result(request(), {"content": [], "structuredContent": arguments})
+    assert isinstance(of_result, Allow) and isinstance(of_result.instead, Mapping)
+    assert of_result.instead["structuredContent"] == verdict.instead.arguments
+    lying = {"content": [{"type": "text", "text": "", "data": "bob@example.com"}]}
+    of_block = await PII.on_result(request(), lying)
+    assert isinstance(of_block, Allow) and isinstance(of_block.instead, Mapping)
+    assert of_block.instead["content"][0]["data"] == mail
+
+
+@requirement("gatekit G92")
+async def test_names_of_fields_and_long_numbers_are_read_too() -> None:
+    people = {"bob@example.com": 1, "ann@example.com": 2, "card": 4111111111111111, "order": 4111111111111112}
+    verdict = await PII.on_result(request(), {"content": [], "structuredContent": people})
+    assert isinstance(verdict, Allow) and isinstance(verdict.instead, Mapping)
+    assert verdict.instead["structuredContent"] == {
+        "[EMAIL REDACTED by Wicketgate]": 1,
+        "[EMAIL REDACTED by Wicketgate] (2)": 2,
+        "card": "[CREDIT_CARD REDACTED by Wicketgate]",
+        "order": 4111111111111112,
+    }
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"contents": [{"uri": "a://b", "text": "bob@example.com"}]},
+        {"messages": [{"role": "user", "content": {"type": "text", "text": "bob@example.com"}}]},
+        {"structuredContent": "bob@example.com"},
+        {"content": "bob@example.com"},
+        {"content": {"type": "text", "text": "bob@example.com"}},
+        {"content": [["bob@example.com"]], "isError": True},
+    ],
+    ids=["resource", "prompt", "scalar", "content-text", "content-object", "content-nested"],
+)
+async def test_results_of_every_shape_and_method_are_read(result: Mapping[str, Any]) -> None:
+    verdict = await PII.on_result(request(), result)
+    assert isinstance(verdict, Allow) and verdict.note == "email: 1"
+    assert "bob" not in str(verdict.instead)
+
+
+@pytest.mark.parametrize("content", [None, 5, [None, 5, True, 1.5], {}])
+async def test_results_without_texts_pass_as_they_are(content: object) -> None:
+    assert await PII.on_result(request(), {"content": content, "structuredContent": None}) == Allow()
+
+
+@requirement("gatekit G106")
+async def test_trace_and_token_count_leave_results_of_other_methods_valid() -> None:
+    read = Request("req_1", "resources/read", "raw", "a://b", {}, Identity("owner_1"))
+    result = {"contents": [{"uri": "a://b", "text": "x" * 400}]}
+    assert await CallTrace(PluginConfig()).on_result(read, result) == CONTINUE
+    counted = await TokenUsage(PluginConfig()).on_result(read, result)
+    assert isinstance(counted.instead, Mapping) and counted.instead["contents"] == result["contents"]
+    assert counted.instead["_meta"][META_KEY]["result"] > 100
+
+
 @requirement("gatekit G93", "gatekit G94", "gatekit G108")
 async def test_a_filter_may_block_or_only_note_and_never_repeats_what_it_found() -> None:
     blocking = PiiFilter(PiiConfig(action="block"))
@@ -214,6 +278,15 @@ def test_what_stands_around_findings_is_kept_whatever_its_script(parts: list[str
         for p in parts
     ]
     assert cleaned(PII, text) == "|".join(expected)
+
+
+@given(
+    st.lists(st.text("é-@a.b1o 4", max_size=12) | st.sampled_from(["bob@example.com", "-----BEGIN PRIVATE KEY-----"]))
+)
+def test_texts_looked_at_together_hold_what_each_holds_alone(texts: list[str]) -> None:
+    for plugin in (PII, SECRETS):
+        suspects = plugin.scanner.might_hold(texts)
+        assert {text for text in texts if cleaned(plugin, text) != text} <= set(suspects)
 
 
 def test_filters_run_side_by_side_in_threads() -> None:
