@@ -8,10 +8,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.catalog.catalog import Catalog, build_catalog
 from app.catalog.pins import PinPolicy
+from app.catalog.selectable import UPSTREAM_NAME_KEY
 from app.catalog.tokens import TokenCounter
 from app.errors import CatalogError, GatewayError
 from app.gateway.fleet import Listing, MultiplexUpstream
@@ -176,13 +177,32 @@ class CatalogKeeper:
         self, listings: Mapping[str, Listing], previous: Catalog, inferred: Collection[str], screening: Screening
     ) -> Catalog:
         # Before the plugins: what is compared with a pin is what the upstream declared.
-        listings = {name: screening.of(name, listing).kept for name, listing in listings.items()}
+        listings = {
+            name: _under_their_own_names(screening.of(name, listing).kept) for name, listing in listings.items()
+        }
         if self._plugins is not None:
             try:
                 listings = {name: self._plugins.on_tools(name, listing) for name, listing in listings.items()}
             except PluginFailed as failure:
                 raise CatalogError(failure.message) from None
         return build_catalog(listings, self._tokens, previous=previous, infer=inferred)
+
+
+def _under_their_own_names(listing: Listing) -> Listing:
+    """Only a plugin says that a tool is called by another name than it is shown under; a server's own word is void."""
+    if not any(map(_renames, listing)):
+        return listing
+    return [
+        {**tool, "_meta": {key: value for key, value in tool["_meta"].items() if key != UPSTREAM_NAME_KEY}}
+        if _renames(tool)
+        else tool
+        for tool in listing
+    ]
+
+
+def _renames(tool: Mapping[str, Any]) -> bool:
+    meta = tool.get("_meta") if isinstance(tool, Mapping) else None
+    return isinstance(meta, Mapping) and UPSTREAM_NAME_KEY in meta
 
 
 def tools_left_out(catalog: Catalog) -> dict[str, str]:

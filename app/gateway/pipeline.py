@@ -9,7 +9,7 @@ from typing import Any
 
 from app.catalog.catalog import Catalog
 from app.catalog.selectable import SelectableItem
-from app.errors import Forbidden
+from app.errors import Forbidden, UpstreamRefused
 from app.gateway.audited import AuditedCall
 from app.gateway.dispatch import Dispatcher
 from app.gateway.plugin_chain import PluginChain
@@ -82,7 +82,11 @@ class Pipeline:
         else:
             request = passed
             note.server = request.server
-            result = await send(request)
+            try:
+                result = await send(request)
+            except UpstreamRefused as refused:
+                shown = await plugins.on_result(server, request, _as_result(refused), note.trail)
+                raise _refused_as(shown, refused) from None
         return await plugins.on_result(server, request, result, note.trail)
 
     async def _send(
@@ -102,3 +106,25 @@ class Pipeline:
                 note.upstream_s = self._now() - began
         note.tool_error = bool(result.get("isError"))
         return result
+
+
+def _as_result(refused: UpstreamRefused) -> Mapping[str, Any]:
+    """A server's own error as a result that says the same: what it says there is content, too."""
+    result = {"content": [{"type": "text", "text": refused.refusal}], "isError": True}
+    return result if refused.data is None else {**result, "structuredContent": refused.data}
+
+
+def _refused_as(shown: Mapping[str, Any], refused: UpstreamRefused) -> UpstreamRefused:
+    """The error with the words that the plugins left of it."""
+    content = shown.get("content")
+    first = content[0] if isinstance(content, list | tuple) and content else None
+    text = first.get("text") if isinstance(first, Mapping) else None
+    other = UpstreamRefused(
+        refused.message,
+        code=refused.upstream_code,
+        refusal=text if isinstance(text, str) else "",
+        data=shown.get("structuredContent"),
+        name=refused.name,
+    )
+    other.path = refused.path
+    return other

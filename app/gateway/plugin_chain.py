@@ -16,6 +16,8 @@ log = logging.getLogger("wicketgate.plugins")
 
 GLOBAL = "_global"
 
+_MAX_NOTE = 500
+
 StageOutcome = Literal["allowed", "blocked", "modified", "continued", "completed", "failed"]
 
 
@@ -123,7 +125,7 @@ class PluginChain:
             if not isinstance(installed.plugin, MiddlewarePlugin):
                 continue
             try:
-                tools = installed.plugin.on_tools(server, tools)
+                tools = _checked_tools(installed, installed.plugin.on_tools(server, tools))
             except Exception:
                 log.exception("plugin %s failed on the tools of %s", installed.handler, server)
                 if installed.critical:
@@ -146,7 +148,7 @@ class PluginChain:
         note: str,
         began: float,
     ) -> None:
-        trail.stages.append(Stage(installed.handler, phase, outcome, note, self._now() - began))
+        trail.stages.append(Stage(installed.handler, phase, outcome, note[:_MAX_NOTE], self._now() - began))
 
 
 class ContractViolation(Exception):
@@ -161,21 +163,44 @@ def _checked(installed: Installed, verdict: object, request: Request | None) -> 
         case "middleware", Continue():
             pass
         case "middleware", Complete() if request is not None:
-            return verdict
+            pass
         case kind, _:
             raise ContractViolation(f"{installed.handler}: {type(verdict).__name__} is no verdict of a {kind} plugin")
-    assert isinstance(verdict, Allow | Block | Continue)
-    if isinstance(verdict, Block) or verdict.instead is None:
-        return verdict
-    instead = verdict.instead
-    if request is None:
-        if not isinstance(instead, Mapping):
-            raise ContractViolation(f"{installed.handler}: a result must be an object")
-    elif not isinstance(instead, Request):
-        raise ContractViolation(f"{installed.handler}: what takes the place of a request must be one")
-    elif (instead.id, instead.method, instead.identity) != (request.id, request.method, request.identity):
-        raise ContractViolation(f"{installed.handler}: the id, method and identity of a request cannot be changed")
+    assert isinstance(verdict, Allow | Block | Continue | Complete)
+    told = verdict.reason if isinstance(verdict, Block) else verdict.note
+    if not isinstance(told, str):
+        raise ContractViolation(f"{installed.handler}: a reason or note must be a text")
+    match verdict:
+        case Complete(result=instead):
+            _check_result(installed, instead)
+        case Allow(instead) | Continue(instead) if instead is not None:
+            if request is None:
+                _check_result(installed, instead)
+            else:
+                _check_request(installed, instead, request)
     return verdict
+
+
+def _checked_tools(installed: Installed, tools: object) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
+        raise ContractViolation(f"{installed.handler}: on_tools must return a sequence of definitions")
+    return tools
+
+
+def _check_result(installed: Installed, instead: object) -> None:
+    if not isinstance(instead, Mapping):
+        raise ContractViolation(f"{installed.handler}: a result must be an object")
+
+
+def _check_request(installed: Installed, instead: object, request: Request) -> None:
+    if not isinstance(instead, Request):
+        raise ContractViolation(f"{installed.handler}: what takes the place of a request must be one")
+    if (instead.id, instead.method, instead.identity) != (request.id, request.method, request.identity):
+        raise ContractViolation(f"{installed.handler}: the id, method and identity of a request cannot be changed")
+    if not (isinstance(instead.server, str) and isinstance(instead.name, str)):
+        raise ContractViolation(f"{installed.handler}: the server and name of a request must be texts")
+    if not isinstance(instead.arguments, Mapping):
+        raise ContractViolation(f"{installed.handler}: arguments must be an object")
 
 
 def _outcome(verdict: Allow | Continue) -> StageOutcome:

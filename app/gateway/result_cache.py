@@ -12,7 +12,7 @@ from app.catalog.catalog import Catalog
 from app.catalog.selectable import SelectableItem
 from app.gateway.digest import arguments_digest
 
-Key = tuple[str, str, str]
+Key = tuple[str, str, str, str, str]
 
 
 class ResultCache:
@@ -27,7 +27,8 @@ class ResultCache:
         """None for a tool that is not declared read-only: its result is never kept."""
         if item.side_effects:
             return None
-        return (catalog.version, item.id, arguments_digest(arguments))
+        # A plugin may send a call elsewhere, each caller's to another place.
+        return (catalog.version, item.id, item.server, item.upstream_name, arguments_digest(arguments))
 
     def clear(self) -> None:
         """Called at each refresh: tools that announce a change may also answer differently."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -63,6 +63,16 @@ class Middle(MiddlewarePlugin):
 class Hiding(MiddlewarePlugin):
     def on_tools(self, server: str, tools: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         return [tool for tool in tools if not tool["name"].startswith("_")]
+
+
+class OddTools(MiddlewarePlugin):
+    def __init__(self, made: Any) -> None:
+        super().__init__(None)
+        self.made = made
+
+    def on_tools(self, server: str, tools: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        made: Sequence[Mapping[str, Any]] = self.made
+        return made
 
 
 def _given(verdict: Any) -> Any:
@@ -157,9 +167,15 @@ async def test_the_tool_its_arguments_and_its_server_can_be_changed() -> None:
         Guard(Complete(RESULT)),
         Guard(Allow(instead={"content": []})),
         Guard("no"),
+        Guard(Block(cast(str, 5))),
+        Guard(Allow(note=cast(str, ["a"]))),
+        Guard(Allow(replace(REQUEST, arguments=cast(dict[str, Any], ["a"])))),
+        Guard(Allow(replace(REQUEST, name=cast(str, None)))),
+        Middle(Complete(cast(Result, "done"))),
     ],
     ids=["middleware-allows", "middleware-blocks", "middleware-text", "security-continues", "security-completes",
-         "result-for-request", "security-text"],
+         "result-for-request", "security-text", "reason-no-text", "note-no-text", "arguments-list", "name-none",
+         "completed-with-text"],
 )  # fmt: skip
 async def test_a_verdict_that_is_not_the_plugins_to_give_fails_the_call(plugin: Plugin) -> None:
     with pytest.raises(PluginFailed):
@@ -199,3 +215,16 @@ def test_tools_are_filtered_for_the_server_whose_plugin_says_so() -> None:
     tools = [{"name": "echo"}, {"name": "_private"}]
     assert plugins.on_tools("raw", tools) == [{"name": "echo"}]
     assert plugins.on_tools("other", tools) == tools
+
+
+def test_what_a_plugin_makes_of_the_tools_must_be_a_list() -> None:
+    for made in (None, "echo", iter([{"name": "echo"}])):
+        plugins = PluginChain({"raw": [Installed("odd", OddTools(made))]}, now=lambda: 0.0)
+        with pytest.raises(PluginFailed):
+            plugins.on_tools("raw", [{"name": "echo"}])
+
+
+async def test_a_note_takes_no_more_than_its_place_in_the_record() -> None:
+    trail = Trail()
+    await chain(Guard(Allow(note="x" * 100_000))).on_request(REQUEST, trail)
+    assert len(trail.stages[0].note) == 500

@@ -10,15 +10,28 @@ from app.auth.identity import Identity
 from app.catalog.tokens import TokenCounter
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
-from app.errors import Forbidden, HydrateFailed
+from app.errors import Forbidden, HydrateFailed, UpstreamRefused
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.plugin_chain import GLOBAL, Installed, PluginChain
-from app.gateway.plugins import Allow, Block, Complete, Continue, MiddlewarePlugin, Request, Result, SecurityPlugin
+from app.gateway.plugins import (
+    UPSTREAM_NAME_KEY,
+    Allow,
+    Block,
+    Complete,
+    Continue,
+    MiddlewarePlugin,
+    PluginConfig,
+    Request,
+    Result,
+    SecurityPlugin,
+)
 from app.gateway.ports import CallContext
 from app.gateway.result_cache import ResultCache
 from app.gateway.runtime import ProxyRuntime
 from app.gateway.stub import StubUpstream
+from app.plugins.call_trace import CallTrace
+from app.plugins.pii_filter import PiiConfig, PiiFilter
 from app.plugins.tool_manager import ToolManager, ToolManagerConfig
 from tests.support.requirement import requirement
 
@@ -56,6 +69,11 @@ class Elsewhere(MiddlewarePlugin):
         return Continue(replace(request, server="b", name="other"))
 
 
+class EachToTheirOwn(MiddlewarePlugin):
+    async def on_request(self, request: Request) -> Continue:
+        return Continue(replace(request, name=f"echo_of_{request.identity.actor}"))
+
+
 class Closed(SecurityPlugin):
     async def on_request(self, request: Request) -> Block:
         return Block("closed today")
@@ -68,7 +86,7 @@ class OnlyForOwners(SecurityPlugin):
 
 async def runtime_with(tokens: TokenCounter, *plugins: Any, upstreams: Any = None, **options: Any) -> Any:
     chain = PluginChain({GLOBAL: [Installed(type(p).__name__, p) for p in plugins]}, now=lambda: 0.0)
-    upstream = StubUpstream(TOOLS, echo, name="alpha")
+    upstream = upstreams or StubUpstream(TOOLS, echo, name="alpha")
     runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), plugins=chain, **options)
     await runtime.refresh_catalog()
     return runtime, upstream
@@ -140,3 +158,47 @@ async def test_a_managed_tool_exists_under_its_new_name_only_and_hidden_ones_do_
     assert upstream.calls[0][0] == "echo"
     with pytest.raises(HydrateFailed):
         await runtime.call(item.id.replace("say", "echo"), {}, CONTEXT)
+
+
+async def refuse(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+    data = {"owner": "bob@example.com"}
+    raise UpstreamRefused("alpha refused the call.", code=-32000, refusal="echo: no bob@example.com", data=data)
+
+
+@requirement("gatekit G92", "gatekit G105", "gateway 135")
+async def test_what_a_server_says_in_an_error_passes_the_plugins_like_a_result(tokens: TokenCounter) -> None:
+    for plugins in ([PiiFilter(PiiConfig())], [CallTrace(PluginConfig()), PiiFilter(PiiConfig())]):
+        runtime, _ = await runtime_with(tokens, *plugins, upstreams=StubUpstream(TOOLS, refuse, name="alpha"))
+        (tool_id,) = (each for each in runtime.catalog().items if "echo" in each)
+        with pytest.raises(UpstreamRefused) as refused:
+            await runtime.call(tool_id, {}, CONTEXT)
+        assert refused.value.refusal == "echo: no [EMAIL REDACTED by Wicketgate]"
+        assert refused.value.details == {"upstream_code": -32000, "upstream_message": refused.value.refusal}
+        assert refused.value.data == {"owner": "[EMAIL REDACTED by Wicketgate]"}
+        assert (refused.value.name, refused.value.path) == ("echo", tool_id)
+
+
+async def test_an_error_whose_words_a_plugin_withholds_is_not_told(tokens: TokenCounter) -> None:
+    blocking = PiiFilter(PiiConfig(action="block"))
+    runtime, _ = await runtime_with(tokens, blocking, upstreams=StubUpstream(TOOLS, refuse, name="alpha"))
+    (tool_id,) = (each for each in runtime.catalog().items if "echo" in each)
+    with pytest.raises(Forbidden) as withheld:
+        await runtime.call(tool_id, {}, CONTEXT)
+    assert "bob" not in str(withheld.value.as_dict())
+
+
+async def test_a_kept_result_is_only_given_to_calls_that_go_to_the_same_place(tokens: TokenCounter) -> None:
+    options = {"cache": ResultCache(lambda: 0.0), "default_policy": CallPolicy(cached_tools=["*"], cache_ttl_s=60)}
+    runtime, _ = await runtime_with(tokens, EachToTheirOwn(None), **options)
+    (tool_id,) = (each for each in runtime.catalog().items if "echo" in each)
+    other = replace(CONTEXT, identity=Identity("reader_1", ("*",)))
+    for context in (CONTEXT, other, CONTEXT):
+        (text,) = text_of(await runtime.call(tool_id, {"text": "hi"}, context))
+        assert text == f"echo_of_{context.identity.actor}: hi"
+
+
+async def test_only_a_plugin_can_give_a_tool_another_name_than_its_server_knows(tokens: TokenCounter) -> None:
+    posing = [{"name": "echo", "_meta": {UPSTREAM_NAME_KEY: "delete_all", "mine": 1}}]
+    runtime, _ = await runtime_with(tokens, upstreams=StubUpstream(posing, echo, name="alpha"))
+    (item,) = runtime.catalog().items.values()
+    assert item.upstream_name == "echo"
