@@ -335,26 +335,34 @@ def _identity(settings: Settings, actor: str, permissions: tuple[str, ...]) -> I
 
 
 async def _explain(settings: Settings, tool: str, identity: Identity, query: str) -> int:
+    from app.commands.shown import shown
     from app.gateway.explain import explain
     from app.main import create_runtime
 
     runtime, _, lifecycle = create_runtime(settings)
     async with lifecycle.running():
         await lifecycle.wait_ready()
-        usable, lines = explain(runtime.catalog(), runtime.access, tool, identity, query, runtime.screened())
+        usable, lines = explain(
+            runtime.catalog(), runtime.access, tool, identity, query, runtime.screened(), runtime.declared()
+        )
         for line in lines:
-            click.echo(line)
+            click.echo(shown(line))
     return 0 if usable else 1
 
 
 async def _check(settings: Settings) -> int:
     """Connect, wait until every upstream has settled, print the table; the exit code."""
+    from time import time
+
     from app.commands.screened import screened_lines
+    from app.edges.audit_loader import make_auditor
     from app.edges.model_providers import make_provider
+    from app.edges.plugin_loader import plugin_lines
     from app.gateway.catalog_keeper import tools_left_out
     from app.main import create_runtime
 
     make_provider(settings.model)  # refuses what it cannot work with
+    make_auditor(settings.plugins, time)  # the same
     runtime, fleet, lifecycle = create_runtime(settings)
     async with lifecycle.running():
         await lifecycle.wait_ready()
@@ -380,6 +388,8 @@ async def _check(settings: Settings) -> int:
             click.echo(f"left aside: {tool_id}: a subscription, which no tool call can carry")
         screened = runtime.screened()
         for line in screened_lines(screened):
+            click.echo(line)
+        for line in plugin_lines(settings.plugins):
             click.echo(line)
         held = sum(len(each.held) for each in screened.values())
         down = [name for name, status in statuses.items() if status.phase != "ready"]

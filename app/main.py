@@ -108,7 +108,7 @@ def create_app(
     )
     doors = McpDoors(faces, version=VERSION, limits=limits_of_doors)
     runtime.watch(doors.catalog_changed)
-    metrics.watch(partial(_gauges, runtime, fleet, streams, doors))
+    metrics.watch(partial(_gauges, runtime, fleet, streams, doors, auditor))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -203,9 +203,12 @@ def make_artifact_store(settings: StorageSettings) -> ArtifactStore:
     return SQLiteArtifactStore(settings.sqlite_file, settings.max_bytes, settings.max_age_s, time)
 
 
-def _gauges(runtime: ProxyRuntime, fleet: MultiplexUpstream, streams: StreamLimit, doors: McpDoors) -> Gauges:
+def _gauges(
+    runtime: ProxyRuntime, fleet: MultiplexUpstream, streams: StreamLimit, doors: McpDoors, auditor: Auditor | None
+) -> Gauges:
     tools = Counter(item.server for item in runtime.catalog().items.values())
-    return Gauges(fleet.states(), tools, streams.active, doors.open_sessions())
+    lost, refused = (auditor.lost, auditor.refused) if auditor else ({}, {})
+    return Gauges(fleet.states(), tools, streams.active, doors.open_sessions(), lost, refused)
 
 
 async def _authenticate(keys: KeyRing, credential: str) -> Identity | Refused:

@@ -109,7 +109,7 @@ class RemoteGate:
             decoder = SseDecoder()
             async for data in response.aiter_bytes():
                 for event in decoder.feed(data):
-                    yield event.name, json.loads(event.data)
+                    yield event.name, _data(event.data)
         except httpx.HTTPError:
             raise GateFailed("the connection to the service was lost") from None
         finally:
@@ -119,7 +119,7 @@ class RemoteGate:
     async def _reached(sending: Any) -> httpx.Response:
         try:
             response: httpx.Response = await sending
-        except httpx.HTTPError:
+        except (httpx.HTTPError, httpx.InvalidURL):
             raise GateFailed("the service cannot be reached; is --url right?") from None
         return response
 
@@ -129,7 +129,11 @@ async def open_gate(settings: Settings, identity: Identity, url: str | None, key
     """By *url* if there is one, else in this process. Raises ConfigError and GateFailed."""
     if url:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=_CONNECT_S) as http:
+        try:
+            client = httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=_CONNECT_S)
+        except httpx.InvalidURL:
+            raise GateFailed("--url is no URL; it looks like http://127.0.0.1:8080") from None
+        async with client as http:
             yield RemoteGate(http)
         return
     from app.in_process import running_house
@@ -144,6 +148,16 @@ _META = {
     "io.modelcontextprotocol/clientInfo": {"name": "wicketgate-cli", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
+
+
+def _data(text: bytes) -> Mapping[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        raise GateFailed("what answers there is no engine; is --url right?")
+    return data
 
 
 def _reply(response: httpx.Response) -> Mapping[str, Any]:

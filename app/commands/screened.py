@@ -4,16 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from app.catalog.lock import Difference
 from app.catalog.pins import Screened
+from app.commands.shown import shown
 
 
 def quarantine_lines(differences: Sequence[Difference]) -> Iterator[str]:
     """What ``wicketgate lock`` tells: ``~`` changed, ``+`` new, ``-`` gone, ``!`` suspicious."""
-    return map(_shown, _difference_lines(differences))
+    return map(shown, _difference_lines(differences))
 
 
 def screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
     """What ``wicketgate check`` tells."""
-    return map(_shown, _screened_lines(screened))
+    return map(shown, _screened_lines(screened))
 
 
 def _difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
@@ -43,8 +44,3 @@ def _screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
                 yield f"suspicious: {server}:{name}: {'; '.join(signs)}"
         for name in each.gone:
             yield f"gone: {server}:{name}: pinned, but not there any more"
-
-
-def _shown(line: str) -> str:
-    """Names are a stranger's: none may move the cursor of the terminal that shows it, or turn its text around."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in line)

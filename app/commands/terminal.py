@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from app.auth.identity import Identity, parse_permissions
+from app.auth.identity import ACTOR_PATTERN, Identity, parse_permissions
+from app.commands.shown import shown, shown_text
 from app.edges.settings_file import load_settings
 from app.settings import Settings
 
@@ -96,23 +97,25 @@ def chat(message: str | None, as_json: bool, **where: Any) -> None:
 async def _show(gate: "Gate", tool: str, arguments: Mapping[str, Any], as_json: bool) -> int:
     answer = await gate.call(tool, arguments)
     if as_json:
-        click.echo(json.dumps(answer.structured, ensure_ascii=False))
+        click.echo(_line(answer.structured))
     elif answer.is_error and "error" in answer.structured:
         _explain(answer)
     elif tool == "tool_execute":
-        click.echo(json.dumps(answer.structured, ensure_ascii=False, indent=2))
+        click.echo(shown_text(json.dumps(answer.structured, ensure_ascii=False, indent=2)))
     elif tool == "tool_view":
-        click.echo(answer.structured.get("content", answer.text))
+        content = str(answer.structured.get("content", answer.text))
+        # As it is where it goes to a file or a program.
+        click.echo(shown_text(content) if sys.stdout.isatty() else content)
     else:
-        click.echo(answer.text)
+        click.echo(shown_text(answer.text))
     return 1 if answer.is_error else 0
 
 
 def _explain(answer: "Answer") -> None:
     body = answer.structured
-    click.echo(f"{body.get('error')}: {body.get('message')}", err=True)
+    click.echo(shown(f"{body.get('error')}: {body.get('message')}"), err=True)
     if body.get("details"):
-        click.echo(json.dumps(body["details"], ensure_ascii=False, indent=2), err=True)
+        click.echo(shown_text(json.dumps(body["details"], ensure_ascii=False, indent=2)), err=True)
 
 
 async def _converse(gate: "Gate", message: str | None, as_json: bool) -> int:
@@ -132,7 +135,7 @@ async def _converse(gate: "Gate", message: str | None, as_json: bool) -> int:
             if name == "text-delta":
                 said.append(data["content"])
             if as_json:
-                click.echo(json.dumps({"event": name, "data": data}, ensure_ascii=False))
+                click.echo(_line({"event": name, "data": data}))
             else:
                 _tell(name, data)
         messages.append({"role": "assistant", "content": "".join(said)})
@@ -150,17 +153,21 @@ def _ask() -> str:
 def _tell(name: str, data: Mapping[str, Any]) -> None:
     match name:
         case "text-delta":
-            click.echo(data["content"], nl=False)
+            click.echo(shown_text(data["content"]), nl=False)
         case "tool-call":
             arguments = json.dumps(data["arguments"], ensure_ascii=False)
-            click.echo(f"\n[{data['name']} {arguments[:200]}]", err=True)
+            click.echo(f"\n[{shown(data['name'])} {shown(arguments[:200])}]", err=True)
         case "tool-result" if "error" in data:
-            click.echo(f"[failed: {data['error'][:200]}]", err=True)
+            click.echo(f"[failed: {shown(data['error'][:200])}]", err=True)
         case "done":
             reason = data["finish_reason"]
             click.echo("" if reason == "stop" else f"\n[{reason}]")
         case "error":
-            click.echo(f"\n{data['code']}: {data['message']}", err=True)
+            click.echo("\n" + shown(f"{data['code']}: {data['message']}"), err=True)
+
+
+def _line(body: Mapping[str, Any]) -> str:
+    return shown(json.dumps(body, ensure_ascii=False))
 
 
 def _json(text: str, what: str) -> Any:
@@ -183,6 +190,8 @@ def _run(where: Mapping[str, Any], work: Callable[["Gate"], Coroutine[None, None
         permissions = parse_permissions(",".join(where["permissions"])) or ("*",)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    if not ACTOR_PATTERN.fullmatch(where["actor"]):
+        raise click.UsageError("--actor must be letters, digits and ._@:/-, at most 128")
     settings = Settings() if url else load_settings(config)
     if not url:
         click.echo(f"Connecting to {len(settings.upstreams)} upstreams ...", err=True)

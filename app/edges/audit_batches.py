@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from app.gateway.audit import AuditFailed, AuditRecord
@@ -10,6 +10,7 @@ from app.gateway.audit import AuditFailed, AuditRecord
 log = logging.getLogger("wicketgate.audit")
 
 _MAX_BATCH = 1_000
+_MAX_WAITING = 10_000
 
 
 class BatchWriter(Protocol):
@@ -27,16 +28,22 @@ class BatchWriter(Protocol):
 
 
 class BatchedSink:
-    """Implements AuditSink over a writer that blocks."""
+    """Implements AuditSink over a writer that blocks. While it cannot be written, it is tried once every *pause_s*,
+    whatever the number of callers."""
 
-    def __init__(self, writer: BatchWriter) -> None:
+    def __init__(self, writer: BatchWriter, *, pause_s: float = 1.0) -> None:
         self._writer = writer
+        self._pause_s = pause_s
         self._waiting: list[tuple[AuditRecord, asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._failed = False
+        self._probing: asyncio.Task[None] | None = None
+        self._probed = float("-inf")
+        self._why = ""
 
     async def write(self, record: AuditRecord) -> None:
+        self._refuse_too_many()
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((record, kept))
         if self._writing is None or self._writing.done():
@@ -45,34 +52,59 @@ class BatchedSink:
         await asyncio.shield(kept)
 
     async def ready(self) -> None:
+        self._refuse_too_many()
         if not self._failed:
             return
-        async with self._turn:
-            if self._failed:
-                await asyncio.to_thread(self._writer.probe)
-                self._failed = False
-                log.info("the audit log can be written again")
+        if self._probing is None or self._probing.done():
+            if asyncio.get_running_loop().time() < self._probed + self._pause_s:
+                raise AuditFailed(self._why)
+            self._probing = asyncio.create_task(self._probe())
+        await asyncio.shield(self._probing)
+        if self._failed:
+            raise AuditFailed(self._why)
 
     async def aclose(self) -> None:
-        if self._writing is not None:
-            await self._writing
+        for task in (self._writing, self._probing):
+            if task is not None:
+                await task
         await asyncio.to_thread(self._writer.close)
+
+    def _refuse_too_many(self) -> None:
+        if len(self._waiting) >= _MAX_WAITING:
+            raise AuditFailed(f"{_MAX_WAITING} records wait to be written")
+
+    async def _probe(self) -> None:
+        async with self._turn:
+            if self._failed:
+                self._why = await self._in_thread(self._writer.probe)
+                self._failed = self._why != ""
+                if not self._failed:
+                    log.info("the audit log can be written again")
+            self._probed = asyncio.get_running_loop().time()
 
     async def _write_waiting(self) -> None:
         while self._waiting:
-            batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
-            failure: AuditFailed | None = None
             async with self._turn:
-                try:
-                    await asyncio.to_thread(self._writer.write, [record for record, _ in batch])
-                except AuditFailed as error:
-                    failure = error
-                self._failed = failure is not None
+                batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
+                self._why = await self._in_thread(self._writer.write, [record for record, _ in batch])
+                self._failed = self._why != ""
             for _, kept in batch:
                 if kept.done():
                     continue
-                if failure is None:
+                if not self._failed:
                     kept.set_result(None)
                 else:
-                    kept.set_exception(AuditFailed(str(failure)))
+                    kept.set_exception(AuditFailed(self._why))
                     kept.exception()  # noted as seen, for a caller that has left does not look
+
+    @staticmethod
+    async def _in_thread(work: Callable[..., None], *args: Sequence[AuditRecord]) -> str:
+        """Why it failed; empty if it did not."""
+        try:
+            await asyncio.to_thread(work, *args)
+        except AuditFailed as error:
+            return str(error) or "no reason given"
+        except Exception as error:  # whatever it is, callers wait for these records and must not wait for ever
+            log.exception("the audit log has a fault")
+            return type(error).__name__
+        return ""

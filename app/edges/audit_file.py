@@ -5,13 +5,15 @@ G115).
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from app.errors import ConfigError
 from app.gateway.audit import AuditFailed, AuditRecord
 
 _MODE = 0o600
+_LOCKED_S = 5.0
+_LOOK_AGAIN_S = 0.001
 
 
 class AuditFile:
@@ -20,15 +22,10 @@ class AuditFile:
     """
 
     def __init__(self, path: Path, line: Callable[[AuditRecord], bytes], header: bytes = b"") -> None:
-        """Raises ConfigError when the file cannot be written."""
         self._path = path
         self._line = line
         self._header = header
         self._fd = -1
-        try:
-            self.probe()
-        except AuditFailed as failure:
-            raise ConfigError(f"the audit log {path} cannot be written: {failure}") from None
 
     def write(self, records: Sequence[AuditRecord]) -> None:
         self._append(b"".join(map(self._line, records)))
@@ -45,13 +42,24 @@ class AuditFile:
     def _append(self, data: bytes, *, keep: bool = True) -> None:
         try:
             self._open_current()
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            self._lock()
             try:
                 self._write_whole(data, keep)
             finally:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
         except OSError as error:
             raise AuditFailed(error.strerror or type(error).__name__) from None
+
+    def _lock(self) -> None:
+        """Against other processes. Raises OSError when one of them keeps the file for long."""
+        until = time.monotonic() + _LOCKED_S
+        while True:
+            try:
+                return fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise OSError(0, "another process keeps it locked") from None
+                time.sleep(_LOOK_AGAIN_S)
 
     def _write_whole(self, data: bytes, keep: bool) -> None:
         size = os.fstat(self._fd).st_size

@@ -73,5 +73,6 @@ def _harmless(value: object) -> object:
     stays one line."""
     if not isinstance(value, str):
         return value
-    quoted = f"'{value}" if value.startswith(_FORMULA) else value
+    begins = value if value[:1] in _FORMULA else value.lstrip()
+    quoted = f"'{value}" if begins.startswith(_FORMULA) else value
     return " ".join(quoted.splitlines()) if quoted else quoted

@@ -11,7 +11,7 @@ from app.edges.audit_file import AuditFile
 from app.edges.audit_lines import csv_header, csv_line, json_line
 from app.edges.audit_sql import PostgresAudit, SQLiteAudit
 from app.errors import ConfigError
-from app.gateway.audit import Attached, Auditor
+from app.gateway.audit import Attached, AuditFailed, Auditor
 from app.settings import PluginSettings, PluginsSettings
 
 log = logging.getLogger("wicketgate.audit")
@@ -38,17 +38,15 @@ def make_auditor(settings: PluginsSettings, wall_clock: Callable[[], float]) -> 
         if not entry.enabled:
             continue
         where = f"plugins.auditing._global[{index}]"
+        writer = _make(entry, where)
         try:
-            sinks.append(Attached(entry.handler, BatchedSink(_make(entry, where)), entry.critical))
-        except _Unusable as unusable:
+            writer.probe()
+        except AuditFailed as failure:
             if entry.critical:
-                raise ConfigError(f"Invalid configuration: {where}: {unusable}") from None
-            log.error("%s: %s; going on without it, since it is not critical", where, unusable)
+                raise ConfigError(f"Invalid configuration: {where}: it cannot be written: {failure}") from None
+            log.error("%s: it cannot be written, and records are lost until it can: %s", where, failure)
+        sinks.append(Attached(entry.handler, BatchedSink(writer), entry.critical))
     return Auditor(sinks, wall_clock=wall_clock) if sinks else None
-
-
-class _Unusable(Exception):
-    """The configuration is right, but nothing can be written there now."""
 
 
 def _make(entry: PluginSettings, where: str) -> BatchWriter:
@@ -71,7 +69,7 @@ def _make(entry: PluginSettings, where: str) -> BatchWriter:
     try:
         return make(config)
     except ConfigError as error:
-        raise _Unusable(str(error)) from None
+        raise ConfigError(f"Invalid configuration: {where}: {error}") from None
 
 
 def _sql(config: _SqlConfig) -> BatchWriter:

@@ -5,6 +5,7 @@ The table ``wicketgate_audit`` is made if it is not there; its columns are those
 
 import contextlib
 import json
+import os
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ from app.gateway.audit import AuditFailed, AuditRecord
 _TYPES = {"cached": "BOOLEAN", "duration_ms": "REAL", "upstream_ms": "REAL"}
 _COLUMNS = ", ".join(COLUMNS)
 _BUSY_S = 10.0
-_CONNECT_S = 10
+_PATIENCE_S = 10
+_MODE = 0o600
 
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS wicketgate_audit ("
@@ -28,20 +30,14 @@ _CREATE_INDEX = "CREATE INDEX IF NOT EXISTS wicketgate_audit_by_time ON wicketga
 
 
 class SQLiteAudit:
-    """Implements BatchWriter. One transaction a batch, synced: what was said to be kept survives a power cut."""
+    """Implements BatchWriter. One transaction a batch, synced: what was said to be kept survives a power cut. A file
+    that was moved or removed is made anew."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ConfigError when the database cannot be used."""
+        self._path = path
         self._insert = f"INSERT INTO wicketgate_audit ({_COLUMNS}) VALUES ({', '.join('?' for _ in COLUMNS)})"  # noqa: S608
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute(_CREATE)
-            self._db.execute(_CREATE_INDEX)
-        except (sqlite3.Error, OSError) as error:
-            raise ConfigError(f"the audit database {path} cannot be used: {type(error).__name__}") from None
+        self._db: sqlite3.Connection | None = None
+        self._opened: os.stat_result | None = None
 
     def write(self, records: Sequence[AuditRecord]) -> None:
         self._transaction([_row(record) for record in records], keep=True)
@@ -50,24 +46,54 @@ class SQLiteAudit:
         self._transaction([("",) * len(COLUMNS)], keep=False)
 
     def close(self) -> None:
-        self._db.close()
+        if self._db is not None:
+            self._db.close()
+            self._db = None
 
     def _transaction(self, rows: Sequence[Sequence[Any]], *, keep: bool) -> None:
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany(self._insert, rows)
-            self._db.execute("COMMIT" if keep else "ROLLBACK")
-        except sqlite3.Error as error:
-            with contextlib.suppress(sqlite3.Error):
-                self._db.execute("ROLLBACK")
+            db = self._current()
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                db.executemany(self._insert, rows)
+                db.execute("COMMIT" if keep else "ROLLBACK")
+            except sqlite3.Error:
+                with contextlib.suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                self.close()
+                raise
+        except (sqlite3.Error, OSError) as error:
             raise AuditFailed(f"{type(error).__name__}: {error}") from None
+
+    def _current(self) -> sqlite3.Connection:
+        if self._db is not None and self._opened is not None:
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(self._opened, self._path.stat()):
+                    return self._db
+        self.close()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Made here, for SQLite would let everybody read it.
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, _MODE)
+        self._opened = os.fstat(fd)
+        os.close(fd)
+        db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute(_CREATE)
+            db.execute(_CREATE_INDEX)
+        except sqlite3.Error:
+            db.close()
+            raise
+        self._db = db
+        return db
 
 
 class PostgresAudit:
     """Implements BatchWriter over psycopg, which is only imported here. A lost connection is made anew."""
 
     def __init__(self, url: str) -> None:
-        """Raises ConfigError when psycopg is not installed or the database cannot be used."""
+        """Raises ConfigError when psycopg is not installed."""
         try:
             import psycopg
         except ImportError:
@@ -78,10 +104,6 @@ class PostgresAudit:
         self._url = url
         self._insert = f"INSERT INTO wicketgate_audit ({_COLUMNS}) VALUES ({', '.join('%s' for _ in COLUMNS)})"  # noqa: S608
         self._db: Any = None
-        try:
-            self.probe()
-        except AuditFailed as failure:
-            raise ConfigError(f"the audit database cannot be used: {failure}") from None
 
     def write(self, records: Sequence[AuditRecord]) -> None:
         self._transaction([_row(record) for record in records], keep=True)
@@ -122,8 +144,12 @@ class PostgresAudit:
 
     def _connected(self) -> Any:
         if self._db is None:
-            self._db = self._psycopg.connect(self._url, connect_timeout=_CONNECT_S)
+            # Bounded also where a network swallows everything: callers wait for these records.
+            self._db = self._psycopg.connect(
+                self._url, connect_timeout=_PATIENCE_S, tcp_user_timeout=_PATIENCE_S * 1_000
+            )
             with self._db.cursor() as cursor:
+                cursor.execute(f"SET statement_timeout = '{_PATIENCE_S}s'")
                 cursor.execute(_CREATE)
                 cursor.execute(_CREATE_INDEX)
             self._db.commit()

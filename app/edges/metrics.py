@@ -28,12 +28,14 @@ _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """What is read when somebody asks. *tools*: in force, by upstream."""
+    """What is read when somebody asks. *tools*: in force, by upstream. *audit_lost* and *audit_refused*: by sink."""
 
     upstreams: Mapping[str, MemberState]
     tools: Mapping[str, int]
     active_streams: int
     sessions: int
+    audit_lost: Mapping[str, int]
+    audit_refused: Mapping[str, int]
 
 
 class Metrics:
@@ -104,10 +106,22 @@ class _GaugeCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         gauges = self._read()
         yield from _of_upstreams(gauges)
+        yield from _of_audit(gauges)
         yield GaugeMetricFamily("wicketgate_active_streams", "Chat streams open now.", value=gauges.active_streams)
         yield GaugeMetricFamily("wicketgate_mcp_sessions", "Handshake sessions open on /mcp.", value=gauges.sessions)
         yield GaugeMetricFamily("wicketgate_tasks", "Tasks of the event loop.", value=len(asyncio.all_tasks()))
         yield GaugeMetricFamily("wicketgate_threads", "Threads.", value=threading.active_count())
+
+
+def _of_audit(gauges: Gauges) -> Iterable[Metric]:
+    lost = CounterMetricFamily("wicketgate_audit_lost", "Records that a sink did not keep.", labels=["sink"])
+    refused = CounterMetricFamily(
+        "wicketgate_audit_refused", "Calls not made, since a critical sink could not be written.", labels=["sink"]
+    )
+    for family, counts in ((lost, gauges.audit_lost), (refused, gauges.audit_refused)):
+        for sink, count in counts.items():
+            family.add_metric([sink], count)
+    return lost, refused
 
 
 def _of_upstreams(gauges: Gauges) -> Iterable[Metric]:

@@ -43,6 +43,20 @@ def make_plugin_chain(settings: PluginsSettings, now: Callable[[], float]) -> Pl
     return PluginChain(by_server, now) if by_server else None
 
 
+def plugin_lines(settings: PluginsSettings) -> Iterator[str]:
+    """What is configured, for ``wicketgate check``: in the order in which each server's plugins run."""
+    entries = sorted(_entries(settings), key=lambda entry: (entry[1] != GLOBAL, entry[1], entry[3].priority))
+    for kind, server, _, entry in entries:
+        yield f"plugin: {server}: {entry.handler} ({kind}, priority {entry.priority}{_lenient(entry)})"
+    for entry in settings.auditing.get(GLOBAL, ()):
+        if entry.enabled:
+            yield f"audit: {entry.handler}{_lenient(entry)}"
+
+
+def _lenient(entry: PluginSettings) -> str:
+    return "" if entry.critical else ", not critical"
+
+
 def _entries(settings: PluginsSettings) -> Iterator[tuple[str, str, int, PluginSettings]]:
     for kind, servers in (("security", settings.security), ("middleware", settings.middleware)):
         for server, entries in servers.items():
@@ -64,12 +78,19 @@ def _make(entry: PluginSettings, kind: str, server: str, where: str) -> Plugin:
             "upstream"
         )
     try:
-        return plugin(plugin.Config.model_validate(entry.config))
+        config = plugin.Config.model_validate(entry.config)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         inner = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"])
         what = "unknown key" if fault["type"] == "extra_forbidden" else fault["msg"].removeprefix("Value error, ")
         raise ConfigError(f"Invalid configuration: {where}.config{inner}: {what}") from None
+    try:
+        return plugin(config)
+    except Exception:  # what a plugin of others does when it is made is its own; the start must say whose it is
+        log.exception("the plugin %s cannot be made", entry.handler)
+        raise ConfigError(
+            f"Invalid configuration: {where}: {entry.handler!r} cannot start with this config; the log says why"
+        ) from None
 
 
 def _find(handler: str, where: str) -> type[Plugin]:
@@ -81,6 +102,11 @@ def _find(handler: str, where: str) -> type[Plugin]:
         known = sorted({*BUILT_IN, *entry_points(group=ENTRY_POINTS).names})
         raise ConfigError(
             f"Invalid configuration: {where}.handler: no plugin is called {handler!r}; there are {', '.join(known)}"
+        )
+    if len(found) > 1:
+        packages = ", ".join(sorted({point.dist.name for point in found if point.dist} or {"?"}))
+        raise ConfigError(
+            f"Invalid configuration: {where}.handler: several packages bring a plugin {handler!r}: {packages}"
         )
     try:
         loaded: Any = next(iter(found)).load()

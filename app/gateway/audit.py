@@ -82,15 +82,16 @@ class Attached:
 
 
 class Auditor:
-    """All sinks as one. Nobody waits for a sink that is not critical; *dropped* counts, by its name, what it lost."""
+    """All sinks as one. Nobody waits for a sink that is not critical. By its name, *lost* counts the records that it
+    did not keep, *refused* the calls that could not be made for want of it."""
 
     def __init__(self, sinks: Sequence[Attached], *, wall_clock: Callable[[], float]) -> None:
-        self._sinks = tuple(sinks)
         self._critical = tuple(attached for attached in sinks if attached.critical)
         self._others = tuple(attached for attached in sinks if not attached.critical)
         self._wall_clock = wall_clock
-        self._background: set[asyncio.Task[None]] = set()
-        self.dropped: dict[str, int] = {attached.name: 0 for attached in self._others}
+        self._background: set[asyncio.Task[bool]] = set()
+        self.lost = {attached.name: 0 for attached in sinks}
+        self.refused = {attached.name: 0 for attached in self._critical}
 
     def now(self) -> float:
         return self._wall_clock()
@@ -101,47 +102,53 @@ class Auditor:
             try:
                 await attached.sink.ready()
             except AuditFailed as error:
+                self.refused[attached.name] += 1
                 log.error("audit sink %s cannot be written: %s", attached.name, error)
                 raise Forbidden("Calls are refused while the audit log cannot be written. Nothing was run.") from None
 
     async def record(self, record: AuditRecord) -> None:
         """Give it to every sink. Raises UpstreamError when a critical one did not keep it: what came of the call is
         not to be shown then."""
+        self.tell_others(record)
+        if len(self._critical) == 1:
+            kept = [await self._written(self._critical[0], record)]
+        else:
+            # Each in a task of its own: a caller that leaves while one writes does not keep the others from it.
+            writing = [self._start(self._written(attached, record)) for attached in self._critical]
+            kept = await asyncio.gather(*map(asyncio.shield, writing))
+        if not all(kept):
+            raise UpstreamError("The call was made, but it could not be recorded, so its result is withheld.")
+
+    def tell_others(self, record: AuditRecord) -> None:
+        """Give it to the sinks that are not critical."""
         for attached in self._others:
             if len(self._background) < _MAX_BACKGROUND:
-                self._start(self._write(attached, record))
+                self._start(self._written(attached, record))
             else:
-                self.dropped[attached.name] += 1
-        lost = False
-        for attached in self._critical:
-            lost = not await self._written(attached, record) or lost
-        if lost:
-            raise UpstreamError("The call was made, but it could not be recorded, so its result is withheld.")
+                self.lost[attached.name] += 1
 
     def record_soon(self, record: AuditRecord) -> None:
         """For a call that was cancelled: its task must end now, and the record is written all the same."""
-        for attached in self._sinks:
-            self._start(self._write(attached, record))
+        self.tell_others(record)
+        for attached in self._critical:
+            self._start(self._written(attached, record))
 
     async def aclose(self) -> None:
         await asyncio.gather(*self._background, return_exceptions=True)
-        for attached in self._sinks:
+        for attached in (*self._critical, *self._others):
             await attached.sink.aclose()
 
-    async def _write(self, attached: Attached, record: AuditRecord) -> None:
-        if not await self._written(attached, record) and not attached.critical:
-            self.dropped[attached.name] += 1
-
-    @staticmethod
-    async def _written(attached: Attached, record: AuditRecord) -> bool:
+    async def _written(self, attached: Attached, record: AuditRecord) -> bool:
         try:
             await attached.sink.write(record)
         except AuditFailed as error:
+            self.lost[attached.name] += 1
             log.error("audit sink %s lost a record: %s", attached.name, error)
             return False
         return True
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
+    def _start(self, work: Coroutine[None, None, bool]) -> asyncio.Task[bool]:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task

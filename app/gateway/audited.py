@@ -78,7 +78,14 @@ class AuditedCall:
     async def __aenter__(self) -> Self:
         if self._auditor is not None:
             self._began = self._now()
-            await self._auditor.admit()
+            try:
+                await self._auditor.admit()
+            except Forbidden as refused:
+                self._auditor.tell_others(self._record(self._auditor, refused))
+                raise
+            except asyncio.CancelledError as left:
+                self._auditor.record_soon(self._record(self._auditor, left))
+                raise
         return self
 
     async def __aexit__(

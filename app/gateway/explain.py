@@ -4,6 +4,7 @@ Never to a client: this says what exists (DESIGN §3 "does not exist").
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from app.auth.access import AccessPolicy, Decision, Denied, Hidden, NeedsApproval, Visible
 from app.auth.identity import Identity
@@ -22,14 +23,16 @@ def explain(
     identity: Identity,
     query: str = "",
     screened: Mapping[str, Screened] | None = None,
+    declared: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> tuple[bool, Sequence[str]]:
     """Whether *wanted* (an id, ``namespace:name`` or an upstream's own name) may be called, and the lines that say why.
 
-    With *query*, also where it ranks in a browse of these words. *screened* says by upstream what was held back.
+    With *query*, also where it ranks in a browse of these words. *screened* says by upstream what was held back,
+    *declared* what the upstream gave.
     """
     items = [item for item in catalog.items.values() if _is(wanted, item.id, item.upstream_name)]
     if not items:
-        return False, list(_absent(catalog, wanted, screened or {}))
+        return False, list(_absent(catalog, wanted, screened or {}, declared or {}))
     lines: list[str] = []
     usable = True
     for item in items:
@@ -47,7 +50,12 @@ def _is(wanted: str, tool_id: str, upstream_name: str = "") -> bool:
     return wanted in (tool_id, bare, bare.partition("@")[0], upstream_name)
 
 
-def _absent(catalog: Catalog, wanted: str, screened: Mapping[str, Screened]) -> Iterator[str]:
+def _absent(
+    catalog: Catalog,
+    wanted: str,
+    screened: Mapping[str, Screened],
+    declared: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> Iterator[str]:
     bare = wanted.partition("#")[0].partition("@")[0]
     for server, screen in screened.items():
         for name, held in screen.held.items():
@@ -62,6 +70,14 @@ def _absent(catalog: Catalog, wanted: str, screened: Mapping[str, Screened]) -> 
         if _is(wanted, tool_id):
             yield f"{tool_id}: left aside for everybody: a subscription, which no tool call can carry"
             return
+    for server, tools in declared.items():
+        for given in (tool.get("name") for tool in tools if isinstance(tool, Mapping)):
+            if isinstance(given, str) and bare in (given, f"{server}:{given}"):
+                yield (
+                    f"{server}:{given}: hidden for everybody: {server} lists it, but a plugin leaves it out, or its "
+                    "definition cannot be used (see wicketgate check)"
+                )
+                return
     yield f"{wanted}: no upstream lists a tool of this name, or the one that does is not connected"
     near = near_ids(wanted, catalog.items, None)
     if near:

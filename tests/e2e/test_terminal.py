@@ -45,6 +45,8 @@ async def test_mistakes_are_told_in_plain_words_and_by_the_exit_code(tmp_path: P
     assert (code, "ARGS is not JSON" in told) == (2, True)
     code, _, told = await wicketgate("browse", "x")
     assert (code, "--config FILE" in told) == (2, True)
+    code, _, told = await wicketgate("browse", "x", "--url", "http://a\x7fb")
+    assert (code, "--url is no URL" in told) == (1, True)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import fcntl
 import json
 import os
 import shutil
@@ -10,7 +11,8 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import anyio
 import pytest
 
+from app.edges import audit_batches, audit_file
 from app.edges.audit_batches import BatchedSink
 from app.edges.audit_file import AuditFile
 from app.edges.audit_lines import COLUMNS, csv_header, csv_line, json_line
@@ -70,13 +73,13 @@ def test_a_line_of_json_says_everything_and_stays_one_line() -> None:
 @requirement("gatekit G112")
 def test_a_csv_cell_is_no_formula_and_a_record_is_one_row(tmp_path: Path) -> None:
     file = AuditFile(tmp_path / "audit.csv", csv_line, csv_header())
-    for actor in ("=cmd()", "+1", "-1", "@x", "a\r\nb", 'quo"te,d', "plain"):
+    for actor in ("=cmd()", "+1", "-1", "@x", "\n =1", "a\r\nb", 'quo"te,d', "plain"):
         file.write([replace(RECORD, actor=actor)])
     file.close()
     with (tmp_path / "audit.csv").open(newline="") as text:
         header, *rows = csv.reader(text)
     assert tuple(header) == COLUMNS
-    assert [row[2] for row in rows] == ["'=cmd()", "'+1", "'-1", "'@x", "a b", 'quo"te,d', "plain"]
+    assert [row[2] for row in rows] == ["'=cmd()", "'+1", "'-1", "'@x", "'  =1", "a b", 'quo"te,d', "plain"]
 
 
 async def test_records_that_come_together_are_all_kept_in_order(tmp_path: Path) -> None:
@@ -179,10 +182,9 @@ for record in numbered(200):
 
 async def test_a_sink_that_failed_is_ready_again_once_it_can_write(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
-    sink = BatchedSink(AuditFile(folder / "audit.jsonl", json_line))
+    sink = BatchedSink(AuditFile(folder / "audit.jsonl", json_line), pause_s=0)
     async with asyncio.timeout(BOUND_S):
         await sink.ready()
-        shutil.rmtree(folder)
         folder.write_text("in the way")
         with pytest.raises(AuditFailed):
             await sink.write(RECORD)
@@ -204,14 +206,111 @@ def test_rows_of_sqlite_are_kept_together_or_not_at_all(tmp_path: Path) -> None:
         other.execute("DROP TABLE wicketgate_audit")
     with pytest.raises(AuditFailed):
         audit.write(numbered(2))
+    audit.write([RECORD])
     audit.close()
-    again = SQLiteAudit(path)
-    again.write([RECORD])
-    again.close()
     with sqlite3.connect(path) as other:
         assert other.execute("SELECT correlation_id, cached, outcome FROM wicketgate_audit").fetchall() == [
             ("req_1", 0, "allowed")
         ]
+
+
+@requirement("gatekit G114")
+@pytest.mark.parametrize("gone", ["file", "rotated"])
+def test_a_database_that_is_gone_is_made_anew(tmp_path: Path, gone: str) -> None:
+    path = tmp_path / "audit.db"
+    audit = SQLiteAudit(path)
+    audit.write(numbered(1))
+    path.unlink() if gone == "file" else path.rename(path.with_suffix(".1"))
+    audit.write([RECORD])
+    audit.close()
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT correlation_id FROM wicketgate_audit").fetchall() == [("req_1",)]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_another_process_keeps_locked_holds_nobody_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_file, "_LOCKED_S", 0.05)
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path, json_line)
+    file.write([RECORD])
+    with path.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(AuditFailed, match="locked"):
+            file.write([RECORD])
+    file.write([RECORD])
+    file.close()
+    assert len(ids(path)) == 2
+
+
+class Writer:
+    """Fails as it is told to, and counts how often it was asked."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+        self.probes = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def write(self, records: Sequence[AuditRecord]) -> None:
+        self.gate.wait(BOUND_S)
+        if self.failure:
+            raise self.failure
+
+    def probe(self) -> None:
+        self.probes += 1
+        self.gate.wait(BOUND_S)
+        if self.failure:
+            raise self.failure
+
+    def close(self) -> None:
+        pass
+
+
+async def test_a_fault_of_a_writer_fails_its_records_and_leaves_nobody_waiting() -> None:
+    sink = BatchedSink(Writer(TypeError("not JSON serializable: secret")), pause_s=0)
+    async with asyncio.timeout(BOUND_S):
+        for attempt in (sink.write(RECORD), sink.write(RECORD), sink.ready()):
+            with pytest.raises(AuditFailed) as failed:
+                await attempt
+            assert str(failed.value) == "TypeError"
+        await sink.aclose()
+
+
+async def test_a_sink_that_is_out_of_order_is_tried_once_for_all_callers() -> None:
+    writer = Writer(AuditFailed("down"))
+    sink = BatchedSink(writer, pause_s=3_600)
+    async with asyncio.timeout(BOUND_S):
+        with pytest.raises(AuditFailed):
+            await sink.write(RECORD)
+        writer.gate.clear()
+        asked = [asyncio.create_task(sink.ready()) for _ in range(100)]
+        await asyncio.sleep(0)
+        asked[0].cancel()
+        writer.gate.set()
+        told = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(each) for each in told] == [asyncio.CancelledError] + 99 * [AuditFailed]
+        with pytest.raises(AuditFailed):
+            await sink.ready()
+        await sink.aclose()
+    assert writer.probes == 1
+
+
+async def test_only_so_many_records_wait_for_a_writer_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_batches, "_MAX_WAITING", 3)
+    writer = Writer()
+    writer.gate.clear()
+    sink = BatchedSink(writer)
+    async with asyncio.timeout(BOUND_S):
+        writing = [asyncio.create_task(sink.write(RECORD)) for _ in range(3)]
+        await asyncio.sleep(0)
+        for attempt in (sink.write(RECORD), sink.ready()):
+            with pytest.raises(AuditFailed, match="wait"):
+                await attempt
+        writer.gate.set()
+        await asyncio.gather(*writing)
+        await sink.aclose()
 
 
 @pytest.fixture(scope="module")
@@ -280,7 +379,7 @@ def test_a_critical_sink_that_cannot_be_written_stops_the_start(path: str) -> No
     entry = {"handler": "audit_jsonl", "config": {"path": path}}
     with pytest.raises(ConfigError, match="cannot be written"):
         make_auditor(configured(entry), lambda: 0.0)
-    assert make_auditor(configured({**entry, "critical": False}), lambda: 0.0) is None
+    assert make_auditor(configured({**entry, "critical": False}), lambda: 0.0) is not None
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,11 @@ class ThirdParty(SecurityPlugin):
     """What a package of others would bring."""
 
 
+class CannotStart(SecurityPlugin):
+    def __init__(self, config: Any) -> None:
+        raise OSError("/secret/model.bin")
+
+
 class FromTheFuture(SecurityPlugin):
     api_version: ClassVar[int] = 99
 
@@ -97,6 +102,7 @@ def test_a_plugin_of_a_third_party_is_found_by_its_entry_point(installed: Callab
     ("value", "told"),
     [
         (f"{__name__}:FromTheFuture", "version 99"),
+        (f"{__name__}:CannotStart", "plugins.security._global[0]: 'theirs' cannot start"),
         (f"{__name__}:chain", "is no plugin class"),
         ("no_such_module_here:X", "cannot be imported"),
     ],
@@ -106,3 +112,26 @@ def test_a_plugin_that_cannot_work_stops_the_start(installed: Callable[[str], No
     with pytest.raises(ConfigError) as refused:
         chain(security={"_global": [{"handler": "theirs"}]})
     assert told in str(refused.value)
+
+
+def test_a_name_that_two_packages_claim_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = EntryPoints([EntryPoint("theirs", f"{module}:X", plugin_loader.ENTRY_POINTS) for module in ("a", "b")])
+    monkeypatch.setattr(plugin_loader, "entry_points", lambda **wanted: found.select(**wanted))
+    with pytest.raises(ConfigError, match="several packages bring a plugin 'theirs'"):
+        chain(security={"_global": [{"handler": "theirs"}]})
+
+
+def test_what_is_configured_is_told_in_the_order_in_which_it_runs() -> None:
+    settings = PluginsSettings.model_validate(
+        {
+            "security": {"_global": [{"handler": "pii_filter"}, {"handler": "secrets_filter", "priority": 10}]},
+            "middleware": {"alpha": [{"handler": "call_trace", "critical": False}]},
+            "auditing": {"_global": [{"handler": "audit_csv", "config": {"path": "/secret/a.csv"}}]},
+        }
+    )
+    assert list(plugin_loader.plugin_lines(settings)) == [
+        "plugin: _global: secrets_filter (security, priority 10)",
+        "plugin: _global: pii_filter (security, priority 50)",
+        "plugin: alpha: call_trace (middleware, priority 50, not critical)",
+        "audit: audit_csv",
+    ]

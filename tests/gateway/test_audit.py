@@ -240,6 +240,42 @@ async def test_nothing_runs_while_a_critical_sink_cannot_be_written(tokens: Toke
     assert server.calls == []
 
 
+async def test_a_call_that_is_refused_for_want_of_a_sink_is_told_to_the_others(
+    tokens: TokenCounter, sink: Memory
+) -> None:
+    other = Memory()
+    auditor = Auditor([Attached("first", sink), Attached("second", other, critical=False)], wall_clock=lambda: 0.0)
+    runtime = ProxyRuntime(Server("ok"), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    await runtime.refresh_catalog()
+    sink.broken = True
+    with anyio.fail_after(BOUND_S):
+        with pytest.raises(Forbidden):
+            await runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER)
+        await auditor.aclose()
+    assert [(record.outcome, record.code) for record in other.records] == [("denied", "FORBIDDEN")]
+    assert (auditor.refused, auditor.lost) == ({"first": 1}, {"first": 0, "second": 0})
+
+
+async def test_a_caller_that_leaves_while_one_sink_writes_keeps_no_other_sink_from_its_record(
+    tokens: TokenCounter,
+) -> None:
+    slow, quick = Memory(), Memory()
+    slow.gate = asyncio.Event()
+    auditor = Auditor([Attached("slow", slow), Attached("quick", quick)], wall_clock=lambda: 0.0)
+    runtime = ProxyRuntime(Server("ok"), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    await runtime.refresh_catalog()
+    call = asyncio.create_task(runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        while not quick.records:
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        slow.gate.set()
+        await auditor.aclose()
+    assert (len(slow.records), len(quick.records)) == (1, 1)
+
+
 @requirement("gatekit G115")
 async def test_a_result_that_could_not_be_recorded_is_withheld(tokens: TokenCounter, sink: Memory) -> None:
     class BreaksMeanwhile(Server):
@@ -267,4 +303,4 @@ async def test_a_sink_that_is_not_critical_is_neither_waited_for_nor_missed(toke
         slow.gate.set()
         await auditor.aclose()
     assert (len(slow.records), slow.closed) == (1, True)
-    assert auditor.dropped == {"slow": 0, "broken": 1}
+    assert auditor.lost == {"slow": 0, "broken": 1}

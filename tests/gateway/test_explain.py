@@ -1,5 +1,8 @@
 """What an operator is told about a tool and a caller (issue 7 "explain")."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
 import pytest
 
 from app.auth.access import AccessPolicy
@@ -10,6 +13,8 @@ from app.catalog.catalog import Catalog, build_catalog
 from app.catalog.pins import Held, Screened
 from app.edges.token_table import load_token_counter
 from app.gateway.explain import explain
+
+Declared = Mapping[str, Sequence[Mapping[str, Any]]]
 
 ANN = Identity("ann", ("tools:shop:*",))
 POLICY = AccessPolicy(
@@ -98,3 +103,11 @@ def test_a_tool_that_is_not_as_it_was_accepted_says_so(catalog: Catalog) -> None
             False,
             ["shop:pay: quarantined for everybody: nobody has accepted it yet"],
         )
+
+
+def test_a_tool_that_its_upstream_lists_but_no_catalog_has_is_told_as_hidden(catalog: Catalog) -> None:
+    declared = {"shop": [{"name": "_private"}, "odd", {"name": 5}]}
+    for wanted in ("_private", "shop:_private"):
+        usable, (line,) = explain(catalog, POLICY, wanted, ANN, declared=cast(Declared, declared))
+        assert not usable
+        assert line.startswith("shop:_private: hidden for everybody: shop lists it, but a plugin leaves it out")
