@@ -5,6 +5,7 @@ their session. Whoever announces never waits for whoever hears; what is announce
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from mcp.server.subscriptions import (
     ServerEvent,
     ToolsListChanged,
 )
+from mcp.shared.exceptions import MCPError
 
 from app.edges.mcp_caller import connection_of
 
@@ -28,17 +30,38 @@ Ctx = ServerRequestContext[Any, Any]
 
 _SLOW_S = 1.0
 _MAX_PENDING = 10_000
+_MAX_STREAMS = 4_096
 
 
 class Announcer:
     """Of one face. ``run`` must be running for anything to be told."""
 
-    def __init__(self) -> None:
+    def __init__(self, actor_of: Callable[[Ctx], str], max_streams_per_actor: int) -> None:
+        self._actor_of = actor_of
+        self._max_streams_per_actor = max_streams_per_actor
         self._bus = InMemorySubscriptionBus()
-        self.listen = ListenHandler(self._bus)
+        self._handler = ListenHandler(self._bus, max_subscriptions=_MAX_STREAMS)
+        self._streams: Counter[str] = Counter()
         self._sessions: dict[Connection, dict[str, Callable[[], None]]] = {}
         self._pending: dict[ServerEvent, None] = {}
         self._news = asyncio.Event()
+
+    async def listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
+        """A stream of ``subscriptions/listen``, until its client leaves. No actor can take them all."""
+        actor = self._actor_of(ctx)
+        if self._streams[actor] >= self._max_streams_per_actor:
+            raise MCPError(t.INTERNAL_ERROR, "Too many open streams of this actor")
+        self._streams[actor] += 1
+        try:
+            return await self._handler(ctx, params)
+        finally:
+            self._streams[actor] -= 1
+            if not self._streams[actor]:
+                del self._streams[actor]
+
+    def close(self) -> None:
+        """End all streams with their last frame, which tells their clients that it was meant."""
+        self._handler.close()
 
     async def session_opened(self, ctx: Ctx, params: t.NotificationParams) -> None:
         """A client of the handshake era is ready; forgotten when its session ends."""
@@ -72,7 +95,7 @@ class Announcer:
                     await self._bus.publish(event)
                     await asyncio.gather(*(_tell(session, event) for session in self._listeners(event)))
         finally:
-            self.listen.close()
+            self.close()
 
     def _subscriptions(self, connection: Connection) -> dict[str, Callable[[], None]]:
         known = self._sessions.get(connection)

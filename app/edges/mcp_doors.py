@@ -23,7 +23,8 @@ class Face:
 
 @dataclass(frozen=True, slots=True)
 class DoorLimits:
-    """*hosts* and *origins*: the headers that are answered."""
+    """*hosts* and *origins*: the headers that are answered. What bounds the sessions of an actor bounds its listening
+    streams too."""
 
     hosts: Sequence[str]
     origins: Sequence[str]
@@ -39,7 +40,13 @@ class McpDoors:
         key = secrets.token_bytes(32)
         self._doors = {
             name: McpDoor(
-                face.surface, name=name, version=version, instructions=face.instructions, key=key, offers=face.offers
+                face.surface,
+                name=name,
+                version=version,
+                instructions=face.instructions,
+                key=key,
+                offers=face.offers,
+                max_streams_per_actor=limits.max_sessions_per_actor,
             )
             for name, face in faces.items()
         }
@@ -69,7 +76,7 @@ class McpDoors:
     def end_listening(self) -> None:
         """End what clients of the newer era hear changes on, in the way that tells them so."""
         for door in self._doors.values():
-            door.announcer.listen.close()
+            door.announcer.close()
 
     def open_sessions(self) -> int:
         """Of the handshake era, at all doors."""

@@ -64,6 +64,7 @@ class McpDoor:
         instructions: str,
         key: bytes,
         offers: Offers | None = None,
+        max_streams_per_actor: int = 500,
         local: Identity | None = None,
         new_id: Callable[[], str] = lambda: "-",
     ) -> None:
@@ -74,7 +75,7 @@ class McpDoor:
         self._listings = ToolListings()
         self._shown: Sequence[SurfaceTool] = ()
         self._schemas: tuple[Sequence[SurfaceTool], dict[str, Mapping[str, Any]]] = ((), {})
-        self.announcer = Announcer()
+        self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
         self.server: Server[Any] = _Server(
             offers,
             lambda: self._context_of_caller(),

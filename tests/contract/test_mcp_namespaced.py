@@ -17,7 +17,7 @@ from app.gateway.stub import StubUpstream
 from tests.contract.test_mcp_door import INITIALIZE
 from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
 from tests.support.requirement import requirement
-from tests.support.service import BOUND_S, FileServer, RunningService, running_service
+from tests.support.service import BOUND_S, READER_KEY, FileServer, RunningService, running_service
 
 PATH = "/mcp/namespaced"
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -389,3 +389,17 @@ async def test_what_the_newer_era_has_not_is_not_found_whatever_it_is_sent_with(
                 headers={**ACCEPT, "Mcp-Protocol-Version": NEW, "Mcp-Method": method},
             )
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, -32601), method
+
+
+async def test_one_actor_cannot_take_all_listening_streams() -> None:
+    settings = {"mcp": {"max_sessions_per_actor": 1}}
+    async with (
+        running_service(upstreams=[FileServer()], settings=settings) as service,
+        mcp_client(service, NEW, path=PATH) as client,
+        client.listen(tools_list_changed=True),
+    ):
+        with pytest.raises(MCPError, match="Too many open streams"):
+            async with client.listen(tools_list_changed=True):
+                pass
+        async with mcp_client(service, NEW, READER_KEY, path=PATH) as other, other.listen(tools_list_changed=True):
+            pass
