@@ -6,7 +6,6 @@ mend (arguments, rights, quotas) is a result with ``isError``.
 
 import json
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,6 +22,7 @@ from app.errors import (
 from app.faces.namespaced_names import ToolNames
 from app.faces.routing import INVALID_PARAMS, RoutedRequest, parse_incoming_request, prepare_outgoing_response
 from app.faces.surface import Refusal, SurfaceResult, SurfaceTool
+from app.faces.views import Views, Visible
 from app.gateway.ports import CallContext, UpstreamStatus
 from app.gateway.runtime import ProxyRuntime
 
@@ -31,9 +31,6 @@ log = logging.getLogger("wicketgate.namespaced")
 UPSTREAM_FAILED = -32004
 """The server could not be reached, did not answer in time, or failed without an error of its own (gatekit D)."""
 
-Visible = Callable[[str], bool]
-
-_MAX_VIEWS = 64
 _TOLD = 5
 
 
@@ -53,19 +50,11 @@ class NamespacedFace:
         self._catalog: Catalog | None = None
         self._names = ToolNames(())
         self._tools: Sequence[tuple[SelectableItem, SurfaceTool]] = ()
-        self._views: OrderedDict[Visible | None, tuple[SurfaceTool, ...]] = OrderedDict()
+        self._views = Views(runtime, self._shown)
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
         """Sorted by name whatever the case of its letters (gatekit G32)."""
-        self._follow()
-        visible = self._runtime.visible(context)
-        view = self._views.get(visible)
-        if view is None:
-            view = tuple(tool for item, tool in self._tools if visible is None or visible(item.id))
-            self._views[visible] = view
-            if len(self._views) > _MAX_VIEWS:
-                self._views.popitem(last=False)
-        return view
+        return self._views.of(context)
 
     def missing(self, context: CallContext) -> Mapping[str, str]:
         """By server, why its tools are not all there; only those that the caller may know of (gatekit G34)."""
@@ -124,6 +113,10 @@ class NamespacedFace:
         visible = self._runtime.visible(context)
         return any(item.server == server and (visible is None or visible(item.id)) for item, _ in self._tools)
 
+    def _shown(self, catalog: Catalog, visible: Visible | None) -> tuple[SurfaceTool, ...]:
+        self._follow()
+        return tuple(tool for item, tool in self._tools if visible is None or visible(item.id))
+
     def _follow(self) -> None:
         """Names and definitions are worked out once for each catalog."""
         catalog = self._runtime.catalog()
@@ -133,7 +126,6 @@ class NamespacedFace:
         shown = [(catalog.items[tool_id], _tool(catalog.items[tool_id], name)) for tool_id, name in names.shown.items()]
         shown.sort(key=lambda pair: (pair[1].name.casefold(), pair[1].name))
         self._catalog, self._names, self._tools = catalog, names, shown
-        self._views.clear()
         if names.aliases:
             some = ", ".join(sorted(names.aliases)[:_TOLD])
             log.warning("%d tools have an alias, since models cannot say their names: %s", len(names.aliases), some)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.auth.identity import Identity
-from app.catalog.catalog import build_catalog
+from app.catalog.selectable import mcp_tool_to_selectable
 from app.catalog.tokens import TokenCounter
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
@@ -72,10 +72,9 @@ async def test_an_empty_gate_says_so(tokens: TokenCounter) -> None:
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.integers(1, 4), min_size=1, max_size=8),
        st.integers(10, 120))  # fmt: skip
 def test_the_line_is_the_same_for_the_same_tools_and_adds_up(counts: dict[str, int], longest: int) -> None:
-    table = load_token_counter()
-    items = build_catalog({name: tools(count) for name, count in counts.items()}, table).items
-    line = inventory(items.values(), fits=lambda text: len(text) <= longest)
-    assert line == inventory(reversed(list(items.values())), fits=lambda text: len(text) <= longest)
+    items = [mcp_tool_to_selectable(tool, name) for name, count in counts.items() for tool in tools(count)]
+    line = inventory(items, fits=lambda text: len(text) <= longest)
+    assert line == inventory(reversed(items), fits=lambda text: len(text) <= longest)
     assert len(line) <= longest
     if line:
         numbers = [int(word.strip(".,")) for word in line.split() if word.strip(".,").isdigit()]
