@@ -12,6 +12,9 @@ Trigger = Literal["message", "webhook", "schedule"]
 
 MAX_MESSAGES = 10_000
 MAX_APPROVALS = 100
+MAX_NAME_CHARS = 256
+MAX_CALL_ID_CHARS = 8_192
+"""Some proxies write the model's signed thoughts into the ids of its calls, and read them there again."""
 
 
 class InvalidRequest(ValueError):
@@ -25,12 +28,12 @@ class _Contract(BaseModel):
 
 
 class FunctionCall(_Contract):
-    name: str = Field(min_length=1, max_length=256)
+    name: str = Field(min_length=1, max_length=MAX_NAME_CHARS)
     arguments: str = Field(description="A JSON object, as text.")
 
 
 class MessageToolCall(_Contract):
-    id: str = Field(min_length=1, max_length=256)
+    id: str = Field(min_length=1, max_length=MAX_CALL_ID_CHARS)
     type: Literal["function"] = "function"
     function: FunctionCall
 

@@ -4,8 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.engine.contract import MAX_CALL_ID_CHARS, MAX_NAME_CHARS
 from app.engine.events import Event, ToolCallEvent
 from app.engine.model import Finish, Message, ModelEvent, TextDelta, ToolCall
+
+_NO_NAME = "unnamed_tool"
+_NUMBER_CHARS = 12
 
 
 @dataclass(slots=True)
@@ -13,7 +17,8 @@ class Turn:
     """Collects model events and gives the stream's events back, batch by batch.
 
     *taken* holds the call ids of the whole stream: a model that repeats an id, or leaves it out, still gets
-    unique ones, in the stream and in the history alike (E51, E52).
+    unique ones, in the stream and in the history alike (E51, E52). Ids and names are such that a client can send them
+    back in its next request, whatever the model wrote.
     """
 
     taken: set[str]
@@ -29,7 +34,8 @@ class Turn:
                     self.text.append(event.content)
                     events.append(event)
                 case ToolCall():
-                    call = ToolCall(self._unique(event.id), event.name, event.arguments, event.raw)
+                    name = event.name[:MAX_NAME_CHARS] or _NO_NAME
+                    call = ToolCall(self._unique(event.id), name, event.arguments, event.raw)
                     self.calls.append(call)
                     events.append(ToolCallEvent(call.id, call.name, call.arguments or {}))
                 case Finish():
@@ -54,6 +60,8 @@ class Turn:
         return message
 
     def _unique(self, wanted: str) -> str:
+        if len(wanted) > MAX_CALL_ID_CHARS - _NUMBER_CHARS:
+            wanted = ""
         candidate, attempt = wanted, len(self.taken)
         while not candidate or candidate in self.taken:
             attempt += 1

@@ -123,6 +123,38 @@ async def test_calls_that_cannot_be_run_are_answered_with_an_error_and_every_id_
     assert [json.loads(call["function"]["arguments"]) for call in history] == [{}, {}, {"path": "/"}]
 
 
+@requirement("E47", "E51", "E52")
+async def test_calls_with_no_name_or_endless_ones_can_be_sent_back_in_the_next_request() -> None:
+    long_id = "s" * 8_000  # a proxy's, with the model's signature in it
+    model = ScriptModel(
+        calls(
+            ToolCall("c1", "", {}, ""),
+            ToolCall(long_id, "tool_browse", {"path": "/"}, ""),
+            ToolCall("i" * 20_000, "n" * 20_000, {}, ""),
+        ),
+        says("sorry"),
+        says("and on"),
+    )
+    async with running_service(model, [FileServer()]) as service:
+        stream = await service.chat()
+        asked = [data for event, data in stream if event == "tool-call"]
+        history = [
+            {"role": "user", "content": "hi"},
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [
+                    {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": "{}"}}
+                    for call in asked
+                ],
+            },
+            *({"role": "tool", "tool_call_id": call["id"], "content": "no"} for call in asked),
+        ]
+        again = await service.chat({"messages": history, "metadata": {"correlation_id": "req_1"}})
+    assert asked[1]["id"] == long_id
+    assert names(again) == ["text-delta", "done"]
+
+
 @requirement("E49")
 async def test_arguments_that_are_a_list_are_shown_as_none_and_refused_and_missing_ones_are_an_empty_object() -> None:
     model = ScriptModel(
