@@ -4,7 +4,6 @@ Nothing waits: the stream ends, and the decision comes with another POST, in ``m
 of a message. A decision that does not count runs nothing and blocks nothing.
 """
 
-import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from app.engine.model import Message, ToolCall
 from app.errors import Forbidden
 from app.gateway.digest import approval_digest
 from app.gateway.ports import PendingCall, approval_required
+from app.wire.tool_calls import parse_arguments
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -182,11 +182,8 @@ def _waiting(messages: Sequence[ChatMessage]) -> Iterator[tuple[int, str, ToolCa
 
 def _object(text: str) -> dict[str, Any] | None:
     """None for what no call can have been: no object, or nested deeper than arguments may be."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) and _depth_is_fine(value) else None
+    value = parse_arguments(text, cut=True)
+    return value if value is not None and _depth_is_fine(value) else None
 
 
 def _depth_is_fine(value: Any) -> bool:

@@ -305,6 +305,16 @@ async def test_without_the_call_in_the_history_the_model_is_told_of_a_denial() -
     assert files.calls == []
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
+async def test_what_is_no_json_in_a_history_is_not_shown_as_if_it_were(number: str) -> None:
+    async with waiting(ScriptModel(calls(READ), says("well"))) as (talk, files, approval_id):
+        talk.messages[1]["tool_calls"][0]["function"]["arguments"] = f'{{"n":{number}}}'
+        stream = await talk.go_on((approval_id, "approve"))
+    assert stream[0] == ("tool-call", {"id": "c1", "name": "tool_execute", "arguments": {}})
+    assert stream[1][1]["error"].startswith("approval_refused")
+    assert not files.calls
+
+
 async def test_a_number_that_a_client_writes_otherwise_is_the_same_number() -> None:
     call = execute("c1", "fail", {"amount": 1.0})
     model = ScriptModel(calls(call), says("ok"))
