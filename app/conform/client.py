@@ -1,5 +1,6 @@
 """How the engine is asked: plain HTTP, one exchange at a time, with everything that came back kept as it came."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -12,11 +13,14 @@ from app.conform.transcript import Exchange, Stream, read_stream
 
 PATH = "/engine/chat"
 MAX_BODY_BYTES = 64 * 1024 * 1024
+_ENDLESS = 10
+"""A stream that goes on for so many times the longest silence is taken for one that has no end."""
 
 
 @dataclass
 class EngineClient:
-    """*exchanges* grows with every request; the grammar is judged over all of them at the end."""
+    """*exchanges* grows with every request; the grammar is judged over all of them at the end. *timeout_s* is the
+    longest silence that is waited."""
 
     url: str
     key: str | None
@@ -50,7 +54,10 @@ class EngineClient:
         )
         status, got, body, reads, broken = 0, httpx.Headers(), bytearray(), 0, ""
         try:
-            async with self._http.stream(method, self.url + path, content=content, headers=sent) as response:
+            async with (
+                asyncio.timeout(_ENDLESS * self.timeout_s),
+                self._http.stream(method, self.url + path, content=content, headers=sent) as response,
+            ):
                 status, got = response.status_code, response.headers
                 async for piece in response.aiter_bytes():
                     body += piece
@@ -58,6 +65,8 @@ class EngineClient:
                     if len(body) > MAX_BODY_BYTES:
                         broken = f"more than {MAX_BODY_BYTES} bytes"
                         break
+        except TimeoutError:
+            broken = f"not at its end after {_ENDLESS * self.timeout_s:g} s"
         except httpx.HTTPError as error:
             broken = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
         exchange = Exchange(

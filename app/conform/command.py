@@ -15,7 +15,14 @@ from app.conform.bodies import DEFAULT_PROMPT
 @click.option("--key", envvar="WICKETGATE_CONFORM_KEY", help="Bearer credential; or WICKETGATE_CONFORM_KEY.")
 @click.option("--prompt", default=DEFAULT_PROMPT, show_default=True, help="What the model is asked, some twenty times.")
 @click.option("--tool-prompt", help="A question that makes the model call a tool.")
-@click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds without a byte that are waited.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds without a byte that are waited; a stream may take ten times as long.",
+)
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the findings as JSON here.")
 def conform(
     url: str, key: str | None, prompt: str, tool_prompt: str | None, timeout_s: float, report: Path | None

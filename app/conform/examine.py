@@ -1,5 +1,7 @@
 """Examines one engine: the prompt twice, every probe, then the grammar over all streams that were seen."""
 
+from urllib.parse import urlsplit
+
 from app.conform import bodies
 from app.conform.bodies import DEFAULT_PROMPT
 from app.conform.client import EngineClient
@@ -24,6 +26,7 @@ async def examine(
 ) -> Report:
     """Asks some forty times. *url* is the engine's root. *large_bytes* is the body that must be too large. Raises
     CannotExamine."""
+    _check(url, key)
     async with EngineClient(url.rstrip("/").removesuffix("/engine/chat"), key, timeout_s).opened() as client:
         session = Session(client, prompt, tool_prompt, large_bytes, *[await _answer(client, prompt) for _ in range(2)])
         findings = [Finding(requirement, await probe(session)) for requirement, probe in PROBES]
@@ -32,8 +35,22 @@ async def examine(
         return Report(client.url, findings)
 
 
+def _check(url: str, key: str | None) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise CannotExamine("The URL must be the root of an engine, such as http://127.0.0.1:8080")
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise CannotExamine("The key holds a character that cannot stand in a header, perhaps a line end")
+
+
 async def _answer(client: EngineClient, prompt: str) -> Stream:
     exchange = await client.chat("the prompt", bodies.body(prompt))
+    if exchange.is_stream and exchange.broken.startswith("not at its end"):
+        raise CannotExamine(f"The answer of {client.url} was {exchange.broken}; give more time with --timeout")
     if exchange.is_stream:
         return read_stream(exchange)
     if exchange.status == 0:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection
 
 from app.conform.leaks import leaks
-from app.conform.transcript import Exchange, shown
+from app.conform.transcript import Exchange, read_json, shown
 
 
 def not_refused(exchange: Exchange, statuses: Collection[int]) -> list[str]:
@@ -21,7 +21,7 @@ def shape_faults(exchange: Exchange) -> list[str]:
     if exchange.media_type != "application/json":
         return [f"{asked} with content type {shown(exchange.media_type)}"]
     try:
-        body = json.loads(exchange.body)
+        body = read_json(exchange.body)
     except ValueError:
         return [f"{asked} with a body that is not JSON: {shown(exchange.body.decode(errors='replace'))}"]
     if not isinstance(body, dict) or body.keys() != {"code", "message"}:

@@ -85,7 +85,7 @@ def read_stream(exchange: Exchange) -> Stream:
             syntax.append(f"an event needs one event line and one data line: {shown(block)}")
         raw = "\n".join(data)
         try:
-            decoded = json.loads(raw)
+            decoded = read_json(raw)
         except ValueError:
             decoded = None
             syntax.append(f"data is not JSON: {shown(raw)}")
@@ -93,6 +93,18 @@ def read_stream(exchange: Exchange) -> Stream:
     return Stream(
         exchange.label, tuple(frames), comments, tuple(syntax), exchange.broken, exchange.headers, exchange.reads
     )
+
+
+def read_json(text: str | bytes) -> Any:
+    """Strictly, as a browser would: NaN and infinity are none. Raises ValueError, whatever is wrong."""
+    try:
+        return json.loads(text, parse_constant=_no_json)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _no_json(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def shown(text: str) -> str:

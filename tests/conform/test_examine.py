@@ -27,6 +27,8 @@ STREAM_FAILS: dict[str, set[str]] = {
     "a sixth event": {"S3 Events"},
     "two data lines": {"S3 SSE Stream"},
     "not JSON": {"S3 SSE Stream", "E38"},
+    "a number that is none": {"S3 SSE Stream", "E38"},
+    "nested too deep": {"S3 SSE Stream", "E38"},
     "broken utf-8": {"S3 SSE Stream"},
     "a leaking error": {"E75"},
     "a code of its own": {"E76"},
@@ -90,7 +92,7 @@ def test_any_bytes_are_read_and_judged_without_falling_over(body: bytes) -> None
 
 @requirement("S3 Success Criteria")
 async def test_each_break_is_found_where_it_is_and_nowhere_else() -> None:
-    assert FAILS.keys() | STREAM_FAILS.keys() == FAULTS
+    assert FAILS.keys() | STREAM_FAILS.keys() | {"never ends"} == FAULTS
     engine = SmallEngine()
     async with serving(engine) as url:
         for fault, expected in FAILS.items():
@@ -115,6 +117,24 @@ async def test_where_there_is_no_engine_there_is_no_report() -> None:
     async with serving(SmallEngine()) as url:
         with pytest.raises(CannotExamine, match="--key"):
             await examine(url, timeout_s=5, large_bytes=MAX_BODY)
+
+
+async def test_an_answer_without_an_end_is_not_waited_for() -> None:
+    async with serving(SmallEngine("never ends")) as url:
+        with pytest.raises(CannotExamine, match="--timeout"):
+            await examine(url, KEY, timeout_s=0.05, large_bytes=MAX_BODY)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://", "http://127.0.0.1:99999", "http://[::1", "ftp://127.0.0.1"])
+async def test_what_is_no_address_is_called_so(url: str) -> None:
+    with pytest.raises(CannotExamine, match="The URL must be"):
+        await examine(url, timeout_s=1)
+
+
+@pytest.mark.parametrize("key", ["cl\u00e9", "key\n"])
+async def test_a_key_that_no_header_takes_is_called_so(key: str) -> None:
+    with pytest.raises(CannotExamine, match="The key"):
+        await examine("http://127.0.0.1:1", key, timeout_s=1)
 
 
 def test_the_command_says_in_one_line_when_there_is_nothing_to_examine(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ FAULTS = frozenset(
         "a sixth event",
         "two data lines",
         "not JSON",
+        "a number that is none",
+        "nested too deep",
         "broken utf-8",
         "cut body",
         "a collected body",
@@ -47,6 +49,7 @@ FAULTS = frozenset(
         "knows the trigger",
         "mixes up traces",
         "no body limit",
+        "never ends",
         "tells the credential",
         "dies of a hang-up",
         "more keys in refusals",
@@ -128,6 +131,9 @@ class SmallEngine:
         for frame in frames:
             await send({"type": "http.response.body", "body": frame, "more_body": True})
             await asyncio.sleep(0)
+        while self.fault == "never ends" and not leaving.done():
+            await send({"type": "http.response.body", "body": b": still there\n\n", "more_body": True})
+            await asyncio.wait([leaving], timeout=0.01)
         if self.fault == "dies of a hang-up":
             await asyncio.wait([leaving], timeout=0.03)
             self._dead = leaving.done()
@@ -163,6 +169,10 @@ class SmallEngine:
             frames.append(b'event: text-delta\ndata: {"content":\ndata: "x"}\n\n')
         if fault == "not JSON":
             frames.append(b"event: text-delta\ndata: [DONE\n\n")
+        if fault == "a number that is none":
+            frames.append(b'event: text-delta\ndata: {"content":NaN}\n\n')
+        if fault == "nested too deep":
+            frames.append(b"event: text-delta\ndata: %b\n\n" % (b"[" * 100_000))
         if fault == "broken utf-8":
             frames.append(b'event: text-delta\ndata: {"content":"\xff"}\n\n')
         if fault in ("a leaking error", "a code of its own", "an error and a done"):
