@@ -11,7 +11,15 @@ from pydantic import BaseModel
 
 from app.auth.identity import Identity
 from app.catalog.selectable import Operation
-from app.faces.operations import DEFAULT_LIMIT, MAX_BATCH, MAX_LIMIT, Ended, OperationError, Operations
+from app.faces.operations import (
+    DEFAULT_LIMIT,
+    MAX_BATCH,
+    MAX_LIMIT,
+    Ended,
+    OperationError,
+    Operations,
+    check_fields,
+)
 from app.gateway.ports import CallContext
 from app.gateway.sessions import session_key
 from app.wire.correlation import correlation_id
@@ -70,6 +78,16 @@ class BatchResults(BaseModel):
     results: list[BatchItem]
 
 
+class Answer(JSONResponse):
+    """Tools and callers may say half a surrogate pair; what UTF-8 cannot say is told as JSON's escape."""
+
+    def render(self, content: Any) -> bytes:
+        try:
+            return super().render(content)
+        except UnicodeEncodeError:
+            return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
 _REFUSAL = {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}
 
 _FAILURES: dict[int | str, dict[str, Any]] = {
@@ -124,7 +142,7 @@ def operations_router(operations: Operations) -> APIRouter:
         if (limit := request.query_params.get("limit")) is not None:
             wanted["limit"] = _number(limit)
         try:
-            return JSONResponse(await operations.search(wanted, _context(request)))
+            return Answer(await operations.search(wanted, _context(request)))
         except OperationError as error:
             return _failed(error)
 
@@ -132,7 +150,7 @@ def operations_router(operations: Operations) -> APIRouter:
     async def schema(request: Request, name: str = "") -> JSONResponse:
         """The full specification of one operation."""
         try:
-            return JSONResponse(await operations.schema(name, _context(request)))
+            return Answer(await operations.schema(name, _context(request)))
         except OperationError as error:
             return _failed(error)
 
@@ -143,7 +161,7 @@ def operations_router(operations: Operations) -> APIRouter:
         if body is None:
             return _not_an_object()
         try:
-            return JSONResponse((await operations.call(body, _context(request))).value)
+            return Answer((await operations.call(body, _context(request))).value)
         except OperationError as error:
             return _failed(error)
 
@@ -159,10 +177,11 @@ def operations_router(operations: Operations) -> APIRouter:
         if body is None:
             return _not_an_object()
         try:
+            check_fields(body, "batch", ("calls",))
             ended = await operations.batch(body.get("calls"), _context(request))
         except OperationError as error:
             return _failed(error)
-        return JSONResponse({"results": [_item(one) for one in ended]})
+        return Answer({"results": [_item(one) for one in ended]})
 
     return router
 
@@ -194,7 +213,7 @@ def _failed(error: OperationError) -> JSONResponse:
     if error.retryable and error.http_status in (429, 503):
         wait_s = (error.details or {}).get("retry_after_s", _RETRY_AFTER_S)
         headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
-    return JSONResponse(error.as_dict(), error.http_status, headers)
+    return Answer(error.as_dict(), error.http_status, headers)
 
 
 def _item(ended: Ended) -> dict[str, Any]:

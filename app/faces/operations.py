@@ -7,7 +7,7 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +33,9 @@ MAX_BATCH = 50
 BATCH_AT_ONCE = 8
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
+
+_SEARCH_FIELDS = frozenset({"query", "namespace", "limit", "cursor"})
+_CALL_FIELDS = frozenset({"operation", "input"})
 
 _LARGE = 2_000
 
@@ -114,6 +117,7 @@ class Operations:
         Without *query* all operations by name; with it those that fit, best first, then those that merely contain the
         text. *arguments* are ``query``, ``namespace``, ``limit`` and ``cursor``, all optional.
         """
+        check_fields(arguments, "search", _SEARCH_FIELDS)
         query, namespace = _optional_text(arguments, "query"), _optional_text(arguments, "namespace")
         limit = arguments.get("limit", DEFAULT_LIMIT)
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
@@ -154,8 +158,9 @@ class Operations:
         }
 
     async def call(self, arguments: Mapping[str, Any], context: CallContext) -> Output:
-        """Run ``{operation, input?}``; a missing or null input is ``{}`` (alknet A24, A25). Raises OperationError."""
-        operation = await self._operation(arguments.get("operation"), "operation", context)
+        """Run ``{operation, input?}``; a missing or null input is ``{}`` (alknet A24, A25). Raises OperationError. What
+        names no operation is in the audit record, too."""
+        operation = await self._to_be_called(arguments, context)
         given = arguments.get("input")
         try:
             result = await self._runtime.call(operation.item.id, {} if given is None else given, context)
@@ -195,11 +200,26 @@ class Operations:
         return [task.result() for task in running]
 
     async def _operation(self, name: object, field: str, context: CallContext) -> Operation:
-        if not isinstance(name, str) or not name:
-            raise OperationError("INVALID_INPUT", f"missing required field: {field}")
-        operation = (await self._index()).get(name)
+        operation = (await self._index()).get(_required_text(name, field))
         if operation is None or not self._runtime.may_see(operation.item, context):
-            raise _not_found(name)
+            raise _not_found(str(name))
+        return operation
+
+    async def _to_be_called(self, arguments: Mapping[str, Any], context: CallContext) -> Operation:
+        index, name = await self._index(), arguments.get("operation")
+        operation = index.get(name) if isinstance(name, str) else None
+        hidden = operation is not None and not self._runtime.may_see(operation.item, context)
+        try:
+            check_fields(arguments, "call", _CALL_FIELDS)
+            _required_text(name, "operation")
+            if operation is None or hidden:
+                raise _not_found(str(name))
+        except OperationError:
+            try:
+                await self._runtime.turn_away(name if isinstance(name, str) else "", context, hidden=hidden)
+            except GatewayError as error:
+                raise _translated(error, str(name)) from None
+            raise
         return operation
 
     async def _index(self) -> OperationIndex:
@@ -283,6 +303,23 @@ def _fields(call: object) -> Mapping[str, Any]:
     return call if isinstance(call, Mapping) else {}
 
 
+def check_fields(arguments: object, tool: str, known: Collection[str]) -> None:
+    """Raises OperationError for a field that would be passed over: what it was meant for would be lost."""
+    if not isinstance(arguments, Mapping):
+        raise OperationError("INVALID_INPUT", f"the arguments of {tool} must be an object")
+    unknown = next((str(key) for key in arguments if key not in known), None)
+    if unknown is not None:
+        raise OperationError(
+            "INVALID_INPUT", f"{tool} has no field {unknown[:64]!r}; it takes {', '.join(sorted(known))}"
+        )
+
+
+def _required_text(value: object, field: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise OperationError("INVALID_INPUT", f"missing required field: {field}")
+    return value
+
+
 def _optional_text(arguments: Mapping[str, Any], key: str) -> str | None:
     value = arguments.get(key)
     if value is not None and not isinstance(value, str):
@@ -300,7 +337,7 @@ def _skip(cursor: object, query: str | None, namespace: str | None) -> int:
         return 0
     try:
         skip, *asked = json.loads(base64.urlsafe_b64decode(cursor)) if isinstance(cursor, str) else (None,)
-    except (binascii.Error, ValueError, TypeError):
+    except (binascii.Error, ValueError, TypeError, RecursionError):
         skip, asked = None, []
     if not isinstance(skip, int) or isinstance(skip, bool) or skip < 0 or asked != [query, namespace]:
         raise OperationError("INVALID_INPUT", "cursor must be the next_cursor of the same search")

@@ -13,6 +13,7 @@ from app.faces.operations import (
     OperationError,
     Operations,
     Output,
+    check_fields,
 )
 from app.faces.surface import SurfaceResult, SurfaceTool
 from app.gateway.ports import CallContext
@@ -85,6 +86,9 @@ _TOOLS = (
     ),
 )
 
+# A call says itself what its fields are, for it leaves a record.
+_FIELDS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in _TOOLS if tool.name != "call"}
+
 
 class RegistryFace:
     """Implements ToolSurface. Every failure is a result ``{code, message, retryable, details?}``, an unknown tool too
@@ -104,6 +108,8 @@ class RegistryFace:
 
     async def _call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         fields: Mapping[str, Any] = arguments if isinstance(arguments, Mapping) else {}
+        if name in _FIELDS and arguments is not None:
+            check_fields(arguments, name, _FIELDS[name])
         match name:
             case "search":
                 return _result(await self._operations.search(fields, context))

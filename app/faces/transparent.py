@@ -74,7 +74,7 @@ class TransparentFace:
             raise UpstreamUnavailable("The tool servers are still being connected. Try again in a moment.")
         known = _ARGUMENTS.get(name)
         if known is None:
-            raise self._not_callable(name, context)
+            raise await self._not_callable(name, context)
         fields = read_fields(arguments, name, known)
         tool_id = read_text(fields, "tool_id")
         if name == "tool_hydrate":
@@ -100,10 +100,12 @@ class TransparentFace:
         assert isinstance(checked, DryRun)
         return json_result(dry_run_json(checked))
 
-    def _not_callable(self, name: str, context: CallContext) -> Exception:
+    async def _not_callable(self, name: str, context: CallContext) -> Exception:
         """An entry of the list only announces; what is not in the caller's list is not there."""
         item = self._runtime.catalog().get(name)
-        if item is None or not self._runtime.may_see(item, context):
+        there = item is not None and self._runtime.may_see(item, context)
+        await self._runtime.turn_away(name, context, hidden=item is not None and not there)
+        if not there:
             return UnknownTool(name)
         return ArgsInvalid("This entry only announces the tool. Call tool_execute with it as tool_id.", path=name)
 

@@ -1,5 +1,7 @@
 """The HTTP twin of the registry face (S4; alknet A52 to A58)."""
 
+import base64
+import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -87,6 +89,31 @@ async def test_what_is_not_for_the_caller_is_not_there_by_any_of_the_four_ways(s
                 404,
                 {"code": "NOT_FOUND", "message": message, "retryable": False},
             )
+
+
+async def test_what_utf_8_cannot_say_is_told_as_an_escape(service: RunningService) -> None:
+    half = "files/\ud800"
+    response = await service.http.post("/operations/call", content=json.dumps({"operation": half}))
+    assert (response.status_code, response.json()["message"]) == (404, f"operation not found: {half}")
+    several = {"calls": [{"operation": half}, {"operation": "files/odd"}, {"operation": "files/fail"}]}
+    response = await service.http.post("/operations/batch", content=json.dumps(several))
+    assert [item["result"] for item in response.json()["results"]] == 3 * ["error"]
+
+
+async def test_a_cursor_of_ones_own_making_is_refused(service: RunningService) -> None:
+    for made in (b"[" * 6_000, b"[1e400]", b'[-1,"",""]', b"null", b"\xff"):
+        cursor = base64.urlsafe_b64encode(made).decode()
+        response = await service.http.get("/operations", params={"cursor": cursor})
+        assert (response.status_code, response.json()["code"]) == (422, "INVALID_INPUT")
+
+
+@requirement("alknet A56")
+async def test_a_caller_that_comes_too_often_is_told_when_to_come_back() -> None:
+    async with running_service(upstreams=[Files()], settings={"quota": {"per_actor": 1}}) as service:
+        for status in (500, 429):
+            response = await service.http.post("/operations/call", json={"operation": "files/fail"})
+            assert response.status_code == status
+        assert 1 <= int(response.headers["Retry-After"]) <= 60
 
 
 @requirement("alknet A52")

@@ -240,8 +240,29 @@ async def test_a_missing_name_is_told(face: RegistryFace, tool: str, arguments: 
     assert error_of(await face.call(tool, arguments, OWNER)) == ("INVALID_INPUT", f"missing required field: {field}")
 
 
-@requirement("alknet A18", "alknet A19", "alknet A20", "alknet A21", "alknet A28", "alknet A29", "alknet A39")
-@pytest.mark.parametrize("name", ["no/such", "/fs/writeFile", "events/stream", "search"])
+@requirement("alknet A27")
+@pytest.mark.parametrize(
+    ("tool", "arguments", "field"),
+    [
+        ("search", {"top_k": 5}, "top_k"),
+        ("schema", {"operation": "echo/run"}, "operation"),
+        ("call", {"operation": "echo/run", "args": {"msg": "hi"}}, "args"),
+        ("batch", {"calls": [], "limit": 5}, "limit"),
+    ],
+)
+async def test_a_field_that_would_be_passed_over_is_refused_and_nothing_runs(
+    face: RegistryFace, servers: Servers, tool: str, arguments: dict[str, Any], field: str
+) -> None:
+    code, message = error_of(await face.call(tool, arguments, OWNER))
+    assert (code, f"no field '{field}'" in message) == ("INVALID_INPUT", True)
+    assert servers.calls() == []
+
+
+@requirement(
+    "alknet A18", "alknet A19", "alknet A20", "alknet A21", "alknet A28", "alknet A29", "alknet A39", "alknet A40",
+    "alknet A41",
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["no/such", "/fs/writeFile", "events/stream", "search", "services/list"])
 async def test_what_is_not_there_and_what_is_not_for_the_caller_are_one_answer(face: RegistryFace, name: str) -> None:
     for tool, arguments in (("schema", {"name": name}), ("call", {"operation": name, "input": {}})):
         result = await face.call(tool, arguments, READER)

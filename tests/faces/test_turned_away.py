@@ -1,0 +1,106 @@
+"""What is asked for but names no tool of the caller's is in the audit record, at every face (gatekit G109, G110)."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from app.auth.identity import Identity
+from app.catalog.tokens import TokenCounter
+from app.edges.memory_store import MemoryArtifactStore
+from app.edges.token_table import load_token_counter
+from app.faces.namespaced import NamespacedFace
+from app.faces.operations import Operations
+from app.faces.registry import RegistryFace
+from app.faces.routing import Refusal
+from app.faces.surface import ToolSurface, UnknownTool
+from app.faces.transparent import TransparentFace
+from app.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
+from app.gateway.ports import CallContext
+from app.gateway.runtime import ProxyRuntime
+from app.gateway.stub import StubUpstream
+from tests.support.requirement import requirement
+
+READER = CallContext(Identity("reader_1", ("tools:fs:read",)), "req_1", "s")
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.records: list[AuditRecord] = []
+        self.broken = False
+
+    async def write(self, record: AuditRecord) -> None:
+        self.records.append(record)
+
+    async def ready(self) -> None:
+        if self.broken:
+            raise AuditFailed("no space")
+
+    async def aclose(self) -> None:
+        """It holds nothing open."""
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenCounter:
+    return load_token_counter()
+
+
+@pytest.fixture
+def sink() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+async def runtime(tokens: TokenCounter, sink: Memory) -> ProxyRuntime:
+    auditor = Auditor([Attached("memory", sink)], wall_clock=lambda: 0.0)
+    upstream = StubUpstream([{"name": "read"}, {"name": "write"}], name="fs")
+    runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    await runtime.refresh_catalog()
+    return runtime
+
+
+def face_of(runtime: ProxyRuntime, face: str) -> ToolSurface:
+    match face:
+        case "registry":
+            return RegistryFace(Operations(runtime))
+        case "transparent":
+            return TransparentFace(runtime)
+        case _:
+            return NamespacedFace(runtime, dict)
+
+
+@requirement("gatekit G109", "gatekit G110", "alknet A28", "alknet A29")
+@pytest.mark.parametrize(
+    ("face", "tool", "arguments", "outcome"),
+    [
+        ("registry", "call", {"operation": "no/such"}, "invalid"),
+        ("registry", "call", {"operation": "fs/write"}, "denied"),
+        ("registry", "call", {}, "invalid"),
+        ("registry", "call", {"operation": "fs/read", "args": {}}, "invalid"),
+        ("registry", "batch", {"calls": [{"operation": "fs/write"}]}, "denied"),
+        ("transparent", "fs:read", {}, "invalid"),
+        ("transparent", "fs:write", {}, "denied"),
+        ("transparent", "no_such", {}, "invalid"),
+        ("namespaced", "echo", {}, "invalid"),
+        ("namespaced", "nope__echo", {}, "invalid"),
+        ("namespaced", "fs__write", {}, "denied"),
+    ],
+)
+async def test_it_leaves_one_record_that_says_who_and_what(
+    runtime: ProxyRuntime, sink: Memory, face: str, tool: str, arguments: dict[str, Any], outcome: str
+) -> None:
+    ids = {tool_id.partition("#")[0]: tool_id for tool_id in runtime.catalog().items}
+    with suppress(Refusal, UnknownTool):
+        assert (await face_of(runtime, face).call(ids.get(tool, tool), arguments, READER)).is_error or tool == "batch"
+    (record,) = sink.records
+    assert (record.outcome, record.code, record.actor) == (outcome, "HYDRATE_FAILED", "reader_1")
+
+
+async def test_while_no_record_can_be_kept_the_answer_is_the_same_for_what_is_and_what_is_not_there(
+    runtime: ProxyRuntime, sink: Memory
+) -> None:
+    sink.broken = True
+    face = face_of(runtime, "registry")
+    told = [await face.call("call", {"operation": name}, READER) for name in ("fs/read", "fs/write", "no/such")]
+    assert {result.structured["code"] for result in told} == {"FORBIDDEN"}
+    assert len({result.text for result in told}) == 1
