@@ -12,8 +12,7 @@ from app.edges.token_table import load_token_counter
 from app.faces.namespaced import NamespacedFace
 from app.faces.operations import Operations
 from app.faces.registry import RegistryFace
-from app.faces.routing import Refusal
-from app.faces.surface import ToolSurface, UnknownTool
+from app.faces.surface import Refusal, ToolSurface, UnknownTool
 from app.faces.transparent import TransparentFace
 from app.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
 from app.gateway.ports import CallContext
