@@ -5,8 +5,6 @@ redirect to another origin, and takes no proxy from the environment.
 """
 
 from collections.abc import Mapping
-from functools import cache
-from ssl import SSLContext
 from typing import Any, cast
 from urllib.parse import urljoin
 
@@ -15,6 +13,7 @@ import httpx
 from httpx_aiohttp import AiohttpTransport
 from yarl import URL
 
+from app.edges.tls import trusted
 from app.openapi.answers import Answer
 from app.openapi.bodies import base_type
 from app.openapi.outputs import STREAMS
@@ -116,23 +115,17 @@ def _is_near(url: str, location: str) -> bool:
         return False
 
 
-@cache
-def _trusted() -> SSLContext:
-    """Reading the certificates takes 20 ms; all upstreams share them."""
-    return httpx.create_ssl_context(trust_env=False)
-
-
 class _Verbatim(AiohttpTransport):
     """Sends a URL as it is written. The transport gives aiohttp a string, which it decodes and encodes again:
     ``%2E%2E`` would become a way up, and a comma inside a value one between two."""
 
     def __init__(self) -> None:
-        super().__init__(verify=_trusted(), trust_env=False)
+        super().__init__(verify=trusted(), trust_env=False)
         self._session: _VerbatimSession | None = None
 
     def get_client(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=_MAX_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=_trusted())
+            connector = aiohttp.TCPConnector(limit=_MAX_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=trusted())
             inner = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
             # aiohttp repeats GET, PUT and DELETE by itself when a kept connection breaks; what may have been carried
             # is not ours to repeat. There is no parameter for it.

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from time import time
 from typing import Any
 
-import aiohttp
 import httpx
 import msgspec
-from httpx_aiohttp import AiohttpTransport
-from httpx_aiohttp.transport import AiohttpResponseStream
 
+from app.edges.http_transport import Body, LeanTransport
 from app.edges.read_watch import ReadWatch
 from app.errors import ConfigError, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
 from app.wire.correlation import HEADER
@@ -26,7 +24,7 @@ from app.wire.redaction import Redactor
 from app.wire.retry_after import retry_after_s
 from app.wire.turn_reading import TurnReading
 
-_CONNECT_S = 5.0
+_EXTENSIONS = {"timeout": {"connect": 5.0}}
 _AFTER_FINISH_S = 5.0
 """How long the usage and the end may take once the model has finished: some servers leave the stream open."""
 _LAST_BYTES_S = 0.5
@@ -34,21 +32,7 @@ _LAST_BYTES_S = 0.5
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_LOG_CHARS = 1000
 
-# The transport maps most of aiohttp's errors to those of httpx, and lets the rest through; OSError has TimeoutError.
-_BROKEN = (httpx.HTTPError, aiohttp.ClientError, OSError)
-
-_CONTENT = "wicketgate.content"
-
-
-class _Transport(AiohttpTransport):
-    """Leaves the body where it can be read without the three generators that stand around it: they cost as much as all
-    that is done with a delta. Closing is still the response's."""
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        response = await super().handle_async_request(request)
-        assert isinstance(response.stream, AiohttpResponseStream)
-        response.extensions[_CONTENT] = response.stream._aiohttp_response.content
-        return response
+_BROKEN = (httpx.TransportError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +74,22 @@ class ModelEndpoint:
         self._url = _checked_url(url)
         self._timeouts = timeouts
         self._redact = Redactor(secrets)
-        self._client = httpx.AsyncClient(
-            # aiohttp reads 0 as no limit; the engine bounds its streams itself.
-            transport=_Transport(trust_env=False, limits=httpx.Limits(max_connections=0)),
-            headers={
+        self._headers = httpx.Headers(
+            {
+                "Host": self._url.netloc.decode("ascii"),
                 "Accept": "text/event-stream",
                 "Accept-Encoding": "identity",
                 "Content-Type": "application/json",
+                "User-Agent": "wicketgate",
                 **headers,
-            },
-            timeout=httpx.Timeout(_CONNECT_S, read=None, write=None),
-            follow_redirects=False,
-            trust_env=False,
-        )
+            }
+        ).raw
+        # Without httpx's client: cookies, redirects and credentials found elsewhere are what it adds.
+        self._transport = LeanTransport()
 
     async def aclose(self) -> None:
         """Close the connections. Streams that are open break off."""
-        await self._client.aclose()
+        await self._transport.aclose()
 
     def first_event_by(self) -> float:
         """The deadline of a request that begins now, in the loop's time."""
@@ -117,8 +100,9 @@ class ModelEndpoint:
         content = _encoded(body)
         try:
             async with asyncio.timeout_at(deadline) as waiting:
-                post = self._client.build_request("POST", self._url, content=content, headers={HEADER: correlation_id})
-                response = await self._client.send(post, stream=True)
+                headers = [*self._headers, (HEADER.encode(), correlation_id.encode())]
+                post = httpx.Request("POST", self._url, headers=headers, content=content, extensions=_EXTENSIONS)
+                response = await self._transport.handle_async_request(post)
                 if response.status_code == 200:
                     return response
                 return await _read_refusal(response)
@@ -139,11 +123,12 @@ class ModelEndpoint:
         try:
             if (encoding := response.headers.get("content-encoding", "identity")) != "identity":
                 raise ProviderError(f"the provider used the encoding {encoding}, which was not asked for")
-            content: aiohttp.StreamReader = response.extensions[_CONTENT]
+            assert isinstance(response.stream, Body)
+            body = response.stream
             while not turn.ended:
                 watch.begin(read_by)
                 try:
-                    data = await content.readany()
+                    data = await body.read()
                 except _BROKEN as error:
                     _check_loss(error, turn, expired=watch.expired)
                     data = b""
@@ -160,7 +145,7 @@ class ModelEndpoint:
                     read_by = read + (min(idle_s, _AFTER_FINISH_S) if turn.answered else idle_s)
                     if stall_by < read_by:
                         read_by = stall_by
-            await _let_the_body_end(content)
+            await _let_the_body_end(body)
         except EngineError as error:
             self.for_the_log(error)
             raise error from None
@@ -199,11 +184,11 @@ def _check_loss(error: Exception, turn: TurnReading, *, expired: bool) -> None:
     raise ProviderError(f"the provider was lost in the stream: {what}") from None
 
 
-async def _let_the_body_end(content: aiohttp.StreamReader) -> None:
+async def _let_the_body_end(body: Body) -> None:
     """A body read to its end leaves a connection that the next turn can use."""
     with suppress(*_BROKEN):
         async with asyncio.timeout(_LAST_BYTES_S):
-            await content.readany()
+            await body.read()
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
