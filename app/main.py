@@ -87,7 +87,7 @@ def create_app(
     if provider is None:
         provider = make_provider(settings.model)
     window = ModelWindow(settings.model.context_tokens, settings.model.answer_tokens, CountedTexts(tokens))
-    approvals = make_approval_desk(settings.auth)
+    approvals = make_approval_desk(settings.auth, settings.storage)
     engine = Engine(provider, face, window, engine_limits(settings), metrics, approvals)
     keyed = make_keyed_runs(engine, streams, settings.engine)
     limits_of_doors = DoorLimits(
@@ -116,6 +116,7 @@ def create_app(
             if auditor is not None:
                 stack.push_async_callback(auditor.aclose)  # last, for all that ends before is told to it
             stack.push_async_callback(artifacts.aclose)
+            stack.push_async_callback(approvals.aclose)
             stack.push_async_callback(provider.aclose)
             await stack.enter_async_context(lifecycle.running())
             await stack.enter_async_context(doors.running())

@@ -1,18 +1,25 @@
 """What stands behind approvals: the key they are sealed with, and where it is remembered that one was used."""
 
+import logging
 import secrets
 from time import time
 
 from app.auth.approval import NONCE_BYTES, ApprovalSeal
 from app.edges.aes_gcm import AesGcm
 from app.edges.once_store import MemoryOnceStore
+from app.edges.sqlite_once import SQLiteOnceStore
 from app.engine.approvals import ApprovalDesk
-from app.settings import AuthSettings
+from app.settings import AuthSettings, StorageSettings
+
+log = logging.getLogger("wicketgate.approvals")
 
 
-def make_approval_desk(settings: AuthSettings) -> ApprovalDesk:
-    """Without ``approval_key`` the key is random, so that approvals end with the process."""
-    return ApprovalDesk(_seal(settings), MemoryOnceStore(time))
+def make_approval_desk(settings: AuthSettings, storage: StorageSettings) -> ApprovalDesk:
+    """Without ``approval_key`` the key is random, so that approvals end with the process. Raises ConfigError."""
+    file = storage.sqlite_file
+    if settings.approval_key and file is None:
+        log.warning("approvals outlive a restart, but which were used does not: set storage.url to a file")
+    return ApprovalDesk(_seal(settings), SQLiteOnceStore(file, time) if file else MemoryOnceStore(time))
 
 
 def reseal(desk: ApprovalDesk, before: AuthSettings, after: AuthSettings) -> None:

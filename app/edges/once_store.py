@@ -24,3 +24,6 @@ class MemoryOnceStore:
         self._kept.add(key)
         heapq.heappush(self._lapsing, (until, key))
         return True
+
+    async def aclose(self) -> None:
+        """It holds nothing."""

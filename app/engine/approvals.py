@@ -38,6 +38,8 @@ class OnceStore(Protocol):
         """True for the first who adds *key*, and for nobody else before *until*, in seconds since the epoch."""
         ...
 
+    async def aclose(self) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
@@ -56,6 +58,9 @@ class ApprovalDesk:
         self.seal = seal
         """Another may be assigned at any time."""
         self._used = used
+
+    async def aclose(self) -> None:
+        await self._used.aclose()
 
     async def take_up(self, request: ChatRequest, actor: str) -> "RunApprovals":
         """Judge the decisions of a request. Those on calls that its history holds count from now on; an approval of

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -345,6 +346,26 @@ async def test_a_waiting_call_ends_the_stream_even_where_the_cap_would() -> None
     ) as service:
         stream = await service.chat()
     assert stream[-1][1]["finish_reason"] == "approval_required"
+
+
+@requirement("E80", "E85")
+async def test_an_approval_that_was_used_before_a_restart_is_used_up_after_it(tmp_path: Path) -> None:
+    settings = {
+        **GATED,
+        "auth": {"approval_key": "k" * 32},
+        "storage": {"url": f"sqlite:///{tmp_path / 'store.db'}"},
+    }
+    async with waiting(ScriptModel(calls(READ), says("well")), settings) as (talk, files, approval_id):
+        asked_for = talk.messages
+        assert "output" in results(await talk.go_on((approval_id, "approve")))["c1"]
+    after = FileServer()
+    async with running_service(ScriptModel(says("well")), [after], settings=settings) as service:
+        again = Conversation(service)
+        again.messages = asked_for
+        stream = await again.go_on((approval_id, "approve"))
+    assert results(stream)["c1"]["error"] == "approval_refused: this approval was decided before"
+    assert len(files.calls) == 1
+    assert after.calls == []
 
 
 @requirement("E82")
