@@ -4,12 +4,14 @@ that are passed over.
 - A request's head may have 64 KiB and ten seconds; nothing of it is checked before it is whole, not even the key.
 - A reader that takes nothing of what waits for it is cut. What it leaves unread fills the socket, then holds the run
   behind the stream (and its place) for as long as the reader likes.
+- A client of HTTP/1.0 knows no chunks (RFC 9112 §6.1): a stream to it ends with the connection.
 - An offer to upgrade (``Upgrade: h2c``, as Java's client makes with every first request) that is not taken must not
   cost the request its body (RFC 9110 §7.8); the parser stops at one, so the body is read past it.
 """
 
 import asyncio
 import logging
+import sys
 from typing import Any
 
 import httptools
@@ -25,6 +27,18 @@ _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
     b"connection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(_TOO_LARGE_BODY), _TOO_LARGE_BODY)
 )
+
+
+class _ToTheEnd(int):
+    """A length that is not known: whatever was written, the body may go on, and may end."""
+
+    def __sub__(self, written: int) -> "_ToTheEnd":
+        return self
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
@@ -70,6 +84,10 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._end_head()
         super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            # As the server has it for an answer whose length its headers tell; the connection is closed behind it.
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = _ToTheEnd(sys.maxsize)
 
     def on_message_complete(self) -> None:
         # At an offer the parser says this with the body still to come.

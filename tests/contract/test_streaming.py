@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -9,7 +10,7 @@ from app.engine.model import Finish, TextDelta, Usage
 from app.errors import ContextOverflow, ProviderError
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, Turn, says
-from tests.support.service import chat_body, frames, running_service
+from tests.support.service import KEY, chat_body, frames, running_service
 
 
 @requirement("E01")
@@ -146,3 +147,26 @@ async def test_every_provider_is_reached_through_configuration_alone() -> None:
     with pytest.raises(ValueError, match="provider"):
         async with running_service(settings={"model": {"provider": "nope"}}):
             pass
+
+
+@requirement("S3 SSE Stream")
+@pytest.mark.parametrize("extra", ["", "Connection: keep-alive\r\n", "Idempotency-Key: a\r\n"])
+async def test_a_client_of_http_1_0_reads_the_stream_to_the_end_of_the_connection(extra: str) -> None:
+    async with running_service(ScriptModel(says("Hello ", "world"))) as service:
+        address = urlsplit(service.url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        body = json.dumps(chat_body())
+        writer.write(
+            f"POST /engine/chat HTTP/1.0\r\nAuthorization: Bearer {KEY}\r\n{extra}"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        async with asyncio.timeout(5):
+            head, _, stream = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+    assert b"transfer-encoding" not in head.lower()
+    assert b"connection: close" in head.lower()
+    assert [event for event, _ in frames(_without_ids(stream.decode()))] == ["text-delta", "text-delta", "done"]
+
+
+def _without_ids(text: str) -> str:
+    return "\n".join(line for line in text.split("\n") if not line.startswith("id: "))
