@@ -6,7 +6,7 @@ until then a tool is there if some call of it could be allowed, and a call that 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -60,6 +60,14 @@ class Rights:
 
     reach: Reach
     stands: tuple[_Stand | None, ...]
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.reach, self.stands)))
+
+    def __hash__(self) -> int:
+        """Worked out once: every call looks up its audience by these, and there may be hundreds of rules."""
+        return self._hash
 
     @property
     def everything(self) -> bool:

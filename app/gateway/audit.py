@@ -117,6 +117,8 @@ class Auditor:
             writing = [self._start(self._written(attached, record)) for attached in self._critical]
             kept = await asyncio.gather(*map(asyncio.shield, writing))
         if not all(kept):
+            if record.transport == "none":
+                raise UpstreamError("This could not be recorded, so its answer is withheld. No server was called.")
             raise UpstreamError("The call was made, but it could not be recorded, so its result is withheld.")
 
     def tell_others(self, record: AuditRecord) -> None:

@@ -61,6 +61,8 @@ class TextFilter(SecurityPlugin):
         return await asyncio.to_thread(self._looked, texts)
 
     def _looked(self, texts: list[str]) -> "_Looked":
+        if not texts:
+            return _NOTHING
         found: Counter[str] = Counter()
         suspects = self.scanner.might_hold(list(dict.fromkeys(texts)))
         cleaned = {text: self.scanner.replace(text, found) for text in suspects}

@@ -14,7 +14,7 @@ from app.auth.rule import AccessRule
 from app.catalog.tokens import TokenCounter
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
-from app.errors import UpstreamTimeout
+from app.errors import UpstreamRefused, UpstreamTimeout
 from app.faces.operations import BATCH_AT_ONCE, MAX_BATCH, Operations
 from app.faces.registry import RegistryFace
 from app.faces.surface import SurfaceResult
@@ -70,6 +70,8 @@ class Servers:
                 self.reached.set()
             await self.gate.wait()
         match name:
+            case "late" if arguments.get("odd"):
+                raise UpstreamRefused("boom refused the call.", code=-31_999, refusal="E_MADE_UP")
             case "late":
                 raise UpstreamTimeout("boom did not answer within 1 s.")
             case "run" if arguments.get("fail"):
@@ -385,3 +387,9 @@ async def test_while_the_first_tools_are_gathered_nothing_is_said_not_to_exist(t
     for tool, arguments in (("search", {}), ("schema", {"name": "a/b"}), ("call", {"operation": "a/b"})):
         result = await face.call(tool, arguments, OWNER)
         assert (error_of(result)[0], result.structured["retryable"]) == ("UNAVAILABLE", True)
+
+
+@requirement("alknet A36")
+async def test_a_code_that_nobody_declared_is_an_internal_failure(face: RegistryFace) -> None:
+    result = await face.call("call", {"operation": "boom/late", "input": {"odd": True}}, OWNER)
+    assert error_of(result) == ("INTERNAL", "boom refused the call.")

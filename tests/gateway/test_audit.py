@@ -111,7 +111,7 @@ async def runtime_over(
     return runtime, next(iter(runtime.catalog().items))
 
 
-@requirement("gatekit G107")
+@requirement("gatekit G107", "gatekit G111")
 @pytest.mark.parametrize(
     ("outcome", "told", "legs", "code"),
     [
@@ -286,7 +286,21 @@ async def test_a_result_that_could_not_be_recorded_is_withheld(tokens: TokenCoun
     runtime, tool_id = await runtime_over(BreaksMeanwhile("ok"), tokens, Attached("memory", sink))
     with pytest.raises(UpstreamError) as withheld:
         await runtime.execute(tool_id, {"text": "hi"}, OWNER)
-    assert "withheld" in withheld.value.message and "secret" not in withheld.value.message
+    assert "The call was made" in withheld.value.message and "secret" not in withheld.value.message
+
+
+async def test_an_answer_without_a_call_that_could_not_be_recorded_does_not_say_that_one_was_made(
+    tokens: TokenCounter,
+) -> None:
+    class ReadyButBroken(Memory):
+        async def ready(self) -> None:
+            """It only finds out when it writes."""
+
+    sink = ReadyButBroken()
+    sink.broken = True
+    runtime, tool_id = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
+    with pytest.raises(UpstreamError, match="No server was called"):
+        await runtime.execute(tool_id, {}, OWNER)
 
 
 async def test_a_sink_that_is_not_critical_is_neither_waited_for_nor_missed(tokens: TokenCounter) -> None:
