@@ -3,6 +3,7 @@
 A call works on the snapshot that was in force when it began (``catalog_keeper.py``).
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +35,7 @@ from app.gateway.ports import ArtifactStore, CallContext, PendingCall, Upstream
 from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
 from app.gateway.sessions import SessionStore
+from app.results.firewall import is_bulky
 from app.results.view import View
 
 log = logging.getLogger("wicketgate.runtime")
@@ -257,7 +259,7 @@ class ProxyRuntime:
         tolerant = self._dispatcher.policy(item.server).tolerant_args
         admitted = await admit(snapshot, item, args, tolerant=tolerant)
         if note.recorded:
-            note.arguments = arguments_digest(admitted.args)
+            note.arguments = await _digest(admitted.args)
         asks = await needs_approval(access, item, admitted.args, identity)
         if dry_run:
             return DryRun(item.id, item.upstream_name, asks, admitted.notes)
@@ -282,3 +284,7 @@ class ProxyRuntime:
     def _mark_seen(self, tool_id: str, context: CallContext) -> None:
         if self._sessions is not None:
             self._sessions.hydrated(context.session, tool_id)
+
+
+async def _digest(args: Mapping[str, Any]) -> str:
+    return await asyncio.to_thread(arguments_digest, args) if is_bulky(args) else arguments_digest(args)

@@ -1,8 +1,10 @@
 """What happened to a call, told in its result (gatekit G106): for whoever sets a gateway up, not for production."""
 
+import asyncio
 import json
 
 from app.gateway.plugins import CONTINUE, Continue, MiddlewarePlugin, Request, Result
+from app.results.firewall import is_bulky
 
 
 class CallTrace(MiddlewarePlugin):
@@ -11,12 +13,13 @@ class CallTrace(MiddlewarePlugin):
     async def on_result(self, request: Request, result: Result) -> Continue:
         if request.method != "tools/call":  # those of other methods have no place for it
             return CONTINUE
+        size = await asyncio.to_thread(_size, result) if is_bulky(result) else _size(result)
         lines = (
             "Wicketgate trace",
             f"server: {request.server}",
             f"tool: {request.name}",
             f"arguments: {', '.join(sorted(request.arguments))}",
-            f"result_bytes: {_size(result)}",
+            f"result_bytes: {size}",
             f"request_id: {request.id}",
         )
         content = result.get("content")
@@ -27,5 +30,5 @@ class CallTrace(MiddlewarePlugin):
 def _size(result: Result) -> int:
     try:
         return len(json.dumps(result, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return 0

@@ -3,14 +3,13 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 from app.gateway.plugins import ALLOW, Allow, Block, PluginConfig, Request, Result, SecurityPlugin
 from app.plugins.findings import Scanner
-from app.plugins.places import every_text, with_others
-
-_OFF_THE_LOOP_CHARS = 1 << 18
+from app.plugins.places import Role, every_text, with_others
+from app.results.firewall import is_bulky
 
 
 class FilterConfig(PluginConfig):
@@ -38,48 +37,45 @@ class TextFilter(SecurityPlugin):
     async def on_request(self, request: Request) -> Allow | Block:
         if "request" not in self.config.on:
             return ALLOW
-        looked = await self._look(list(every_text(request.arguments)))
+        looked = await self._look(request.arguments, "any")
         if looked.blocked:
             return Block(self.title)
-        if not looked.replaced:
+        if looked.instead is None:
             return Allow(note=looked.note) if looked.note else ALLOW
-        return Allow(replace(request, arguments=with_others(request.arguments, looked.replaced)), looked.note)
+        return Allow(replace(request, arguments=looked.instead), looked.note)
 
     async def on_result(self, request: Request, result: Result) -> Allow | Block:
         if "result" not in self.config.on:
             return ALLOW
-        looked = await self._look(list(every_text(result, "result")))
+        looked = await self._look(result, "result")
         if looked.blocked:
             return Block(self.title)
-        if not looked.replaced:
-            return Allow(note=looked.note) if looked.note else ALLOW
-        return Allow(with_others(result, looked.replaced, "result"), looked.note)
+        return Allow(looked.instead, looked.note) if looked.note else ALLOW
 
-    async def _look(self, texts: list[str]) -> "_Looked":
-        if sum(map(len, texts)) < _OFF_THE_LOOP_CHARS:
-            return self._looked(texts)
-        return await asyncio.to_thread(self._looked, texts)
+    async def _look(self, value: Mapping[str, Any], role: Role) -> "_Looked":
+        return await asyncio.to_thread(self._looked, value, role) if is_bulky(value) else self._looked(value, role)
 
-    def _looked(self, texts: list[str]) -> "_Looked":
+    def _looked(self, value: Mapping[str, Any], role: Role) -> "_Looked":
+        texts = list(dict.fromkeys(every_text(value, role)))
         if not texts:
             return _NOTHING
         found: Counter[str] = Counter()
-        suspects = self.scanner.might_hold(list(dict.fromkeys(texts)))
-        cleaned = {text: self.scanner.replace(text, found) for text in suspects}
+        cleaned = {text: self.scanner.replace(text, found) for text in self.scanner.might_hold(texts)}
         if not found:
             return _NOTHING
         note = ", ".join(f"{kind}: {count}" for kind, count in sorted(found.items()))
-        if self.config.action == "redact":
-            return _Looked(note, {text: clean for text, clean in cleaned.items() if clean is not text})
-        return _Looked(note, blocked=self.config.action == "block")
+        if self.config.action != "redact":
+            return _Looked(note, blocked=self.config.action == "block")
+        replaced = {text: clean for text, clean in cleaned.items() if clean is not text}
+        return _Looked(note, with_others(value, replaced, role))
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What was found, by kind; the texts that are to be others; and whether it must not pass at all."""
+    """What was found, by kind; what takes the place of what was looked at; and whether it must not pass at all."""
 
     note: str = ""
-    replaced: Mapping[str, str] = field(default_factory=dict)
+    instead: Mapping[str, Any] | None = None
     blocked: bool = False
 
 
