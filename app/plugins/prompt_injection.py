@@ -11,7 +11,10 @@ _ORDERS = "(?:instructions?|prompts?|rules?|directions?|guidelines?|commands?|co
 _HIDDEN = "(?:system prompt|(?:hidden|initial) instructions?)"
 _NAMED = "(?:all|any|the|of|your|my|these|those|and)"
 
-# A blank stands for any white space.
+_BLANK = r"(?:\s|\xc2\xa0|\xe2\x80[\x80-\x8f\xa8-\xaf]|\xe2\x81[\x9f-\xa4]|\xe3\x80\x80|\xef\xbb\xbf)+"
+"""White space, also what does not break or is not seen (as bytes of UTF-8)."""
+
+# A blank stands for any of it.
 _PHRASES = (
     rf"\b(?:ignore|disregard|forget|override|bypass)(?: {_NAMED})* {_EARLIER}(?: (?:and )?{_EARLIER})? {_ORDERS}\b",
     r"\b(?:ignore|disregard|forget) (?:everything|anything|all) (?:above|before|you were told)\b",
@@ -25,7 +28,7 @@ _MARKS = (
     r"<\|(?:im_start|im_end|system|user|assistant|endoftext|eot_id|start_header_id|end_header_id)\|>",
     r"\[/?INST\]|<</?SYS>>",
 )
-_PATTERNS = [f"(?i:{pattern})" for pattern in (*(phrase.replace(" ", r"\s+") for phrase in _PHRASES), *_MARKS)]
+_PATTERNS = [f"(?i:{pattern})" for pattern in (*(phrase.replace(" ", _BLANK) for phrase in _PHRASES), *_MARKS)]
 
 
 class PromptInjectionFilter(TextFilter):

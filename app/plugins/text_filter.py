@@ -47,16 +47,20 @@ class TextFilter(SecurityPlugin):
     async def on_result(self, request: Request, result: Result) -> Allow | Block:
         if "result" not in self.config.on:
             return ALLOW
-        looked = await self._look(result, "result")
+        # The address that was asked for stands in the contents again; the caller has it.
+        known = request.name if request.method == "resources/read" else None
+        looked = await self._look(result, "result", known)
         if looked.blocked:
             return Block(self.title)
         return Allow(looked.instead, looked.note) if looked.note else ALLOW
 
-    async def _look(self, value: Mapping[str, Any], role: Role) -> "_Looked":
-        return await asyncio.to_thread(self._looked, value, role) if is_bulky(value) else self._looked(value, role)
+    async def _look(self, value: Mapping[str, Any], role: Role, known: str | None = None) -> "_Looked":
+        if is_bulky(value):
+            return await asyncio.to_thread(self._looked, value, role, known)
+        return self._looked(value, role, known)
 
-    def _looked(self, value: Mapping[str, Any], role: Role) -> "_Looked":
-        texts = list(dict.fromkeys(every_text(value, role)))
+    def _looked(self, value: Mapping[str, Any], role: Role, known: str | None) -> "_Looked":
+        texts = [text for text in dict.fromkeys(every_text(value, role)) if text != known]
         if not texts:
             return _NOTHING
         found: Counter[str] = Counter()

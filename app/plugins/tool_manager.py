@@ -64,7 +64,12 @@ class ToolManager(MiddlewarePlugin):
         name = tool.get("name") if isinstance(tool, Mapping) else None
         if not isinstance(name, str):
             return None
-        return next((entry for entry in self.config.tools if fnmatchcase(name, entry.tool)), None)
+        return next((entry for entry in self.config.tools if _fits(name, entry.tool)), None)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Only ``*`` stands for others: a name with brackets in it must be denied by itself."""
+    return name == pattern or ("*" in pattern and fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]")))
 
 
 def _told(tool: Mapping[str, Any], entry: ToolEntry) -> Mapping[str, Any]:

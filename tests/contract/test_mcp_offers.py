@@ -35,10 +35,10 @@ def feature_server(name: str, mode: str) -> McpClientUpstream:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[RunningService]:
+async def served(**settings: Any) -> AsyncIterator[RunningService]:
     """``alpha`` speaks the newer era, ``beta`` the older one, ``files`` has nothing but tools."""
     upstreams: list[Upstream] = [feature_server("alpha", "auto"), feature_server("beta", "legacy"), FileServer()]
-    async with running_service(upstreams=upstreams) as service:
+    async with running_service(upstreams=upstreams, settings=settings) as service:
         yield service
 
 
@@ -199,3 +199,23 @@ async def test_changes_reach_the_clients_that_asked_for_them_and_nobody_asks_for
         await watcher.session.unsubscribe_resource(uris[1])
         while await touched(watcher, "beta"):
             await asyncio.sleep(0.02)
+
+
+@requirement("S2 Plugin Processing", "gatekit G92", "gatekit G106", "gatekit G17")
+async def test_what_is_read_and_prompted_passes_the_plugins_like_results_of_tools() -> None:
+    filters = [{"handler": "pii_filter", "config": {"on": ["result"]}}, {"handler": "secrets_filter"}]
+    traces = [{"handler": "call_trace"}, {"handler": "token_usage"}]
+    mark, uri = "[EMAIL REDACTED by Wicketgate]", "alpha__demo://bob@example.com"
+    plugins = {"security": {"_global": filters}, "middleware": {"_global": traces}}
+    async with served(plugins=plugins) as service:
+        for mode in (NEW, OLD):
+            async with mcp_client(service, mode, path=PATH) as client:
+                (content,) = (await client.read_resource(uri)).contents
+                assert isinstance(content, t.TextResourceContents)
+                assert (str(content.uri), content.text) == (uri, f"text of demo://{mark}")
+                prompt = await client.get_prompt("alpha__hello", {"name": "bob@example.com"})
+                assert isinstance(prompt.messages[0].content, t.TextContent)
+                assert prompt.messages[0].content.text == f"hello {mark}"
+                with pytest.raises(MCPError) as refused:
+                    await client.get_prompt("alpha__bob@example.com")
+                assert "bob" not in refused.value.error.message

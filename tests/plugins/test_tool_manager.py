@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.gateway.plugins import UPSTREAM_NAME_KEY
-from app.plugins.tool_manager import ToolManager, ToolManagerConfig
+from app.plugins.tool_manager import ToolEntry, ToolManager, ToolManagerConfig
 from tests.support.requirement import requirement
 
 TOOLS = [{"name": "echo", "description": "Echo."}, {"name": "add"}, {"name": "_private"}, {"name": "big"}]
@@ -30,6 +30,12 @@ def test_an_empty_allowlist_hides_every_tool() -> None:
 
 def test_a_denylist_hides_what_it_names_and_patterns_fit_several() -> None:
     assert [tool["name"] for tool in shown({"mode": "denylist", "tools": ["_*", "big"]})] == ["echo", "add"]
+
+
+def test_a_name_with_brackets_is_denied_by_itself() -> None:
+    manager = ToolManager(ToolManagerConfig(mode="denylist", tools=(ToolEntry(tool="run[x]"), ToolEntry(tool="why?*"))))
+    tools = [{"name": name} for name in ("run[x]", "runx", "why?", "whyx")]
+    assert [tool["name"] for tool in manager.on_tools("alpha", tools)] == ["runx", "whyx"]
 
 
 @requirement("gatekit G85", "gatekit G86")
