@@ -10,8 +10,6 @@ log = logging.getLogger("wicketgate.upstream")
 
 _MAX_MESSAGE = 256
 
-_SESSION_GONE = ("Session not found", "Session terminated")
-
 
 class Refused(Exception):
     """The server answered with a JSON-RPC error."""
@@ -21,11 +19,6 @@ class Refused(Exception):
         self.code = code
         self.message = message
         self.data = data
-
-    @property
-    def session_gone(self) -> bool:
-        """The server was restarted and does not know us: it has not looked at the request."""
-        return self.message in _SESSION_GONE
 
 
 class Malformed(Exception):
@@ -43,6 +36,7 @@ class Gone(Exception):
 
 
 NOT_VALID = "gave an answer that is not a valid MCP result"
+TOO_LARGE = "gave an answer that is larger than what is taken"
 
 
 def refusal(error: object) -> Exception:
@@ -66,8 +60,6 @@ def told(name: str, error: Refused | Malformed | Gone) -> GatewayError:
             )
         case Gone(how=how):
             return UpstreamUnavailable(f"{name} cannot be reached ({how}).")
-        case Refused(session_gone=True):
-            return UpstreamUnavailable(f"{name} has been restarted; the call was not run.")
         case Refused(code=code, message=message, data=data):
             return UpstreamRefused(f"{name} refused the call.", code=code, refusal=clean(message), data=data)
         case _:

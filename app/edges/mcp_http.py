@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Self
 
 import anyio
-import httpx2
 import mcp.client.sse
 import mcp.types as t
 from mcp.client.sse import sse_client
@@ -26,14 +25,15 @@ from app.edges.json_lines import MAX_LINE_BYTES
 from app.edges.mcp_call import Call
 from app.edges.mcp_connection import Connection, Lost, from_session
 from app.edges.mcp_exchange import Exchange
-from app.edges.mcp_failure import NOT_VALID, Gone, Malformed
+from app.edges.mcp_failure import NOT_VALID, TOO_LARGE, Gone, Malformed
 from app.edges.mcp_http_direct import DirectHttp
-from app.edges.mcp_safe_client import NOTIFY_S, UNREACHABLE, safe_client
+from app.edges.mcp_safe_client import FAILED, NOTIFY_S, Failure, safe_client
 
 Incoming = SessionMessage | Exception
 
 _LOST = "the connection was lost"
 _NOT_REACHED = "it cannot be reached"
+_RESTARTED = "it went away, or has been restarted"
 _ENDED_STREAMS = ("SSE stream ended", "SSE stream failed")
 _UNREADABLE = ("Failed to parse",)
 
@@ -59,12 +59,18 @@ async def http_transport(
 ) -> AsyncGenerator[Connection, None]:
     """Talk to the streamable-HTTP endpoint at *url*, with *headers* on every request.
 
-    *lost* is never called: there is no standing connection whose end would show; a call that finds nobody tells.
+    *lost* is called when the stream of a session of the handshake era cannot be opened again. Else there is no standing
+    connection whose end would show; a call that finds nobody tells.
     """
+
+    def failed(failure: Failure) -> None:
+        if failure == "away":  # any other is told to the call that meets it
+            asyncio.get_running_loop().call_soon(lost, _RESTARTED)
+
     direct = DirectHttp(url, headers, credentials, max_answer_bytes)
     try:
         async with (
-            safe_client(headers, credentials, lambda: None) as http,
+            await safe_client(headers, credentials, max_answer_bytes, failed) as http,
             streamable_http_client(url, http_client=http, max_sse_event_size=max_answer_bytes) as (read, write),
             _shared(name, read, write, lambda _: None) as connection,
         ):
@@ -79,14 +85,13 @@ async def sse_transport(
 ) -> AsyncGenerator[Connection, None]:
     """Talk to a server of the HTTP+SSE transport of 2024-11-05: its stream is at *url*."""
 
-    def refused() -> None:
+    def failed(_: Failure) -> None:
+        # The answers come on another stream, so their calls would wait.
         asyncio.get_running_loop().call_soon(lost, _NOT_REACHED)
 
-    def client(*_: object, **__: object) -> httpx2.AsyncClient:
-        return safe_client(headers, credentials, refused)
-
+    http = await safe_client(headers, credentials, MAX_LINE_BYTES, failed)
     async with (
-        sse_client(url, httpx_client_factory=client) as (read, write),
+        sse_client(url, httpx_client_factory=lambda *_, **__: http) as (read, write),
         _shared(name, read, write, lost) as connection,
     ):
         yield connection
@@ -222,9 +227,16 @@ class _Reads:
 
 def _transport_error(error: t.ErrorData) -> Exception | None:
     """What the SDK's transport says in the server's place, made into what it means."""
-    match error.data:
-        case {"carried": bool(carried)} if error.code == CONNECTION_CLOSED and error.message == UNREACHABLE:
-            return Gone(_LOST if carried else _NOT_REACHED, carried=carried)
+    if error.code == CONNECTION_CLOSED and error.message == FAILED:
+        match error.data:
+            case "not carried":
+                return Gone(_NOT_REACHED, carried=False)
+            case "session gone":
+                return Gone(_RESTARTED, carried=False)
+            case "too large":
+                return Malformed(TOO_LARGE)
+            case "lost":
+                return Gone(_LOST, carried=True)
     if error.code == CONNECTION_CLOSED and error.message.startswith(_ENDED_STREAMS):
         return Gone("it ended its stream without an answer", carried=True)
     if error.code == PARSE_ERROR and error.message.startswith(_UNREADABLE):

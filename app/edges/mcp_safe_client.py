@@ -1,10 +1,15 @@
-"""The HTTP client that the SDK's transports are given: one that no failure of a server can end (guide "Upstreams").
+"""The HTTP client that the SDK's transports are given: one that no failure of a server can end, and no answer of it can
+swell (guide "Upstreams").
 
 A refused POST would end the task that owns the client; here it is an answer that says so.
 """
 
+import asyncio
 import json
+import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import cache
+from typing import Literal
 
 import httpx2
 from mcp.types import CONNECTION_CLOSED
@@ -15,17 +20,34 @@ CONNECT_S = 10.0
 NOTIFY_S = 10.0
 """How long a notification may take: the SDK sends nothing else before it is answered."""
 
-UNREACHABLE = "upstream unreachable"
-"""The message of the JSON-RPC error that stands for a POST which never got an answer."""
+FAILED = "upstream failed"
+"""The message of the JSON-RPC error that stands for an answer which never came, or was not taken; ``data`` has the
+Failure."""
+
+Failure = Literal["not carried", "lost", "session gone", "too large", "away"]
+"""``session gone``: the server was restarted and does not know us; it has not looked at the request. ``away``: a
+stream finds nobody, or a server that does not know us."""
+
+_SESSION = "mcp-session-id"
+_STREAMS_AT_ONCE = 20
+_STREAMS_A_SECOND = 5.0
+_MAX_REFUSAL_BYTES = 64 * 1024
+_STREAM = "text/event-stream"
+_OF_THE_WIRE = ("content-encoding", "content-length", "transfer-encoding")
 
 
-def safe_client(
-    headers: Mapping[str, str], credentials: Credentials | None, refused: Callable[[], None]
+async def safe_client(
+    headers: Mapping[str, str],
+    credentials: Credentials | None,
+    max_bytes: int,
+    failed: Callable[[Failure], None],
 ) -> httpx2.AsyncClient:
+    """*failed* hears of each POST that was refused or got no usable answer, and of streams, for which nobody waits."""
     # Reading has no deadline here: each call has its own, and a listening stream may be silent for ever.
     return httpx2.AsyncClient(
-        transport=_SafeTransport(refused),
-        headers=dict(headers),
+        transport=_SafeTransport(await asyncio.to_thread(_trusted), max_bytes, failed),
+        # Compression would let a small answer grow without bound.
+        headers={"accept-encoding": "identity", **headers},
         auth=None if credentials is None else CredentialAuth(credentials),
         timeout=httpx2.Timeout(CONNECT_S, read=None),
         trust_env=False,
@@ -48,32 +70,103 @@ class CredentialAuth(httpx2.Auth):
 
 
 class _SafeTransport(httpx2.AsyncBaseTransport):
-    """A POST that finds nobody becomes an answer that says so, instead of ending the task that owns the client."""
-
-    def __init__(self, refused: Callable[[], None]) -> None:
-        """*refused* is called when a POST failed; where answers come on another stream, its call would wait."""
-        self._inner = httpx2.AsyncHTTPTransport()
-        self._refused = refused
+    def __init__(self, trusted: ssl.SSLContext, max_bytes: int, failed: Callable[[Failure], None]) -> None:
+        self._inner = httpx2.AsyncHTTPTransport(verify=trusted)
+        self._max_bytes = max_bytes
+        self._failed = failed
+        self._streams = _Pace()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        if request.method != "POST":
-            return await self._inner.handle_async_request(request)
+        match request.method:
+            case "POST":
+                return await self._post(request)
+            case "GET":
+                return await self._stream(request)
+        return await self._inner.handle_async_request(request)
+
+    async def _post(self, request: httpx2.Request) -> httpx2.Response:
         if _is_notification(request):
             request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": NOTIFY_S}
         try:
-            response = await self._inner.handle_async_request(request)
+            response = await self._answer(request)
         except httpx2.TransportError as error:
-            self._refused()
             # Only a connection that was never made is sure not to have carried the call.
-            carried = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
-            failure = {"code": CONNECTION_CLOSED, "message": UNREACHABLE, "data": {"carried": carried}}
-            return httpx2.Response(502, request=request, json={"jsonrpc": "2.0", "id": None, "error": failure})
+            never_made = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
+            return self._failure(request, "not carried" if never_made else "lost")
+        if response is None:
+            return self._failure(request, "too large")
+        if _knows_no_session(request, response):
+            return self._failure(request, "session gone")
         if response.status_code >= 400 and response.status_code != 401:
-            self._refused()
+            self._failed("lost")
         return response
+
+    async def _stream(self, request: httpx2.Request) -> httpx2.Response:
+        await self._streams.wait()
+        try:
+            response = await self._answer(request)
+        except httpx2.ConnectError:
+            if _SESSION in request.headers:
+                self._failed("away")
+            raise
+        if response is None:
+            raise httpx2.ReadError("an answer that is too large", request=request)
+        if _knows_no_session(request, response):
+            self._failed("away")
+        return response
+
+    async def _answer(self, request: httpx2.Request) -> httpx2.Response | None:
+        """Read here unless it is a stream, since the SDK reads without a bound; None if it is too large."""
+        response = await self._inner.handle_async_request(request)
+        if _is_stream(response):
+            return response
+        try:
+            body = bytearray()
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > self._max_bytes:
+                    return None
+        except httpx2.DecodingError:
+            return None
+        finally:
+            await response.aclose()
+        headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _OF_THE_WIRE]
+        return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
+
+    def _failure(self, request: httpx2.Request, failure: Failure) -> httpx2.Response:
+        self._failed(failure)
+        error = {"code": CONNECTION_CLOSED, "message": FAILED, "data": failure}
+        return httpx2.Response(502, request=request, json={"jsonrpc": "2.0", "id": None, "error": error})
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+class _Pace:
+    """A server may say that its streams are to be opened again at once, and end each of them; the SDK would obey."""
+
+    def __init__(self) -> None:
+        self._left = float(_STREAMS_AT_ONCE)
+        self._at = asyncio.get_running_loop().time()
+
+    async def wait(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._left = min(self._left + (now - self._at) * _STREAMS_A_SECOND, _STREAMS_AT_ONCE) - 1
+        self._at = now
+        if self._left < 0:
+            await asyncio.sleep(-self._left / _STREAMS_A_SECOND)
+
+
+def _knows_no_session(request: httpx2.Request, response: httpx2.Response) -> bool:
+    """MCP says 404. Many servers say 400, and some 401, to a session that they do not know, and write so."""
+    if _SESSION not in request.headers:
+        return False
+    in_words = response.status_code in (400, 401) and b"session" in response.content[:_MAX_REFUSAL_BYTES].lower()
+    return response.status_code == 404 or in_words
+
+
+def _is_stream(response: httpx2.Response) -> bool:
+    return response.status_code < 300 and response.headers.get("content-type", "").lower().startswith(_STREAM)
 
 
 def _is_notification(request: httpx2.Request) -> bool:
@@ -82,3 +175,9 @@ def _is_notification(request: httpx2.Request) -> bool:
     except (ValueError, httpx2.RequestNotRead):
         return False
     return isinstance(message, dict) and "id" not in message
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Reading the certificates takes 30 ms and more, and keeping them a megabyte: all connections share one."""
+    return httpx2.create_ssl_context()

@@ -101,10 +101,6 @@ class McpSession:
             if not gone.carried and not self._tells_end:
                 self._lost.set()
             raise
-        except Refused as refused:
-            if refused.session_gone:
-                self._lost.set()
-            raise
 
     def _stamped(self, call: Call) -> dict[str, Any]:
         context = call.context
