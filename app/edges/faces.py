@@ -12,7 +12,7 @@ from app.faces.operations import Operations
 from app.faces.registry import RegistryFace
 from app.faces.transparent import TransparentFace
 from app.gateway.feature_fleet import FeatureFleet
-from app.gateway.features import Features, HasFeatures
+from app.gateway.features import Features
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.runtime import ProxyRuntime
 
@@ -40,8 +40,7 @@ def make_faces(
 
 def _namespaced(runtime: ProxyRuntime, fleet: MultiplexUpstream, started: Callable[[], bool], timeout_s: float) -> Face:
     def servers() -> Mapping[str, Features]:
-        upstreams = ((name, member.upstream) for name, member in fleet.members.items())
-        return {name: upstream.features for name, upstream in upstreams if isinstance(upstream, HasFeatures)}
+        return {name: member.features for name, member in fleet.members.items() if member.features is not None}
 
     features = FeatureFleet(servers, monotonic, timeout_s=timeout_s)
     face = NamespacedFace(runtime, fleet.statuses, started=started)

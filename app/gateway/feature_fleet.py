@@ -1,7 +1,8 @@
 """Resources and prompts of many servers as one (S2 "Multi-Server Operations"): each asked by itself and failing alone.
 
 Lists are kept until their server says that they changed, or for half a minute, so that clients which list all day cost
-the servers nothing. What a server may take of us is bounded: items, bytes of an item's address, requests at a time.
+the servers nothing. What a server may take of us is bounded: items, bytes of an item's
+address, and how long a client waits for it; its places are ``Member``'s.
 """
 
 import asyncio
@@ -12,16 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from app.errors import GatewayError, RateLimited, UpstreamUnavailable
+from app.errors import GatewayError, RateLimited, UpstreamTimeout, UpstreamUnavailable
 from app.gateway.features import ADDRESS, FeatureChange, FeatureKind, Features, FeatureSupport, ListChanged
 from app.gateway.ports import CallContext
 
 log = logging.getLogger("wicketgate.features")
 
 FRESH_S = 30.0
+PATIENCE_S = 3.0
+"""How long a client that wants the lists of all waits for one server's. It goes on being read, for who asks next."""
 _MAX_ITEMS = 10_000
 _MAX_ADDRESS_CHARS = 8_192
-_MAX_AT_ONCE = 64
 _MAX_FOLLOWED = 1_000
 
 Item = Mapping[str, Any]
@@ -40,14 +42,19 @@ class FeatureFleet:
     """*servers* gives those of the moment that may have features, by name; *now* is a clock in seconds."""
 
     def __init__(
-        self, servers: Callable[[], Mapping[str, Features]], now: Callable[[], float], *, timeout_s: float
+        self,
+        servers: Callable[[], Mapping[str, Features]],
+        now: Callable[[], float],
+        *,
+        timeout_s: float,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._servers = servers
         self._now = now
         self._timeout_s = timeout_s
+        self._patience_s = patience_s
         self._known: dict[str, Features] = {}
         self._listed: dict[tuple[str, FeatureKind], tuple[float, asyncio.Task[Sequence[Item]]]] = {}
-        self._running: Counter[str] = Counter()
         self._followed: dict[str, Counter[str]] = {}
         self._watchers: list[Heard] = []
 
@@ -86,18 +93,12 @@ class FeatureFleet:
     async def request(
         self, server: str, method: str, params: Mapping[str, Any], context: CallContext
     ) -> Mapping[str, Any]:
-        """As ``Features.request``, and RateLimited when the server has too much to do already."""
+        """As ``Features.request``."""
         self.attend()
         features = self._known.get(server)
         if features is None:
             raise UpstreamUnavailable(f"{server} offers nothing of this kind.")
-        if self._running[server] >= _MAX_AT_ONCE:
-            raise RateLimited(f"{server} is busy: nothing was asked. Try again in a moment.")
-        self._running[server] += 1
-        try:
-            return await features.request(method, params, context, self._timeout_s)
-        finally:
-            self._running[server] -= 1
+        return await features.request(method, params, context, self._timeout_s)
 
     def follow(self, server: str, uri: str) -> None:
         """Hear of changes of a resource, until as many ``unfollow`` as ``follow`` were called. Raises RateLimited."""
@@ -126,9 +127,14 @@ class FeatureFleet:
             task = asyncio.create_task(_fetch(server, self._known[server], kind))
             task.add_done_callback(_failed)  # looked at, even if everybody who waited has left
             kept = self._listed[server, kind] = self._now(), task
-        try:
+        began, listing = kept
+        if not listing.done():
             # Whoever else waits for the same list still gets it when this caller leaves.
-            return await asyncio.shield(kept[1])
+            await asyncio.wait([listing], timeout=max(0.0, began + self._patience_s - self._now()))
+        if not listing.done():
+            return UpstreamTimeout(f"{server} has not given its {kind} yet.")
+        try:
+            return listing.result()
         except GatewayError as error:
             return error
 

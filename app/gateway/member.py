@@ -6,7 +6,7 @@ counts. Where there is room, that is a few look-ups and one timer.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +22,8 @@ from app.errors import (
 )
 from app.gateway.breaker import BreakerPolicy, BreakerState, CircuitBreaker
 from app.gateway.call_slots import CallSlots, NoPlace
+from app.gateway.features import Features, HasFeatures
+from app.gateway.guarded_features import GuardedFeatures
 from app.gateway.ports import CallContext, Upstream, UpstreamStatus
 
 log = logging.getLogger("wicketgate.fleet")
@@ -83,6 +85,9 @@ class Member:
         self._connections = 0
         self._connected_at: float | None = None
         self._turned_away = 0
+        self.features: Features | None = None
+        if isinstance(upstream, HasFeatures):
+            self.features = GuardedFeatures(self.name, upstream.features, self.guarded, lambda: self._limits.listing_s)
 
     def state(self) -> MemberState:
         return MemberState(
@@ -128,9 +133,17 @@ class Member:
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
-        """As Upstream, and over within *timeout_s*, waiting for a place included. Raises RateLimited when there is no
-        place, and UpstreamResting while the breaker is open."""
-        actor = context.identity.actor
+        """As Upstream, and as ``guarded``."""
+        return await self.guarded(
+            context.identity.actor, timeout_s, partial(self.upstream.call_tool, name, arguments, context)
+        )
+
+    async def guarded(
+        self, actor: str, timeout_s: float, run: Callable[[float], Awaitable[Mapping[str, Any]]]
+    ) -> Mapping[str, Any]:
+        """*run*, given the time that is left, in one of the places; over within *timeout_s*, waiting for a place
+        included. Raises what *run* raises, RateLimited when there is no place, UpstreamResting while the breaker is
+        open, and UpstreamTimeout."""
         left_s, placed = timeout_s, False
         try:
             async with asyncio.timeout(timeout_s) as deadline:
@@ -139,7 +152,7 @@ class Member:
                 placed = True
                 self._deadlines.add(deadline)
                 try:
-                    return await self._carry(name, arguments, context, left_s, deadline)
+                    return await self._carry(run, left_s, deadline)
                 finally:
                     self._deadlines.discard(deadline)
                     self._slots.leave(actor)
@@ -186,19 +199,14 @@ class Member:
         return max(0.001, timeout_s - (_loop_time() - began))
 
     async def _carry(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        context: CallContext,
-        timeout_s: float,
-        deadline: asyncio.Timeout,
+        self, run: Callable[[float], Awaitable[Mapping[str, Any]]], timeout_s: float, deadline: asyncio.Timeout
     ) -> Mapping[str, Any]:
         breaker = self._breaker
         era = breaker.begin()
         if era is None:
             raise self._resting()
         try:
-            result = await self.upstream.call_tool(name, arguments, context, timeout_s)
+            result = await run(timeout_s)
         except (UpstreamUnavailable, UpstreamTimeout, UpstreamLost):
             breaker.failed(era)
             raise

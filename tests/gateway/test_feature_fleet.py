@@ -113,18 +113,22 @@ async def test_who_leaves_while_a_list_is_read_takes_it_from_nobody() -> None:
     assert (await staying).items == {"a": [NOTE]}
 
 
-async def test_a_busy_server_is_left_alone_and_the_others_are_not() -> None:
-    busy, free = Scripted([]), Scripted([])
-    busy.release.clear()
-    fleet = fleet_of(busy=busy, free=free)
-    running = [asyncio.create_task(fleet.request("busy", "resources/read", {}, CONTEXT)) for _ in range(64)]
-    await asyncio.sleep(0)
-    with pytest.raises(RateLimited):
-        await fleet.request("busy", "resources/read", {}, CONTEXT)
-    assert await fleet.request("free", "resources/read", {"uri": "x"}, CONTEXT) == {"asked": {"uri": "x"}}
-    busy.release.set()
-    await asyncio.gather(*running)
-    await fleet.request("busy", "resources/read", {}, CONTEXT)
+@requirement("issue 5 Isolation")
+async def test_a_server_that_hangs_keeps_nobody_from_the_lists_of_the_others() -> None:
+    hangs, well = Scripted([NOTE]), Scripted([NOTE])
+    hangs.release.clear()
+    fleet = FeatureFleet(lambda: {"hangs": hangs, "well": well}, Clock(), timeout_s=1, patience_s=0.05)
+    listing = await fleet.list_all("resources", ["hangs", "well"])
+    assert (listing.items, list(listing.missing)) == ({"well": [NOTE]}, ["hangs"])
+    hangs.release.set()
+    while (listing := await fleet.list_all("resources", ["hangs", "well"])).missing:
+        await asyncio.sleep(0)
+    assert hangs.listings == 1
+
+
+async def test_requests_go_to_their_server_alone() -> None:
+    fleet = fleet_of(a=Scripted([]))
+    assert await fleet.request("a", "resources/read", {"uri": "x"}, CONTEXT) == {"asked": {"uri": "x"}}
     with pytest.raises(UpstreamUnavailable):
         await fleet.request("gone", "resources/read", {}, CONTEXT)
 
