@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.errors import Forbidden
+from app.gateway.plugin_contract import checked, checked_tools
 from app.gateway.plugins import Allow, Block, Complete, Continue, MiddlewarePlugin, Plugin, Request, Result
 
 log = logging.getLogger("wicketgate.plugins")
@@ -17,6 +18,8 @@ log = logging.getLogger("wicketgate.plugins")
 GLOBAL = "_global"
 
 _MAX_NOTE = 500
+
+Phase = Literal["request", "result"]
 
 StageOutcome = Literal["allowed", "blocked", "modified", "continued", "completed", "failed"]
 
@@ -40,7 +43,7 @@ class Stage:
     """What one plugin did to one call, for the audit record: never the texts it saw."""
 
     handler: str
-    phase: Literal["request", "result"]
+    phase: Phase
     outcome: StageOutcome
     note: str
     seconds: float
@@ -80,7 +83,7 @@ class PluginChain:
         for installed in self.for_server(request.server):
             began = self._now()
             try:
-                verdict = _checked(installed, await installed.plugin.on_request(request), request)
+                verdict = checked(installed.plugin.kind, await installed.plugin.on_request(request), request, None)
             except Exception:
                 self._failed(installed, trail, "request", began)
                 continue
@@ -105,7 +108,9 @@ class PluginChain:
         for installed in self.for_server(server):
             began = self._now()
             try:
-                verdict = _checked(installed, await installed.plugin.on_result(request, result), None)
+                verdict = checked(
+                    installed.plugin.kind, await installed.plugin.on_result(request, result), request, result
+                )
             except Exception:
                 self._failed(installed, trail, "result", began)
                 continue
@@ -125,14 +130,14 @@ class PluginChain:
             if not isinstance(installed.plugin, MiddlewarePlugin):
                 continue
             try:
-                tools = _checked_tools(installed, installed.plugin.on_tools(server, tools))
+                tools = checked_tools(installed.plugin.on_tools(server, tools))
             except Exception:
                 log.exception("plugin %s failed on the tools of %s", installed.handler, server)
                 if installed.critical:
                     raise PluginFailed(f"The plugin {installed.handler} failed on the tools of {server}.") from None
         return tools
 
-    def _failed(self, installed: Installed, trail: Trail, phase: Literal["request", "result"], began: float) -> None:
+    def _failed(self, installed: Installed, trail: Trail, phase: Phase, began: float) -> None:
         log.exception("plugin %s failed on a %s", installed.handler, phase)
         self._stage(installed, trail, phase, "failed", "", began)
         if installed.critical:
@@ -143,64 +148,12 @@ class PluginChain:
         self,
         installed: Installed,
         trail: Trail,
-        phase: Literal["request", "result"],
+        phase: Phase,
         outcome: StageOutcome,
         note: str,
         began: float,
     ) -> None:
         trail.stages.append(Stage(installed.handler, phase, outcome, note[:_MAX_NOTE], self._now() - began))
-
-
-class ContractViolation(Exception):
-    """A plugin returned what its kind may not."""
-
-
-def _checked(installed: Installed, verdict: object, request: Request | None) -> Allow | Block | Continue | Complete:
-    """*verdict*, if this kind of plugin may give it; *request* is what it saw, None for a result (G99, G100, G102)."""
-    match installed.plugin.kind, verdict:
-        case "security", Allow() | Block():
-            pass
-        case "middleware", Continue():
-            pass
-        case "middleware", Complete() if request is not None:
-            pass
-        case kind, _:
-            raise ContractViolation(f"{installed.handler}: {type(verdict).__name__} is no verdict of a {kind} plugin")
-    assert isinstance(verdict, Allow | Block | Continue | Complete)
-    told = verdict.reason if isinstance(verdict, Block) else verdict.note
-    if not isinstance(told, str):
-        raise ContractViolation(f"{installed.handler}: a reason or note must be a text")
-    match verdict:
-        case Complete(result=instead):
-            _check_result(installed, instead)
-        case Allow(instead) | Continue(instead) if instead is not None:
-            if request is None:
-                _check_result(installed, instead)
-            else:
-                _check_request(installed, instead, request)
-    return verdict
-
-
-def _checked_tools(installed: Installed, tools: object) -> Sequence[Mapping[str, Any]]:
-    if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
-        raise ContractViolation(f"{installed.handler}: on_tools must return a sequence of definitions")
-    return tools
-
-
-def _check_result(installed: Installed, instead: object) -> None:
-    if not isinstance(instead, Mapping):
-        raise ContractViolation(f"{installed.handler}: a result must be an object")
-
-
-def _check_request(installed: Installed, instead: object, request: Request) -> None:
-    if not isinstance(instead, Request):
-        raise ContractViolation(f"{installed.handler}: what takes the place of a request must be one")
-    if (instead.id, instead.method, instead.identity) != (request.id, request.method, request.identity):
-        raise ContractViolation(f"{installed.handler}: the id, method and identity of a request cannot be changed")
-    if not (isinstance(instead.server, str) and isinstance(instead.name, str)):
-        raise ContractViolation(f"{installed.handler}: the server and name of a request must be texts")
-    if not isinstance(instead.arguments, Mapping):
-        raise ContractViolation(f"{installed.handler}: arguments must be an object")
 
 
 def _outcome(verdict: Allow | Continue) -> StageOutcome:

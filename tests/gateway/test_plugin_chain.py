@@ -183,7 +183,8 @@ async def test_a_verdict_that_is_not_the_plugins_to_give_fails_the_call(plugin: 
 
 
 async def test_a_result_cannot_be_completed_and_must_stay_an_object() -> None:
-    for verdict in (Complete(RESULT), Continue(REQUEST)):
+    odd: list[Any] = [None, "hi", {"type": "text", "text": "hi"}, [None], [{"text": "hi"}]]
+    for verdict in (Complete(RESULT), Continue(REQUEST), Continue({}), *(Continue({"content": each}) for each in odd)):
         with pytest.raises(PluginFailed):
             await chain(Middle(on_result=verdict)).on_result("raw", REQUEST, RESULT, Trail())
 
@@ -228,3 +229,11 @@ async def test_a_note_takes_no_more_than_its_place_in_the_record() -> None:
     trail = Trail()
     await chain(Guard(Allow(note="x" * 100_000))).on_request(REQUEST, trail)
     assert len(trail.stages[0].note) == 500
+
+
+async def test_what_a_server_left_out_of_its_result_a_plugin_need_not_add() -> None:
+    changed: Result = {"structuredContent": {"n": 2}}
+    passed = await chain(Middle(on_result=Continue(changed))).on_result(
+        "raw", REQUEST, {"structuredContent": {"n": 1}}, Trail()
+    )
+    assert passed is changed
