@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 from app.auth.identity import Identity
 from app.engine.call_context import call_context
 from app.engine.contract import ChatRequest, InvalidRequest, parse_chat_request
-from app.engine.events import ErrorEvent, encode
+from app.engine.events import Done, ErrorEvent, Event, encode
 from app.engine.keyed_runs import KeyedRuns, NoPlace
 from app.engine.limits import Place, StreamLimit
 from app.engine.loop import Engine
@@ -72,14 +72,17 @@ async def _pieces(
 ) -> AsyncGenerator[bytes, None]:
     """Encoded bytes, one piece for all that became known at once: one send for one read of the model's stream."""
     context = call_context(request, identity)
+    last: Event | None = None
     try:
         async with aclosing(engine.batches(request, context, place.interruption)) as batches:
             async for batch in batches:
                 yield b"".join(map(encode, batch))
+                last = batch[-1]
     except Exception:
-        # The engine ends its own faults properly; this is for what cannot be encoded.
+        # The engine ends its own faults properly; this is for what cannot be encoded, and for faults behind the end.
         log.exception("stream failed: %s", ProviderError.code)
-        yield encode(ErrorEvent(ProviderError.code, ProviderError.safe_message))
+        if not isinstance(last, Done | ErrorEvent):
+            yield encode(ErrorEvent(ProviderError.code, ProviderError.safe_message))
 
 
 async def _leave(place: Place) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from app.wire.model_events import Usage
+from app.wire.model_events import Usage, token_count
 
 
 class MessageUsage(msgspec.Struct, gc=False):
@@ -21,10 +21,10 @@ class MessageUsage(msgspec.Struct, gc=False):
 
     def counts(self) -> Usage:
         """``input_tokens`` is only what no cache had a part in."""
-        written, cached = int(self.cache_creation_input_tokens or 0), int(self.cache_read_input_tokens or 0)
+        written, cached = token_count(self.cache_creation_input_tokens), token_count(self.cache_read_input_tokens)
         return Usage(
-            prompt_tokens=int(self.input_tokens or 0) + written + cached,
-            completion_tokens=int(self.output_tokens or 0),
+            prompt_tokens=token_count(self.input_tokens) + written + cached,
+            completion_tokens=token_count(self.output_tokens),
             cached_tokens=cached,
             cache_write_tokens=written,
         )

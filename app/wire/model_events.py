@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Literal
 
 FinishReason = Literal["stop", "length", "content_filter", "tool_calls"]
 
+_MOST_TOKENS = 10**12
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -39,6 +41,11 @@ class Usage:
             max(self.cache_write_tokens, other.cache_write_tokens),
             max(self.reasoning_tokens, other.reasoning_tokens),
         )
+
+
+def token_count(told: int | float | None) -> int:
+    """What a provider told, if it can be a count of tokens; else 0. Servers have sent -1 and NaN."""
+    return int(told) if told is not None and 0 <= told <= _MOST_TOKENS else 0
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from app.wire.model_events import Usage
+from app.wire.model_events import Usage, token_count
 
 
 class UsageDetails(msgspec.Struct, gc=False):
@@ -31,10 +31,10 @@ class ChunkUsage(msgspec.Struct, gc=False):
         prompt, completion = self.prompt_tokens_details, self.completion_tokens_details
         cached = (prompt.cached_tokens if prompt else None) or self.prompt_cache_hit_tokens
         return Usage(
-            prompt_tokens=int(self.prompt_tokens or 0),
-            completion_tokens=int(self.completion_tokens or 0),
-            cached_tokens=int(cached or 0),
-            reasoning_tokens=int((completion.reasoning_tokens if completion else None) or 0),
+            prompt_tokens=token_count(self.prompt_tokens),
+            completion_tokens=token_count(self.completion_tokens),
+            cached_tokens=token_count(cached),
+            reasoning_tokens=token_count(completion.reasoning_tokens if completion else None),
         )
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from app.engine.model import Finish, TextDelta, Usage
 from app.errors import ContextOverflow, ProviderError
+from app.gateway.meter import NoMeter
 from tests.support.requirement import requirement
-from tests.support.script import ScriptModel, Turn, says
+from tests.support.script import ScriptModel, Step, Turn, says
 from tests.support.service import KEY, chat_body, frames, running_service
 
 
@@ -115,6 +116,21 @@ async def test_a_model_stream_that_just_stops_is_an_error_not_a_quiet_end() -> N
         stream = await service.chat()
     assert [event for event, _ in stream] == ["text-delta", "error"]
     assert stream[-1][1]["code"] == "provider_error"
+
+
+@requirement("E35", "E37")
+@pytest.mark.parametrize("end", [[Finish("stop", Usage(-5, 0))], ProviderError("gone")])
+async def test_a_fault_behind_the_end_adds_no_second_one(end: Step) -> None:
+    class Broken(NoMeter):
+        def stream_ended(self, outcome: str, usage: Usage) -> None:
+            raise ValueError("counters only go up")
+
+    async with running_service(ScriptModel([[TextDelta("x")], end])) as service:
+        service.app.state.engine._meter = Broken()
+        stream = await service.chat()
+        keyed = await service.http.post("/engine/chat", json=chat_body("again"), headers={"Idempotency-Key": "k"})
+    assert [event for event, _ in stream] == ["text-delta", "error" if isinstance(end, Exception) else "done"]
+    assert keyed.text.count("event: error") + keyed.text.count("event: done") == 1
 
 
 @requirement("E38")

@@ -44,6 +44,12 @@ def test_a_stream_is_read_the_same_whole_and_byte_by_byte(name: str) -> None:
     assert read(bytes([byte]) for byte in data).summary() == EXPECTED[name]
 
 
+@requirement("E35")
+def test_what_cannot_be_a_count_of_tokens_is_counted_as_none() -> None:
+    answer = read([begin(-3, cache_read_input_tokens=-5), *text_block(0, "x"), *end("end_turn", 7)])
+    assert answer.end == Finish("stop", Usage(0, 7))
+
+
 @requirement("E73")
 @given(st.sampled_from(NAMES), st.lists(st.integers(0, 2000), max_size=6), st.sampled_from([b"\n", b"\r\n", b"\r"]))
 def test_a_stream_is_read_the_same_however_it_is_cut(name: str, places: list[int], line_end: bytes) -> None:

@@ -86,6 +86,15 @@ def test_once_the_model_has_finished_a_ragged_end_changes_nothing(tail: bytes) -
     assert (answer.text, answer.end, answer.failure) == ("x", Finish("stop", Usage(3, 4)), None)
 
 
+@requirement("E35")
+@pytest.mark.parametrize("count", ["-1", "NaN", "Infinity", "1e300", "1" * 400])
+def test_what_cannot_be_a_count_of_tokens_is_counted_as_none(count: str) -> None:
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":%b,"completion_tokens":4}}\n\n' % count.encode()
+    answer = read([chunk({"content": "x"}), STOP, usage, DONE])
+    assert (answer.text, answer.failure) == ("x", None)
+    assert answer.end in (Finish("stop", Usage(0, 4)), Finish("stop", None))
+
+
 def test_a_last_event_without_its_blank_line_counts() -> None:
     assert read([chunk({"content": "x"}), STOP.rstrip()]).end == Finish("stop", None)
 
