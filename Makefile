@@ -1,6 +1,8 @@
 # Two commands matter: `make run` (the demo) and `make test` (everything CI checks).
+# WORKERS: most tests wait for processes that they start, so two workers take little more than half the time of one.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT   ?= 8080
+WORKERS ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -29,7 +31,7 @@ imports: $(VENV)/.dev ## the layers of the house
 	@$(BIN)/lint-imports --no-logo
 
 pytest: $(VENV)/.dev ## the tests alone
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 format: $(VENV)/.dev ## rewrite the code in the house style
 	@$(BIN)/ruff check --fix --quiet $(CODE); $(BIN)/ruff format --quiet $(CODE)
