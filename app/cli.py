@@ -362,7 +362,8 @@ async def _check(settings: Settings) -> int:
     from app.main import create_runtime
 
     make_provider(settings.model)  # refuses what it cannot work with
-    make_auditor(settings.plugins, time)  # the same
+    if (auditor := make_auditor(settings.plugins, time)) is not None:  # the same
+        await auditor.aclose()
     runtime, fleet, lifecycle = create_runtime(settings)
     async with lifecycle.running():
         await lifecycle.wait_ready()

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
+from app.edges.daemon_threads import DaemonThreads, NoThreadLeft
 from app.gateway.audit import AuditFailed, AuditRecord
 
 log = logging.getLogger("wicketgate.audit")
@@ -14,7 +16,7 @@ _MAX_WAITING = 10_000
 
 
 class BatchWriter(Protocol):
-    """Called in threads, one call at a time."""
+    """Called in a thread, one call at a time."""
 
     def write(self, records: Sequence[AuditRecord]) -> None:
         """Keep all of them, or none. Raises AuditFailed."""
@@ -29,11 +31,14 @@ class BatchWriter(Protocol):
 
 class BatchedSink:
     """Implements AuditSink over a writer that blocks. While it cannot be written, it is tried once every *pause_s*,
-    whatever the number of callers."""
+    whatever the number of callers. A writer that takes longer than *patience_s* is left to itself: what it was given
+    counts as lost, and nothing else is given to it until it comes back."""
 
-    def __init__(self, writer: BatchWriter, *, pause_s: float = 1.0) -> None:
+    def __init__(self, writer: BatchWriter, *, pause_s: float = 1.0, patience_s: float = 15.0) -> None:
         self._writer = writer
         self._pause_s = pause_s
+        self._patience_s = patience_s
+        self._threads = DaemonThreads(1, "audit")
         self._waiting: list[tuple[AuditRecord, asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -67,7 +72,8 @@ class BatchedSink:
         for task in (self._writing, self._probing):
             if task is not None:
                 await task
-        await asyncio.to_thread(self._writer.close)
+        await self._in_thread(self._writer.close)
+        self._threads.close()
 
     def _refuse_too_many(self) -> None:
         if len(self._waiting) >= _MAX_WAITING:
@@ -86,7 +92,7 @@ class BatchedSink:
         while self._waiting:
             async with self._turn:
                 batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
-                self._why = await self._in_thread(self._writer.write, [record for record, _ in batch])
+                self._why = await self._in_thread(partial(self._writer.write, [record for record, _ in batch]))
                 self._failed = self._why != ""
             for _, kept in batch:
                 if kept.done():
@@ -97,13 +103,15 @@ class BatchedSink:
                     kept.set_exception(AuditFailed(self._why))
                     kept.exception()  # noted as seen, for a caller that has left does not look
 
-    @staticmethod
-    async def _in_thread(work: Callable[..., None], *args: Sequence[AuditRecord]) -> str:
+    async def _in_thread(self, work: Callable[[], None]) -> str:
         """Why it failed; empty if it did not."""
         try:
-            await asyncio.to_thread(work, *args)
+            async with asyncio.timeout(self._patience_s):
+                await self._threads.run(work)
         except AuditFailed as error:
             return str(error) or "no reason given"
+        except (TimeoutError, NoThreadLeft):
+            return "it does not answer"
         except Exception as error:  # whatever it is, callers wait for these records and must not wait for ever
             log.exception("the audit log has a fault")
             return type(error).__name__

@@ -297,6 +297,29 @@ async def test_a_sink_that_is_out_of_order_is_tried_once_for_all_callers() -> No
     assert writer.probes == 1
 
 
+async def test_a_writer_that_hangs_holds_neither_callers_nor_the_end_and_is_used_again_when_it_comes_back() -> None:
+    writer = Writer()
+    writer.gate.clear()
+    sink = BatchedSink(writer, pause_s=0, patience_s=0.05)
+    async with asyncio.timeout(BOUND_S):
+        for attempt in (sink.write(RECORD), sink.ready(), sink.write(RECORD)):
+            with pytest.raises(AuditFailed, match="does not answer"):
+                await attempt
+        writer.gate.set()
+        while True:
+            try:
+                await sink.ready()
+                break
+            except AuditFailed:
+                await asyncio.sleep(0)
+        await sink.write(RECORD)
+        writer.gate.clear()
+        with pytest.raises(AuditFailed):
+            await sink.write(RECORD)
+        await sink.aclose()
+    writer.gate.set()
+
+
 async def test_only_so_many_records_wait_for_a_writer_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_batches, "_MAX_WAITING", 3)
     writer = Writer()
