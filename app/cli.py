@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import signal
-import socket
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -16,14 +14,12 @@ from pydantic import ValidationError
 from app.auth.identity import ACTOR_PATTERN, Identity, parse_permissions
 from app.commands.terminal import browse, chat, execute, view
 from app.conform.command import conform
-from app.edges.keys import HashedKey, new_key
+from app.edges.keys import new_key
 from app.edges.settings_file import load_settings
 from app.errors import ConfigError
 from app.settings import FACES, KeySettings, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_BACKLOG = 2048
 
 
 def _with_config(command: F) -> F:
@@ -54,7 +50,11 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
     if watch and config is None:
         raise click.UsageError("--watch needs --config: there is no file to watch")
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    _serve(partial(load_settings, config, server=given), config if watch else None)
+    load = partial(load_settings, config, server=given)
+    settings = load()  # a mistake in it is told at once, before the whole service is imported
+    from app.commands.serve import serve_until_stopped
+
+    sys.exit(serve_until_stopped(settings, load, config if watch else None))
 
 
 @cli.command()
@@ -88,7 +88,9 @@ def check(config: Path | None) -> None:
     """
     settings = load_settings(config)
     click.echo(f"Configuration is valid: {len(settings.upstreams)} upstreams. Connecting ...", err=True)
-    sys.exit(asyncio.run(_check(settings)))
+    from app.commands.check import check_all
+
+    sys.exit(asyncio.run(check_all(settings)))
 
 
 @cli.command()
@@ -106,7 +108,9 @@ def explain(tool: str, actor: str, permissions: tuple[str, ...], query: str, con
     """
     settings = load_settings(config)
     identity = _identity(settings, actor, permissions)
-    sys.exit(asyncio.run(_explain(settings, tool, identity, query)))
+    from app.commands.explain import explain_tool
+
+    sys.exit(asyncio.run(explain_tool(settings, tool, identity, query)))
 
 
 @cli.command("import")
@@ -209,119 +213,6 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(130)
 
 
-def _serve(load: Callable[[], Settings], watched: Path | None) -> None:
-    settings = load()
-
-    from app.edges.hangup import on_hangup
-    from app.edges.http_server import serve_app
-    from app.edges.logs import json_logs, set_log_level
-    from app.edges.reloader import Reloader
-    from app.main import create_app
-    from app.wire.redaction import Redactor
-
-    listener = _bind(settings.server.host, settings.server.port)
-    extra_keys, shown_key = [], ""
-    if not settings.auth.keys:
-        shown_key, digest = new_key("local")
-        extra_keys = [HashedKey("local", digest, Identity("local", ("*",)))]
-    redactor = Redactor([*settings.secrets(), shown_key])
-
-    def follow(settings: Settings) -> None:
-        redactor.learn(settings.secrets())
-        set_log_level(settings.server.log_level)
-
-    with json_logs(settings.server.log_level, redactor):
-        app = create_app(settings, extra_keys=extra_keys)
-        address = _address(listener)
-        lifecycle = app.state.lifecycle
-        app.state.applied.follow(follow)
-
-        required = [upstream.name for upstream in settings.upstreams if upstream.required and upstream.enabled]
-        missing: dict[str, str] = {}
-
-        async def begin() -> None:
-            await lifecycle.wait_ready()
-            missing.update(lifecycle.missing(required))
-            if missing:
-                signal.raise_signal(signal.SIGTERM)
-            else:
-                _greet(address, shown_key)
-
-        async def run() -> bool:
-            reloader = Reloader(load, app.state.applied.apply, ready=lifecycle.wait_ready, watched=watched)
-            on_hangup(reloader.request)
-            greeting = asyncio.create_task(begin())
-            try:
-                async with reloader.running():
-                    return await serve_app(
-                        app,
-                        listener,
-                        drain_s=settings.server.drain_s,
-                        stuck_reader_s=settings.engine.stuck_reader_s,
-                        stopping=app.state.drain.begin,
-                        drained=app.state.drain.wait,
-                    )
-            finally:
-                greeting.cancel()
-
-        with listener:
-            served = _runner()(run())
-    if missing:
-        names = "; ".join(f"{name}: {why}" for name, why in missing.items())
-        raise ConfigError(f"An upstream that is required is not there ({names}). Start it, or set required: false")
-    if not served:
-        sys.exit(1)
-
-
-def _runner() -> Callable[[Any], bool]:
-    """The loop of the performance guide where there is one (not on Windows)."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run
-    return uvloop.run
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """Listen before anything is started: a taken port is the most common trouble, and deserves a plain word."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named so that asyncio's own loop, too, sends without waiting (it looks at the number).
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)  # binding alone does not claim the port
-    except OSError as error:
-        listener.close()
-        raise ConfigError(
-            f"Cannot listen on {host} port {port}: {error.strerror}. Choose another with --port or server.port."
-        ) from None
-    return listener
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _greet(address: str, shown_key: str) -> None:
-    """Once requests are taken: where, and what to paste. On stderr, since stdout carries nothing but log lines."""
-    lines = ["", f"Wicketgate is ready on {address}", f"  MCP clients: {address}/mcp"]
-    if shown_key:
-        body = {
-            "messages": [{"role": "user", "content": "What time is it in Tokyo?"}],
-            "metadata": {"correlation_id": "hello-1"},
-        }
-        lines += [
-            f"  Key, for this run only: {shown_key}",
-            "",
-            "Try it:",
-            f"  curl -N {address}/engine/chat -H 'Authorization: Bearer {shown_key}' \\",
-            f"    -H 'Content-Type: application/json' -d '{json.dumps(body)}'",
-        ]
-    click.echo("\n".join([*lines, ""]), err=True)
-
-
 def _identity(settings: Settings, actor: str, permissions: tuple[str, ...]) -> Identity:
     if permissions:
         try:
@@ -332,73 +223,6 @@ def _identity(settings: Settings, actor: str, permissions: tuple[str, ...]) -> I
         if key.actor == actor:
             return Identity(actor, key.permissions)
     raise click.UsageError(f"auth.keys has no key of {actor}; say what they hold with --permission")
-
-
-async def _explain(settings: Settings, tool: str, identity: Identity, query: str) -> int:
-    from app.commands.shown import shown
-    from app.gateway.explain import explain
-    from app.main import create_runtime
-
-    runtime, _, lifecycle = create_runtime(settings)
-    async with lifecycle.running():
-        await lifecycle.wait_ready()
-        usable, lines = explain(
-            runtime.catalog(), runtime.access, tool, identity, query, runtime.screened(), runtime.declared()
-        )
-        for line in lines:
-            click.echo(shown(line))
-    return 0 if usable else 1
-
-
-async def _check(settings: Settings) -> int:
-    """Connect, wait until every upstream has settled, print the table; the exit code."""
-    from time import time
-
-    from app.commands.screened import screened_lines
-    from app.edges.audit_loader import make_auditor
-    from app.edges.model_providers import make_provider
-    from app.edges.plugin_loader import plugin_lines
-    from app.gateway.catalog_keeper import tools_left_out
-    from app.main import create_runtime
-
-    make_provider(settings.model)  # refuses what it cannot work with
-    if (auditor := make_auditor(settings.plugins, time)) is not None:  # the same
-        await auditor.aclose()
-    runtime, fleet, lifecycle = create_runtime(settings)
-    async with lifecycle.running():
-        await lifecycle.wait_ready()
-        catalog, statuses = runtime.catalog(), fleet.statuses()
-        by_server: dict[str, list[str]] = {name: [] for name in statuses}
-        for item in catalog.items.values():
-            by_server[item.server].append(item.id)
-        troubles = runtime.troubles()
-        for name, status in statuses.items():
-            trouble = status.error or troubles.get(name, "")
-            if not trouble and status.connections > 1:
-                trouble = f"connected {status.connections} times; before: {status.last_error}"
-            click.echo(f"{name}: {status.phase}{f' ({trouble})' if trouble else ''}")
-            for tool_id in sorted(by_server[name]):
-                click.echo(f"  {tool_id}")
-        for upstream in settings.upstreams:
-            if not upstream.enabled:
-                click.echo(f"{upstream.name}: disabled")
-        left_out = tools_left_out(catalog)
-        for tool, reason in left_out.items():
-            click.echo(f"left out: {tool}: {reason}")
-        for tool_id in catalog.subscriptions:
-            click.echo(f"left aside: {tool_id}: a subscription, which no tool call can carry")
-        screened = runtime.screened()
-        for line in screened_lines(screened):
-            click.echo(line)
-        for line in plugin_lines(settings.plugins):
-            click.echo(line)
-        held = sum(len(each.held) for each in screened.values())
-        down = [name for name, status in statuses.items() if status.phase != "ready"]
-        click.echo(
-            f"{len(statuses) - len(down)} of {len(statuses)} upstreams connected, {len(catalog.items)} tools, "
-            f"{len(left_out) + held} left out"
-        )
-    return 1 if down or left_out or held or troubles else 0
 
 
 def _pretty(document: dict[str, Any]) -> str:
