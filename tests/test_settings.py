@@ -26,6 +26,7 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
     assert settings.engine.max_iterations is None
 
 
+@requirement("E98")
 @pytest.mark.parametrize(
     ("text", "told"),
     [

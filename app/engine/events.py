@@ -88,10 +88,13 @@ _TEXT_END = b'"}\n\n'
 
 
 def encode(event: Event) -> bytes:
-    """One server-sent event. Pure ASCII: a lone surrogate or U+2028 in model output must not break the stream."""
+    """One server-sent event. Pure ASCII: a lone surrogate or U+2028 in model output must not break the stream.
+
+    Raises ValueError for arguments that JSON has no word for, which only a provider in Python can give.
+    """
     if isinstance(event, TextDelta):  # the hot one
         return b'event: text-delta\ndata: {"content":%b}\n\n' % encode_basestring_ascii(event.content).encode()
-    data = json.dumps(event.data(), separators=(",", ":"))
+    data = json.dumps(event.data(), separators=(",", ":"), allow_nan=False)
     return f"event: {event.name}\ndata: {data}\n\n".encode()
 
 

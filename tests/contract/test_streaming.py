@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.engine.model import Finish, TextDelta, Usage
+from app.engine.model import Finish, TextDelta, ToolCall, Usage
 from app.errors import ContextOverflow, ProviderError
 from app.gateway.meter import NoMeter
 from tests.support.requirement import requirement
@@ -89,7 +89,7 @@ async def test_any_text_survives_the_stream() -> None:
     assert [event for event, _ in stream] == ["text-delta"] * len(texts) + ["done"]
 
 
-@requirement("E37", "E66", "E76")
+@requirement("E37", "E66", "E76", "E77")
 @pytest.mark.parametrize(
     ("failure", "code"),
     [
@@ -116,6 +116,15 @@ async def test_a_model_stream_that_just_stops_is_an_error_not_a_quiet_end() -> N
         stream = await service.chat()
     assert [event for event, _ in stream] == ["text-delta", "error"]
     assert stream[-1][1]["code"] == "provider_error"
+
+
+@requirement("E37", "E49")
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "k"}])
+async def test_arguments_that_json_has_no_word_for_end_the_stream_properly(headers: dict[str, str]) -> None:
+    model = ScriptModel([[ToolCall("c1", "tool_browse", {"path": float("nan")}, ""), Finish("tool_calls", None)]])
+    async with running_service(model) as service:
+        response = await service.http.post("/engine/chat", json=chat_body(), headers=headers)
+    assert [event for event, _ in frames(_without_ids(response.text))] == ["error"]
 
 
 @requirement("E35", "E37")
