@@ -76,7 +76,7 @@ async def _pieces(
     try:
         async with aclosing(engine.batches(request, context, place.interruption)) as batches:
             async for batch in batches:
-                yield b"".join(map(encode, batch))
+                yield encode(batch[0]) if len(batch) == 1 else b"".join(map(encode, batch))
                 last = batch[-1]
     except Exception:
         # The engine ends its own faults properly; this is for what cannot be encoded, and for faults behind the end.

@@ -56,14 +56,15 @@ class EventStream(EventSourceResponse):
         try:
             async with aclosing(self._pieces) as pieces:
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                heart.start()
+                now = asyncio.get_running_loop().time
+                heart.idle_since = now()
                 # Each layer of wrappers around send costs as much as encoding a delta.
                 send_piece: Send = scope.get("state", {}).get("send", send)
                 sent = 0
                 async for piece in pieces:
-                    heart.stop()
+                    heart.idle_since = None
                     await send_piece({"type": "http.response.body", "body": piece, "more_body": True})
-                    heart.start()
+                    heart.idle_since = now()
                     sent += 1
                     if sent % _PAUSE_EVERY == 0:
                         await asyncio.sleep(0)
@@ -86,15 +87,10 @@ class _Heart:
         self._send = send
         self._period_s = period_s
         self._loop = asyncio.get_running_loop()
-        self._idle_since: float | None = None
+        self.idle_since: float | None = None
+        """Since when the stream waits for its next piece; None while it does not."""
         self._beating: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(period_s, self._look)
-
-    def start(self) -> None:
-        self._idle_since = self._loop.time()
-
-    def stop(self) -> None:
-        self._idle_since = None
 
     async def aclose(self) -> None:
         self._timer.cancel()
@@ -106,11 +102,11 @@ class _Heart:
     def _look(self) -> None:
         now = self._loop.time()
         due = now + self._period_s
-        if self._idle_since is not None and (self._beating is None or self._beating.done()):
-            due = self._idle_since + self._period_s
+        if self.idle_since is not None and (self._beating is None or self._beating.done()):
+            due = self.idle_since + self._period_s
             if due <= now:
                 self._beating = self._loop.create_task(self._beat())
-                self._idle_since = now
+                self.idle_since = now
                 due = now + self._period_s
         self._timer = self._loop.call_at(due, self._look)
 

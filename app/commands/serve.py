@@ -12,6 +12,7 @@ import click
 
 from app.auth.identity import Identity
 from app.edges.hangup import on_hangup
+from app.edges.heap import collect_seldom
 from app.edges.http_server import serve_app
 from app.edges.keys import HashedKey, new_key
 from app.edges.logs import json_logs, set_log_level
@@ -42,6 +43,7 @@ def serve_until_stopped(settings: Settings, load: Callable[[], Settings], watche
 
     with json_logs(settings.server.log_level, redactor):
         app = create_app(settings, extra_keys=extra_keys)
+        collect_seldom()
         address = _address(listener)
         lifecycle = app.state.lifecycle
         app.state.applied.follow(follow)

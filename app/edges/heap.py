@@ -11,6 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _NEVER = 1_000_000
+_YOUNG_OBJECTS = 10_000
+
+
+def collect_seldom() -> None:
+    """For a service, once it is built: what was imported is there to stay, and is not looked at again. Of what a
+    request makes, little is garbage in cycles; looking for it after every 700 objects is a tenth of relaying a model's
+    stream."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
 class Heap:

@@ -82,7 +82,12 @@ class HttpConnection(asyncio.Protocol):
                 raise self._failure
             if self._whole:
                 return b""
-            await self._wait()
+            # As _wait does; a call more is felt at each token.
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
 
     def close(self) -> None:
         """At once; a read under way fails as if cut off."""
