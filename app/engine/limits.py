@@ -22,6 +22,7 @@ class Interruption:
     """
 
     def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: asyncio.Task[Any] | None = None
         self._cancelled: asyncio.Task[Any] | None = None
         self._others_wishes = 0
@@ -37,14 +38,17 @@ class Interruption:
             self._cancelled = self._waiting
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
         if self.reason is not None:
             # Not awaited at all: what is always ready at once would never be cancelled, and so go on for ever.
             close = getattr(awaitable, "close", None)  # a coroutine that is never awaited would complain
             if close is not None:
                 close()
             raise Interrupted
-        # What asyncio.timeout does, without its clock: this is passed for every token of a model.
-        self._waiting = task = asyncio.current_task()
+        # What asyncio.timeout does, without its clock: this is passed for every token of a model. The loop is named
+        # because finding it makes a system call.
+        self._waiting = task = asyncio.current_task(self._loop)
         self._others_wishes = 0 if task is None else task.cancelling()
         try:
             return await awaitable
