@@ -21,6 +21,8 @@ from app.wire.correlation import correlation_id
 
 _QUEUE_LINES = 10_000
 _LAST_LINES_S = 1.0
+_LINES_AT_ONCE = 100
+_REST_S = 0.01
 
 # Chatty, and their records hold payloads: only their failures are of interest.
 _QUIET = ("mcp", "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "sse_starlette", "asyncio", "uvicorn.access")
@@ -51,37 +53,40 @@ class JsonFormatter(logging.Formatter):
 
 
 class _LineWriter(logging.Handler):
-    """Formats in the caller, where the context is known; a thread of its own writes."""
+    """Formats in the caller, where the context is known; a thread of its own writes what has gathered, then rests a
+    little. Waking it for each line would cost a request more than the line."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
         self._write = write
-        self._lines: queue.Queue[str | None] = queue.Queue(_QUEUE_LINES)
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._dropped = 0
+        self._finishing = threading.Event()
         # A daemon: a reader that never reads must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._lines.put_nowait(self.format(record))
-        except queue.Full:
+        if self._lines.qsize() >= _QUEUE_LINES:
             self._dropped += 1
+            return
+        try:
+            self._lines.put(self.format(record))
         except Exception:
             self._dropped += 1  # a record that cannot be formatted must not fail its caller
 
     def finish(self) -> None:
         """Give the last lines a moment to go out."""
-        try:
-            self._lines.put_nowait(None)
-        except queue.Full:
-            return
+        self._finishing.set()
+        self._lines.put(None)
         self._thread.join(_LAST_LINES_S)
 
     def _run(self) -> None:
-        while (line := self._lines.get()) is not None:
+        while True:
+            lines = self._gathered()
             try:
-                self._write(line + "\n")
+                if lines and lines[0] is not None:
+                    self._write("".join(f"{line}\n" for line in lines if line is not None))
                 if self._dropped and self._lines.empty():
                     dropped, self._dropped = self._dropped, 0
                     record = logging.makeLogRecord(
@@ -90,6 +95,16 @@ class _LineWriter(logging.Handler):
                     self._write(self.format(record) + "\n")
             except OSError:
                 pass  # the reader is gone for good; there is nobody left to tell
+            if lines[-1] is None:
+                return
+            self._finishing.wait(_REST_S)
+
+    def _gathered(self) -> list[str | None]:
+        """Waits for one. Nothing is taken behind the end, None."""
+        lines = [self._lines.get()]
+        while lines[-1] is not None and len(lines) < _LINES_AT_ONCE and not self._lines.empty():
+            lines.append(self._lines.get())
+        return lines
 
 
 @contextmanager

@@ -27,6 +27,7 @@ class ModelWindow:
         self._context_tokens = context_tokens
         self._answer_tokens = answer_tokens
         self._tokens = tokens
+        self._latest: tuple[Sequence[ModelTool], int] = ((), 0)
 
     async def show(self, messages: Sequence[Message], tools: Sequence[ModelTool]) -> Built:
         """What the model is shown of *messages*. Raises ContextOverflow. A bulky history is counted in a thread."""
@@ -35,9 +36,17 @@ class ModelWindow:
         return self._build(messages, tools)
 
     def _build(self, messages: Sequence[Message], tools: Sequence[ModelTool]) -> Built:
-        definitions = sum(self._tokens.count(_definition(tool)) + _TOOL_TOKENS for tool in tools)
+        definitions = self._definitions(tools)
         answer = min(self._answer_tokens, max(self._context_tokens - definitions, 0) // 2)
         return build(messages, self._context_tokens, self._tokens, reserve_tokens=definitions + answer)
+
+    def _definitions(self, tools: Sequence[ModelTool]) -> int:
+        """Tokens of the definitions: mostly the same for every stream, and then not written out again."""
+        latest, tokens = self._latest
+        if latest != tools:
+            tokens = sum(self._tokens.count(_definition(tool)) + _TOOL_TOKENS for tool in tools)
+            self._latest = (tools, tokens)
+        return tokens
 
 
 def _chars(message: Message) -> int:
