@@ -21,6 +21,7 @@ _SETTLE_S = 0.3
 """The end of the output and of the process are told one by one; the second is waited for this long."""
 _CLOSE_S = 1.0
 _WRITE_BUFFER = 1024 * 1024
+_MOST_UNREAD = 4 * _WRITE_BUFFER
 
 
 class Reader(Protocol):
@@ -54,6 +55,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._exited = asyncio.Event()
         self._closed = asyncio.Event()
         self._settling: asyncio.TimerHandle | None = None
+        self._resting: asyncio.TimerHandle | None = None
 
     @classmethod
     async def start(
@@ -87,9 +89,23 @@ class ChildProcess(asyncio.SubprocessProtocol):
             raise ChildEnded
 
     def write(self, data: bytes) -> None:
-        """At once, whatever is waiting; nothing happens when the child has ended."""
-        if self._stdin is not None and self._takes_input():
+        """At once; nothing happens when the child has ended, or has left several megabytes unread."""
+        if self._stdin is not None and self._takes_input() and self._stdin.get_write_buffer_size() < _MOST_UNREAD:
             self._stdin.write(data)
+
+    def rest(self, seconds: float) -> None:
+        """Read no more of its output for so long: it waits, or does something else meanwhile."""
+        if self._transport is None or self._ended or self._resting is not None:
+            return
+        stdout = cast(asyncio.ReadTransport, self._transport.get_pipe_transport(1))
+        if not stdout.is_closing():
+            stdout.pause_reading()
+            self._resting = asyncio.get_running_loop().call_later(seconds, self._read_on, stdout)
+
+    def _read_on(self, stdout: asyncio.ReadTransport) -> None:
+        self._resting = None
+        if not stdout.is_closing():
+            stdout.resume_reading()
 
     async def stop(self) -> None:
         """End it: its input is closed, 2 s, SIGTERM, 2 s, SIGKILL; what is left of its group is killed at any rate.

@@ -29,13 +29,15 @@ class DirectCalls(Protocol):
 class Connection:
     """*streams* are the session's. *direct* is for sessions of 2026-07-28, if there is another way for them than
     *exchange*. *one_era*: a server of the handshake era may end, or say nothing, when it is asked for another.
-    *tells_end*: its end shows by itself, with the reason; else it is a request that finds out."""
+    *tells_end*: its end shows by itself, with the reason; else it is a request that finds out.
+    *refusal*: how the server last refused to speak MCP at all, as a phrase; empty if it never did."""
 
     streams: TransportStreams
     exchange: Exchange
     direct: DirectCalls | None = None
     one_era: bool = False
     tells_end: bool = False
+    refusal: Callable[[], str] = str
 
 
 Lost = Callable[[str], None]

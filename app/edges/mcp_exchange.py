@@ -19,6 +19,13 @@ from app.gateway.ports import CallContext
 log = logging.getLogger("wicketgate.upstream")
 
 _PREFIX = "wicketgate-"
+_MAX_QUESTIONS = 64
+
+UNASKED_A_SECOND = 5_000
+UNASKED_AT_ONCE = 10_000
+HEAVY = 10
+"""What a server may say beside its answers before it is read more slowly: so many notes, or a tenth of it in messages
+for the session and questions, which cost more."""
 
 
 class Sender(Protocol):
@@ -119,6 +126,9 @@ class Exchange:
 
     def _ask(self, request_id: int | str, params: object, related: Call | None) -> None:
         if request_id in self._questions:
+            return
+        if len(self._questions) >= _MAX_QUESTIONS:
+            self._sender.post({"jsonrpc": "2.0", "id": request_id, "result": {"action": "cancel"}})
             return
         call = related or self._asker()
 

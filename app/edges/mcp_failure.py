@@ -47,6 +47,19 @@ def refusal(error: object) -> Exception:
     return Malformed(NOT_VALID)
 
 
+def no_answer(status: int) -> Malformed:
+    """For what came with an HTTP *status* in the place of an MCP answer."""
+    match status:
+        case 401 | 403:
+            return Malformed(f"refused the gateway's credentials (HTTP status {status})")
+        case 301 | 302 | 303 | 307 | 308:
+            return Malformed("redirects to another place, which is not followed; configure its new address")
+        case 429:
+            return Malformed(f"takes no more requests for now (HTTP status {status})")
+        case _:
+            return Malformed(f"gave no MCP answer (HTTP status {status})")
+
+
 def timed_out(name: str, timeout_s: float) -> UpstreamTimeout:
     return UpstreamTimeout(f"{name} did not answer within {timeout_s:g} s.")
 

@@ -24,10 +24,11 @@ from app.edges.credentials import Credentials
 from app.edges.json_lines import MAX_LINE_BYTES
 from app.edges.mcp_call import Call
 from app.edges.mcp_connection import Connection, Lost, from_session
-from app.edges.mcp_exchange import Exchange
-from app.edges.mcp_failure import NOT_VALID, TOO_LARGE, Gone, Malformed
+from app.edges.mcp_exchange import HEAVY, UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
+from app.edges.mcp_failure import NOT_VALID, TOO_LARGE, Gone, Malformed, no_answer
 from app.edges.mcp_http_direct import DirectHttp
 from app.edges.mcp_safe_client import FAILED, NOTIFY_S, Failure, safe_client
+from app.edges.pace import Pace
 
 Incoming = SessionMessage | Exception
 
@@ -67,14 +68,22 @@ async def http_transport(
         if failure == "away":  # any other is told to the call that meets it
             asyncio.get_running_loop().call_soon(lost, _RESTARTED)
 
+    refusals = [""]
+
+    def refused(status: int) -> None:
+        error = no_answer(status)
+        refusals[0] = f"it {error}"
+        if (call := _related.get()) is not None:
+            call.fail(error)
+
     direct = DirectHttp(url, headers, credentials, max_answer_bytes)
     try:
         async with (
-            await safe_client(headers, credentials, max_answer_bytes, failed) as http,
+            await safe_client(headers, credentials, max_answer_bytes, failed, refused) as http,
             streamable_http_client(url, http_client=http, max_sse_event_size=max_answer_bytes) as (read, write),
             _shared(name, read, write, lambda _: None) as connection,
         ):
-            yield Connection(connection.streams, connection.exchange, direct)
+            yield Connection(connection.streams, connection.exchange, direct, refusal=lambda: refusals[0])
     finally:
         await direct.retire()
 
@@ -165,6 +174,7 @@ class _Reads:
         self._inner = inner
         self._exchange = exchange
         self._ended: Callable[[], None] | None = ended
+        self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, asyncio.get_running_loop().time)
 
     @property
     def last_context(self) -> object:
@@ -181,7 +191,12 @@ class _Reads:
                 return incoming
             context = self.last_context
             related = None if context is None else context.get(_related)  # type: ignore[attr-defined]
-            if not self._take(incoming, related):
+            taken = self._take(incoming, related)
+            if isinstance(incoming.message, t.JSONRPCNotification | t.JSONRPCRequest) and (
+                pause_s := self._unasked.take(1 if taken else HEAVY)
+            ):
+                await asyncio.sleep(pause_s)
+            if not taken:
                 return incoming
 
     def _take(self, incoming: SessionMessage, related: Call | None) -> bool:

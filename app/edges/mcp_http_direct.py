@@ -14,7 +14,7 @@ from yarl import URL
 from app.edges import json_rpc
 from app.edges.credentials import Credentials
 from app.edges.mcp_call import LOG, PROGRESS, Call, tell
-from app.edges.mcp_failure import NOT_VALID, Gone, Malformed, refusal
+from app.edges.mcp_failure import NOT_VALID, Gone, Malformed, no_answer, refusal
 from app.edges.mcp_safe_client import CONNECT_S
 from app.errors import ProviderError
 from app.wire.sse import SseDecoder
@@ -156,13 +156,7 @@ class DirectHttp:
             message = json_rpc.decode(await _body(response, min(self._max_bytes, _MAX_REFUSAL_BYTES)))
             if message is not None and message.method is None and message.error is not json_rpc.ABSENT:
                 return refusal(message.error)
-        match response.status:
-            case 401 | 403 as status:
-                return Malformed(f"refused the gateway's credentials (HTTP status {status})")
-            case 301 | 302 | 303 | 307 | 308:
-                return Malformed("redirects to another place, which is not followed; configure its new address")
-            case status:
-                return Malformed(f"gave no MCP answer (HTTP status {status})")
+        return no_answer(response.status)
 
 
 async def _body(response: aiohttp.ClientResponse, max_bytes: int) -> bytearray:

@@ -14,7 +14,9 @@ from typing import Literal
 import httpx2
 from mcp.types import CONNECTION_CLOSED
 
+from app.edges import json_rpc
 from app.edges.credentials import Credentials
+from app.edges.pace import Pace
 
 CONNECT_S = 10.0
 NOTIFY_S = 10.0
@@ -33,6 +35,8 @@ _STREAMS_AT_ONCE = 20
 _STREAMS_A_SECOND = 5.0
 _MAX_REFUSAL_BYTES = 64 * 1024
 _STREAM = "text/event-stream"
+_AGAIN = "wicketgate.again"
+"""Whether a request is sent once more if it is answered with 401."""
 _OF_THE_WIRE = ("content-encoding", "content-length", "transfer-encoding")
 
 
@@ -41,11 +45,13 @@ async def safe_client(
     credentials: Credentials | None,
     max_bytes: int,
     failed: Callable[[Failure], None],
+    refused: Callable[[int], None] = lambda _: None,
 ) -> httpx2.AsyncClient:
-    """*failed* hears of each POST that was refused or got no usable answer, and of streams, for which nobody waits."""
+    """*failed* hears of each POST that was refused or got no usable answer, and of streams, for which nobody waits;
+    *refused* of the HTTP status of a POST that got something else than MCP, in the context of its sender."""
     # Reading has no deadline here: each call has its own, and a listening stream may be silent for ever.
     return httpx2.AsyncClient(
-        transport=_SafeTransport(await asyncio.to_thread(_trusted), max_bytes, failed),
+        transport=_SafeTransport(await asyncio.to_thread(_trusted), max_bytes, failed, refused),
         # Compression would let a small answer grow without bound.
         headers={"accept-encoding": "identity", **headers},
         auth=None if credentials is None else CredentialAuth(credentials),
@@ -62,19 +68,28 @@ class CredentialAuth(httpx2.Auth):
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         request.headers["Authorization"] = await self._credentials.authorization()
+        request.extensions[_AGAIN] = True
         response = yield request
         if response.status_code == 401:
+            request.extensions[_AGAIN] = False
             await self._credentials.renew()
             request.headers["Authorization"] = await self._credentials.authorization()
             yield request
 
 
 class _SafeTransport(httpx2.AsyncBaseTransport):
-    def __init__(self, trusted: ssl.SSLContext, max_bytes: int, failed: Callable[[Failure], None]) -> None:
+    def __init__(
+        self,
+        trusted: ssl.SSLContext,
+        max_bytes: int,
+        failed: Callable[[Failure], None],
+        refused: Callable[[int], None],
+    ) -> None:
         self._inner = httpx2.AsyncHTTPTransport(verify=trusted)
         self._max_bytes = max_bytes
         self._failed = failed
-        self._streams = _Pace()
+        self._refused = refused
+        self._streams = Pace(_STREAMS_A_SECOND, _STREAMS_AT_ONCE, asyncio.get_running_loop().time)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         match request.method:
@@ -97,12 +112,17 @@ class _SafeTransport(httpx2.AsyncBaseTransport):
             return self._failure(request, "too large")
         if _knows_no_session(request, response):
             return self._failure(request, "session gone")
-        if response.status_code >= 400 and response.status_code != 401:
+        if response.status_code == 401 and request.extensions.get(_AGAIN):
+            return response
+        if response.status_code >= 400:
             self._failed("lost")
+        if response.status_code >= 300 and not _is_mcp_error(response):
+            self._refused(response.status_code)
         return response
 
     async def _stream(self, request: httpx2.Request) -> httpx2.Response:
-        await self._streams.wait()
+        # A server may say that its stream is to be opened again at once, and end each; the SDK would obey.
+        await asyncio.sleep(self._streams.take())
         try:
             response = await self._answer(request)
         except httpx2.ConnectError:
@@ -142,21 +162,6 @@ class _SafeTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-class _Pace:
-    """A server may say that its streams are to be opened again at once, and end each of them; the SDK would obey."""
-
-    def __init__(self) -> None:
-        self._left = float(_STREAMS_AT_ONCE)
-        self._at = asyncio.get_running_loop().time()
-
-    async def wait(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._left = min(self._left + (now - self._at) * _STREAMS_A_SECOND, _STREAMS_AT_ONCE) - 1
-        self._at = now
-        if self._left < 0:
-            await asyncio.sleep(-self._left / _STREAMS_A_SECOND)
-
-
 def _knows_no_session(request: httpx2.Request, response: httpx2.Response) -> bool:
     """MCP says 404. Many servers say 400, and some 401, to a session that they do not know, and write so."""
     if _SESSION not in request.headers:
@@ -167,6 +172,11 @@ def _knows_no_session(request: httpx2.Request, response: httpx2.Response) -> boo
 
 def _is_stream(response: httpx2.Response) -> bool:
     return response.status_code < 300 and response.headers.get("content-type", "").lower().startswith(_STREAM)
+
+
+def _is_mcp_error(response: httpx2.Response) -> bool:
+    message = json_rpc.decode(response.content)
+    return message is not None and message.method is None and message.error is not json_rpc.ABSENT
 
 
 def _is_notification(request: httpx2.Request) -> bool:

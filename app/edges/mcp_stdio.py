@@ -3,6 +3,7 @@
 The SDK's session gets what is its own from here; everything that is no message is passed over (gatekit G65 to G78).
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,8 +18,9 @@ from app.edges.child_process import GRACE_S, ChildEnded, ChildProcess
 from app.edges.json_lines import MAX_LINE_BYTES, LineReader
 from app.edges.mcp_call import Call
 from app.edges.mcp_connection import Connection, Lost, for_session
-from app.edges.mcp_exchange import Exchange
+from app.edges.mcp_exchange import HEAVY, UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
 from app.edges.mcp_failure import Gone, Malformed
+from app.edges.pace import Pace
 from app.edges.stderr_log import StderrLog
 
 log = logging.getLogger("wicketgate.upstream")
@@ -47,7 +49,7 @@ async def stdio_transport(
     reader = _Reader(name, exchange, to_session, lost, max_answer_bytes)
     with to_session, session_reads:
         child = await ChildProcess.start(command, env, cwd, reader, grace_s)
-        writer.child = child
+        writer.child = reader.child = child
         try:
             yield Connection((session_reads, writer), exchange, one_era=True, tells_end=True)
         finally:
@@ -74,14 +76,24 @@ class _Reader:
         self._max_bytes = max_bytes
         self._stderr = StderrLog(name)
         self._told: set[str] = set()
+        self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, asyncio.get_running_loop().time)
+        self.child: ChildProcess | None = None
 
     def output(self, data: bytes) -> None:
+        unasked = 0
         for line in self._lines.feed(data):
             message = json_rpc.decode(line)
             if message is None:
+                unasked += 1
                 self._tell_once("writes something to its stdout that is not MCP; such lines are passed over")
             elif not self._exchange.take(message):
+                unasked += HEAVY
                 self._pass_on(message)
+            elif message.method is not None:
+                unasked += HEAVY if message.id is not None else 1
+        if unasked and (pause_s := self._unasked.take(unasked)) and self.child is not None:
+            self._tell_once("says more than can be heard; it is read more slowly")
+            self.child.rest(pause_s)
 
     def errors(self, data: bytes) -> None:
         self._stderr.feed(data)

@@ -163,6 +163,8 @@ class McpClientUpstream:
                 log.error("%s: connection failed unexpectedly", self._name, exc_info=error)
             elif lost.is_set():
                 why = f"{reason} before it was ready"
+            elif opened is not None:
+                why = opened.refusal() or why
             self._gone(reason if connected else why or "it does not speak MCP")
         finally:
             self._live = None
@@ -175,9 +177,9 @@ class McpClientUpstream:
         """Changes of the newer era come over a stream of their own; what came before it was open is asked for."""
         delay = _FIRST_DELAY_S
         while True:
+            began = anyio.current_time()
             try:
                 async with client.listen(tools_list_changed=True) as subscription:
-                    delay = _FIRST_DELAY_S
                     changed(self._name)
                     async for _ in subscription:
                         changed(self._name)
@@ -187,6 +189,8 @@ class McpClientUpstream:
                     return
             except (SubscriptionLost, TimeoutError):
                 pass
+            if anyio.current_time() - began > _LASTED_S:
+                delay = _FIRST_DELAY_S
             await anyio.sleep(delay * (0.5 + self._jitter() / 2))
             delay = min(delay * 2, _MAX_DELAY_S)
 

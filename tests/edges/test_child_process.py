@@ -100,3 +100,35 @@ def test_one_that_ends_while_it_is_started_is_one_that_has_ended(
         await child.stop()
 
     run(play())
+
+
+TALKS_AND_LISTENS = (
+    "import sys; print('ready', flush=True); line = sys.stdin.readline();"
+    " print('x' * 500_000, flush=True); sys.stdin.read()"
+)
+
+
+@pytest.mark.parametrize("run", runners())
+def test_what_a_child_leaves_unread_is_bounded_and_its_output_can_be_left_for_a_while(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    async def play() -> None:
+        hearing = Hearing()
+        child = await ChildProcess.start([sys.executable, "-c", TALKS_AND_LISTENS], {}, None, hearing, grace_s=0.1)
+        try:
+            async with asyncio.timeout(BOUND_S):
+                await hearing.heard.wait()
+                hearing.heard.clear()
+                child.rest(0.05)
+                child.rest(60)  # it rests already
+                child.write(b"go\n")
+                await hearing.heard.wait()
+                for _ in range(20):
+                    child.write(b"y" * 1_000_000)
+                assert child._stdin is not None
+                assert child._stdin.get_write_buffer_size() < 6_000_000
+                child.rest(60)
+        finally:
+            await child.stop()
+
+    run(play())

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+import anyio
 import httpx2
 import pytest
 
@@ -145,6 +146,63 @@ async def test_an_answer_without_measure_is_not_kept_and_costs_its_call_alone(zi
         server.call = None
         await upstream.call_tool("x", {}, context(), 5)
         assert upstream.status.connections == 1
+
+
+@requirement("issue 5 Sessions")
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (401, "refused the gateway's credentials"),
+        (307, "redirects to another place"),
+        (429, "takes no more requests for now"),
+        (500, "gave no MCP answer"),
+    ],
+)
+async def test_an_http_status_in_the_place_of_an_answer_is_told_in_our_words(status: int, told: str) -> None:
+    refusal = Reply(b"<p>secret</p>", status, {"content-type": "text/html", "location": "http://elsewhere.invalid/"})
+    server = Server(call=refusal)
+    async with serving(server) as (upstream, _):
+        with pytest.raises(UpstreamError, match=told):
+            await upstream.call_tool("x", {}, context(), 5)
+    async with HttpService(lambda _: refusal) as service, anyio.create_task_group() as tasks:
+        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}))
+        tasks.start_soon(upstream.supervise, lambda _: None)
+        with anyio.fail_after(BOUND_S):
+            while upstream.status.phase != "down":
+                await anyio.sleep(0.01)
+        assert upstream.status.error.startswith(f"it {told}")
+        tasks.cancel_scope.cancel()
+
+
+class Tokens:
+    """Implements Credentials: a value is new until it is renewed."""
+
+    renewed = 0
+
+    async def authorization(self) -> str:
+        return f"Bearer {self.renewed}"
+
+    async def renew(self) -> None:
+        self.renewed += 1
+
+
+@requirement("issue 5 Secrets")
+async def test_a_call_whose_token_has_expired_is_made_once_more_before_it_is_refused() -> None:
+    server, least = Server(), "0"
+
+    def answer(seen: Seen) -> Reply:
+        fresh = seen.headers["authorization"] >= f"Bearer {least}"
+        return server(seen) if fresh else Reply(b"expired", 401, {"content-type": "text/plain"})
+
+    async with HttpService(answer) as service, asyncio.timeout(BOUND_S):
+        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, credentials=Tokens()), "legacy")
+        async with connected(upstream):
+            least = "1"
+            await upstream.call_tool("x", {}, context(), 5)
+            least = "never"
+            with pytest.raises(UpstreamError, match="refused the gateway's credentials"):
+                await upstream.call_tool("x", {}, context(), 5)
+            assert upstream.status.connections == 1
 
 
 @requirement("issue 5 Isolation")

@@ -140,6 +140,25 @@ async def test_a_server_that_reads_nothing_more_times_its_callers_out_and_holds_
     assert all(isinstance(outcome, UpstreamTimeout) for outcome in outcomes)
 
 
+@requirement("issue 5 Isolation")
+@pytest.mark.parametrize("kind", ["question", "ping", "noise"])
+async def test_a_server_that_never_stops_talking_is_read_more_slowly_and_answered_no_more_than_it_reads(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    flood = {
+        "question": '{"jsonrpc":"2.0","id":%d,"method":"elicitation/create","params":{"message":"m"}}',
+        "ping": '{"jsonrpc":"2.0","id":%d,"method":"ping"}',
+        "noise": "line %d",
+    }[kind]
+    answer = '{"jsonrpc":"2.0","id":{id},"result":{"content":[]}}'
+    lines = [flood % number for number in range(1_500 if kind != "noise" else 12_000)]
+    upstream = unruly(name=kind)
+    async with connected(upstream), asyncio.timeout(BOUND_S):
+        assert await upstream.call_tool("say", {"lines": [*lines, answer]}, context(), 10) == {"content": []}
+        assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
+    assert "it is read more slowly" in caplog.text
+
+
 @requirement("gatekit G74", "gatekit G73")
 async def test_an_answer_larger_than_what_is_taken_fails_its_call_and_says_so() -> None:
     upstream = unruly(max_answer_bytes=100_000)
