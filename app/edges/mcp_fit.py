@@ -72,6 +72,8 @@ def paged(items: Sequence[T], cursor: str | None, name: Callable[[T], str]) -> t
 def as_it_came(result: Mapping[str, Any], version: str) -> dict[str, Any]:
     """A server's own result of ``tools/call``, less what is between it and us alone."""
     answer = without_ours(result)
+    if not isinstance(answer.get("content"), list):
+        answer["content"] = []  # MCP requires it, and a server may have left it out
     if version not in MODERN_PROTOCOL_VERSIONS and not isinstance(answer.get("structuredContent"), Mapping):
         answer.pop("structuredContent", None)
     return answer

@@ -73,7 +73,7 @@ class NamespacedOffers:
         )
 
     async def read_resource(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
-        routed = self._routed("resources/read", params, "resources", context)
+        routed = await self._routed("resources/read", params, "resources", context)
         result = await self._ask(routed, lambda request: {"uri": request.name}, "read", context)
         contents = result.get("contents")
         if not isinstance(contents, list):
@@ -81,7 +81,7 @@ class NamespacedOffers:
         return {**result, "contents": [_addressed(part, routed) for part in contents]}
 
     async def get_prompt(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
-        routed = self._routed("prompts/get", params, "prompts", context)
+        routed = await self._routed("prompts/get", params, "prompts", context)
 
         def asked(request: Request) -> dict[str, Any]:
             return {"name": request.name, "arguments": request.arguments}
@@ -90,7 +90,7 @@ class NamespacedOffers:
 
     async def complete(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         by_uri = isinstance(ref := params.get("ref"), Mapping) and ref.get("type") == "ref/resource"
-        routed = self._routed("completion/complete", params, "resources" if by_uri else "prompts", context)
+        routed = await self._routed("completion/complete", params, "resources" if by_uri else "prompts", context)
         own_ref = {**params["ref"], "uri" if by_uri else "name": routed.request.name}
         asked = {key: params[key] for key in ("argument", "context") if key in params}
         try:
@@ -101,7 +101,7 @@ class NamespacedOffers:
             raise _refusal(error, routed) from None
 
     async def subscribe(self, uri: str, context: CallContext) -> Callable[[], None]:
-        routed = self._routed("resources/subscribe", {"uri": uri}, "resources", context)
+        routed = await self._routed("resources/subscribe", {"uri": uri}, "resources", context)
         server, own_uri = routed.target_server, routed.request.name
         try:
             self._fleet.follow(server, own_uri)
@@ -119,15 +119,25 @@ class NamespacedOffers:
 
         self._fleet.watch(told)
 
-    def _routed(self, method: str, params: Mapping[str, Any], right: Right, context: CallContext) -> RoutedRequest:
-        routed = parse_incoming_request(method, params)
-        server = routed.target_server
-        if server not in self._fleet.support() or not _may(context.identity, right, server):
-            if self._face.knows(server, context):
-                noun = "Resource" if right == "resources" else "Prompt"
-                raise Refusal(INVALID_PARAMS, f"{noun} '{routed.namespaced_name[:256]}' not found")
-            raise Refusal(INVALID_PARAMS, f"Unknown server '{server[:256]}' in request")
-        return routed
+    async def _routed(
+        self, method: str, params: Mapping[str, Any], right: Right, context: CallContext
+    ) -> RoutedRequest:
+        """Where it goes. Raises Refusal, which is on record by then (gatekit G109, G110)."""
+        operation: Literal["read", "prompt"] = "read" if right == "resources" else "prompt"
+        try:
+            routed = parse_incoming_request(method, params)
+        except Refusal:
+            asked = params.get("uri", params.get("name"))
+            await self._runtime.turn_away(asked if isinstance(asked, str) else "", context, operation=operation)
+            raise
+        server, there = routed.target_server, routed.target_server in self._fleet.support()
+        if there and _may(context.identity, right, server):
+            return routed
+        await self._runtime.turn_away(routed.namespaced_name, context, operation=operation, hidden=there)
+        if self._face.knows(server, context):
+            noun = "Resource" if right == "resources" else "Prompt"
+            raise Refusal(INVALID_PARAMS, f"{noun} '{routed.namespaced_name[:256]}' not found")
+        raise Refusal(INVALID_PARAMS, f"Unknown server '{server[:256]}' in request")
 
     async def _ask(
         self,

@@ -230,11 +230,13 @@ class ProxyRuntime:
         async with self._audited(operation, context, f"{request.server}__{request.name}") as note:
             return await self._pipeline.pass_on(request, note, send)
 
-    async def turn_away(self, requested: str, context: CallContext, *, hidden: bool = False) -> None:
+    async def turn_away(
+        self, requested: str, context: CallContext, *, operation: Operation = "execute", hidden: bool = False
+    ) -> None:
         """Note in the audit record that something was asked for which names no tool (S2 "Parse-Time Errors"), or none
         that this caller may use (*hidden*). Raises what ``call`` raises when the record cannot be kept."""
         with suppress(HydrateFailed):
-            async with self._audited("execute", context, requested) as note:
+            async with self._audited(operation, context, requested) as note:
                 note.hidden = hidden
                 raise HydrateFailed("not a tool", path=requested)
 

@@ -1,11 +1,13 @@
 """Resources, prompts, completions of real servers through the namespaced face, both eras on both sides (gatekit B)."""
 
 import asyncio
+import json
 import random
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -219,3 +221,26 @@ async def test_what_is_read_and_prompted_passes_the_plugins_like_results_of_tool
                 with pytest.raises(MCPError) as refused:
                     await client.get_prompt("alpha__bob@example.com")
                 assert "bob" not in refused.value.error.message
+
+
+@requirement("gatekit G109", "gatekit G110")
+async def test_what_was_refused_is_on_record_like_what_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    auditing = {"_global": [{"handler": "audit_jsonl", "config": {"path": str(path)}}]}
+    async with served(plugins={"auditing": auditing}) as service:
+        async with mcp_client(service, NEW, path=PATH) as client:
+            await client.read_resource(f"alpha__{NOTE}")
+        async with mcp_client(service, NEW, READER_KEY, path=PATH) as reader:
+            for refused in (f"alpha__{NOTE}", "nowhere__a://b", "not namespaced"):
+                with pytest.raises(MCPError):
+                    await reader.read_resource(refused)
+            with pytest.raises(MCPError):
+                await reader.get_prompt("alpha__hello", {})
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(record["actor"], record["operation"], record["outcome"]) for record in records] == [
+        ("owner_1", "read", "allowed"),
+        ("reader", "read", "denied"),
+        ("reader", "read", "invalid"),
+        ("reader", "read", "invalid"),
+        ("reader", "prompt", "denied"),
+    ]
