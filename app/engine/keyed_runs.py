@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from app.auth.identity import Identity
@@ -138,6 +139,9 @@ class KeyedRuns:
             log.exception("a run was lost")
         finally:
             watching.cancel()
+            if place.interruption.reason is not None:
+                # Who still reads keeps the place; a later run under this name must not be told to end because of it.
+                self._forget(name, place)
             place.leave()
             await self._journal.end(name)
 
@@ -152,17 +156,21 @@ class KeyedRuns:
             place = self._streams.enter()
             if place is None:
                 raise NoPlace
-            shared = self._shared[name] = _SharedPlace(place, lambda: self._shared.pop(name, None))
+            shared = self._shared[name] = _SharedPlace(place, partial(self._forget, name))
         elif shared.holders > MAX_READERS:
             raise NoPlace
         shared.enter()
         return shared
 
+    def _forget(self, name: str, shared: "_SharedPlace") -> None:
+        if self._shared.get(name) is shared:
+            del self._shared[name]
+
 
 class _SharedPlace:
     """One place of the stream limit, given back by the last who holds it."""
 
-    def __init__(self, place: Place, free: Callable[[], object]) -> None:
+    def __init__(self, place: Place, free: Callable[["_SharedPlace"], None]) -> None:
         self._place = place
         self._free = free
         self.holders = 0
@@ -177,7 +185,7 @@ class _SharedPlace:
     def leave(self) -> None:
         self.holders -= 1
         if self.holders == 0:
-            self._free()
+            self._free(self)
             self._place.leave()
 
 

@@ -2,20 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 
-from app.engine.model import Finish, TextDelta
+from app.engine.model import Finish, ModelEvent, ModelRequest, TextDelta
 from tests.contract.test_before_the_stream import refusal
 from tests.contract.test_tool_calls import execute
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import (
     BOUND_S,
+    KEY,
     READER_KEY,
     FileServer,
     RunningService,
@@ -23,6 +24,7 @@ from tests.support.service import (
     frames,
     running_service,
 )
+from tests.support.slow_client import posting as slow_posting
 
 KEYED = {"Idempotency-Key": "order-66"}
 CONTINUE = {**KEYED, "X-On-Disconnect": "continue"}
@@ -251,3 +253,37 @@ async def test_a_run_has_only_so_many_readers() -> None:
             answers = await asyncio.gather(*waiting)
     assert sorted(answer.status_code for answer in answers) == [200] * 8 + [503]
     assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
+
+
+async def test_a_run_that_nobody_came_back_to_ends_no_later_run_of_its_key() -> None:
+    class Lingering(ScriptModel):
+        """Takes its time to end when it is told to."""
+
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
+            self.requests.append(request)
+            try:
+                yield [TextDelta("x" * 1_000_000)] * 12
+                if len(self.requests) == 1:
+                    await asyncio.Event().wait()
+                yield [Finish("stop", None)]
+            finally:
+                if len(self.requests) == 1:
+                    self.aborted.set()
+                    await may_end.wait()
+
+    may_end = asyncio.Event()
+    model = Lingering()
+    resume = {"grace_s": 0.05, "keep_s": 0.05, "run_bytes": 64_000_000}
+    async with running_service(model, settings={"engine": {"resume": resume}}) as service:
+        async with reading(service, b"xxx"):
+            pass
+        async with asyncio.timeout(BOUND_S):
+            await model.aborted.wait()
+            async with slow_posting(service.url, chat_body(), {"Authorization": f"Bearer {KEY}", **KEYED}) as late:
+                await late.read(b"xxx")
+                may_end.set()
+                while "cancelled" in (again := await post(service)).text[-200:]:
+                    await asyncio.sleep(0.01)
+    assert again.text.count("event: done") == 1
+    assert '"stop"' in again.text[-200:]
+    assert len(model.requests) == 2
