@@ -10,7 +10,6 @@ from time import monotonic, time
 
 from fastapi import FastAPI
 
-from app.access_settings import access_policy
 from app.auth.identity import Identity
 from app.catalog.tokens import TokenCounter
 from app.context.sizes import CountedTexts
@@ -48,6 +47,7 @@ from app.gateway.result_cache import ResultCache
 from app.gateway.runtime import ProxyRuntime
 from app.resumption import make_keyed_runs
 from app.settings import LOOPBACK_HOSTS, KeySettings, Settings, StorageSettings
+from app.settings.access import access_policy
 from middleware.auth import AuthMiddleware, Refused
 from middleware.body_limit import BodyLimitMiddleware
 from middleware.correlation import CorrelationMiddleware

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from app.access_settings import access_policy
 from app.edges.arrangement import call_policies, inferred_names, make_member, upstream_limits
 from app.edges.lock_file import pin_policy
 from app.errors import CatalogError, ConfigError
@@ -21,6 +20,7 @@ from app.gateway.lifecycle import Lifecycle
 from app.gateway.member import Member
 from app.gateway.runtime import ProxyRuntime
 from app.settings import LOOPBACK_HOSTS, Settings, UpstreamSettings
+from app.settings.access import access_policy
 
 log = logging.getLogger("wicketgate.configuration")
 
