@@ -124,7 +124,15 @@ def create_app(
             yield
 
     # The framework's own documentation pages load scripts from elsewhere; the documents are ours to publish.
-    app = FastAPI(title="Wicketgate", version=VERSION, lifespan=lifespan, openapi_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="Wicketgate",
+        version=VERSION,
+        lifespan=lifespan,
+        openapi_url=None,
+        redirect_slashes=False,
+        # It would look for providers at each request; nothing here sets any up.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
     app.state.engine = engine
     app.state.surface = face
     app.state.lifecycle = lifecycle

@@ -9,18 +9,21 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 _HEARTBEAT = ServerSentEvent(comment="keepalive", sep="\n").encode()
+
+_HEADERS = EventSourceResponse(iter(())).raw_headers
 
 _PAUSE_EVERY = 32
 """A write to a client that has left returns at once; if the model never waits either, nothing else would run any more,
 and the news that it has left would never be heard."""
 
 
-class EventStream(EventSourceResponse):
-    """sse-starlette's response, sent our way: it would take four tasks for a stream, and look twice a second whether
-    the server is being stopped, which the engine's drain tells each run by itself.
+class EventStream(Response):
+    """What sse-starlette's response is, sent our way: that one would take four tasks for a stream, and look twice a
+    second whether the server is being stopped, which the engine's drain tells each run by itself.
 
     *pieces* are whole encoded events. It is read to its end, also when the client has left.
 
@@ -36,7 +39,11 @@ class EventStream(EventSourceResponse):
         left: Callable[[], None],
         over: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(pieces, ping=heartbeat_s, sep="\n")
+        # What else a response sets up, for a body of its own, is done in vain.
+        self.status_code = 200
+        self.raw_headers = list(_HEADERS)
+        self.background = None
+        self._heartbeat_s = heartbeat_s
         self._pieces = pieces
         self._left = left
         self._over = over
@@ -52,7 +59,7 @@ class EventStream(EventSourceResponse):
             await self._over()
 
     async def _send(self, scope: Scope, send: Send) -> None:
-        heart = _Heart(send, self.ping_interval)
+        heart = _Heart(send, self._heartbeat_s)
         try:
             async with aclosing(self._pieces) as pieces:
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

@@ -51,7 +51,7 @@ def openapi_31(app: FastAPI) -> dict[str, Any]:
     document["security"] = [{"bearer": []}]
     for path in ("/healthz", "/readyz"):
         document["paths"][path]["get"]["security"] = []
-    document["paths"]["/engine/chat"] = {"post": _CHAT}
+    document["paths"] = {"/engine/chat": {"post": _CHAT}, **document["paths"]}
     return document
 
 

@@ -4,7 +4,7 @@ on the hot paths"). No proxies, no redirects, no retries, no limit on how many c
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from functools import partial
 from ssl import SSLContext
 from typing import Any
@@ -20,7 +20,8 @@ _IDLE_S = 15.0
 _MAX_IDLE = 256
 _NEXT_ADDRESS_S = 0.25
 
-_Origin = tuple[str, str, int]
+Origin = tuple[str, str, int]
+"""Scheme, host, port."""
 
 
 class LeanTransport(httpx.AsyncBaseTransport):
@@ -28,21 +29,23 @@ class LeanTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, tls: SSLContext | None = None) -> None:
         self._tls = tls
-        self._idle: dict[_Origin, list[tuple[float, HttpConnection]]] = {}
+        self._idle: dict[Origin, list[tuple[float, HttpConnection]]] = {}
         self._open: set[HttpConnection] = set()
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """``response.stream`` is a ``Body``."""
-        head = _head(request)
+        head = request_head(request.method, request.url, request.headers.raw)
         content = await request.aread()
-        url = request.url
-        if url.scheme not in ("http", "https") or not url.host:
-            raise httpx.UnsupportedProtocol("only http and https are spoken here")
-        origin = (url.scheme, url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80))
+        return await self.send(
+            origin_of(request.url), head, content, request.extensions.get("timeout", {}).get("connect")
+        )
+
+    async def send(self, origin: Origin, head: bytes, content: bytes, connect_s: float | None) -> httpx.Response:
+        """The same for a request whose head is written already: writing one as httpx does costs as much as sending."""
         connection = self._take(origin)
         if connection is None:
-            connection = await self._connected(origin, request.extensions.get("timeout", {}).get("connect"))
+            connection = await self._connected(origin, connect_s)
         self._open.add(connection)
         try:
             await connection.ask(head + content)
@@ -67,7 +70,7 @@ class LeanTransport(httpx.AsyncBaseTransport):
             connection.close()
         await asyncio.sleep(0)  # for the sockets to be closed
 
-    def _take(self, origin: _Origin) -> HttpConnection | None:
+    def _take(self, origin: Origin) -> HttpConnection | None:
         """The one used last: it is the least likely to have been closed meanwhile."""
         idle = self._idle.get(origin)
         while idle:
@@ -76,7 +79,7 @@ class LeanTransport(httpx.AsyncBaseTransport):
                 return connection
         return None
 
-    def _leave(self, origin: _Origin, connection: HttpConnection) -> None:
+    def _leave(self, origin: Origin, connection: HttpConnection) -> None:
         if connection not in self._open:
             return
         self._open.discard(connection)
@@ -107,7 +110,7 @@ class LeanTransport(httpx.AsyncBaseTransport):
             first = min(idle[0][0] for idle in self._idle.values())
             self._sweeping = loop.call_at(first, self._sweep)
 
-    async def _connected(self, origin: _Origin, timeout_s: float | None) -> HttpConnection:
+    async def _connected(self, origin: Origin, timeout_s: float | None) -> HttpConnection:
         scheme, host, port = origin
         tls = (self._tls or trusted()) if scheme == "https" else None
         loop = asyncio.get_running_loop()
@@ -151,12 +154,18 @@ async def _closed() -> bytes:
     raise httpx.ReadError("the response was closed")
 
 
-def _head(request: httpx.Request) -> bytes:
+def origin_of(url: httpx.URL) -> Origin:
+    if url.scheme not in ("http", "https") or not url.host:
+        raise httpx.UnsupportedProtocol("only http and https are spoken here")
+    return url.scheme, url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80)
+
+
+def request_head(method: str, url: httpx.URL, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Raises LocalProtocolError where a line end or a NUL would make another request of it."""
-    if request.method in ("HEAD", "CONNECT"):
+    if method in ("HEAD", "CONNECT"):
         raise httpx.LocalProtocolError("only answers with a body are read here")
-    lines = [b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)]
-    lines += [b"%b: %b" % field for field in request.headers.raw]
+    lines = [b"%b %b HTTP/1.1" % (method.encode("ascii"), url.raw_path)]
+    lines += [b"%b: %b" % field for field in headers]
     head = b"\r\n".join(lines)
     breaks = len(lines) - 1
     if head.count(b"\r") != breaks or head.count(b"\n") != breaks or b"\0" in head:

@@ -112,6 +112,8 @@ def json_logs(level: str, redact: Callable[[str], str], stream: TextIO | None = 
     """Route all logging through the JSON formatter while the context is open; the last lines are written at its end."""
     handler = _LineWriter(_writer(stream or sys.stdout))
     handler.setFormatter(JsonFormatter(redact))
+    # What a line does not hold need not be found out for it.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers[:] = [handler]
     set_log_level(level)

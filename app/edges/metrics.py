@@ -61,12 +61,13 @@ class Metrics:
         self._streams = Counter(
             "wicketgate_streams", "Chat streams by how they ended.", ["outcome"], registry=self._registry
         )
-        self._model_tokens = Counter(
+        model_tokens = Counter(
             "wicketgate_model_tokens",
             "As the provider counted them; cache_read and cache_write are parts of prompt, reasoning of completion.",
             ["kind"],
             registry=self._registry,
         )
+        self._model_tokens_by_kind = [model_tokens.labels(kind) for kind in _KINDS]
 
     def watch(self, read: Callable[[], Gauges]) -> None:
         """Register what is read at each scrape."""
@@ -81,8 +82,9 @@ class Metrics:
 
     def stream_ended(self, outcome: str, usage: Usage) -> None:
         self._streams.labels(outcome).inc()
-        for kind, tokens in _kinds(usage):
-            self._model_tokens.labels(kind).inc(tokens)
+        for counter, tokens in zip(self._model_tokens_by_kind, _counts(usage), strict=True):
+            if tokens:
+                counter.inc(tokens)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
@@ -91,12 +93,18 @@ class Metrics:
 _BREAKER: Mapping[BreakerState, int] = {"closed": 0, "half_open": 1, "open": 2}
 
 
-def _kinds(usage: Usage) -> Iterable[tuple[str, int]]:
-    yield "prompt", usage.prompt_tokens
-    yield "completion", usage.completion_tokens
-    yield "cache_read", usage.cached_tokens
-    yield "cache_write", usage.cache_write_tokens
-    yield "reasoning", usage.reasoning_tokens
+_KINDS = ("prompt", "completion", "cache_read", "cache_write", "reasoning")
+
+
+def _counts(usage: Usage) -> tuple[int, ...]:
+    """In the order of the kinds."""
+    return (
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.cached_tokens,
+        usage.cache_write_tokens,
+        usage.reasoning_tokens,
+    )
 
 
 class _GaugeCollector(Collector):

@@ -14,17 +14,17 @@ from typing import Any
 import httpx
 import msgspec
 
-from app.edges.http_transport import Body, LeanTransport
+from app.edges.http_transport import Body, LeanTransport, origin_of, request_head
 from app.edges.read_watch import ReadWatch
 from app.errors import ConfigError, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
-from app.wire.correlation import HEADER
+from app.wire.correlation import HEADER, is_correlation_id
 from app.wire.model_events import Finish, ModelEvent
 from app.wire.provider_failure import FailureKind, classify, failure
 from app.wire.redaction import Redactor
 from app.wire.retry_after import retry_after_s
 from app.wire.turn_reading import TurnReading
 
-_EXTENSIONS = {"timeout": {"connect": 5.0}}
+_CONNECT_S = 5.0
 _AFTER_FINISH_S = 5.0
 """How long the usage and the end may take once the model has finished: some servers leave the stream open."""
 _LAST_BYTES_S = 0.5
@@ -74,16 +74,17 @@ class ModelEndpoint:
         self._url = _checked_url(url)
         self._timeouts = timeouts
         self._redact = Redactor(secrets)
-        self._headers = httpx.Headers(
-            {
-                "Host": self._url.netloc.decode("ascii"),
-                "Accept": "text/event-stream",
-                "Accept-Encoding": "identity",
-                "Content-Type": "application/json",
-                "User-Agent": "wicketgate",
-                **headers,
-            }
-        ).raw
+        self._origin = origin_of(self._url)
+        head = {
+            "Host": self._url.netloc.decode("ascii"),
+            "Accept": "text/event-stream",
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/json",
+            "User-Agent": "wicketgate",
+            **headers,
+        }
+        fields = [(name.encode(), value.encode()) for name, value in head.items()]
+        self._head_start = request_head("POST", self._url, fields).removesuffix(b"\r\n")
         # Without httpx's client: cookies, redirects and credentials found elsewhere are what it adds.
         self._transport = LeanTransport()
 
@@ -100,9 +101,8 @@ class ModelEndpoint:
         content = _encoded(body)
         try:
             async with asyncio.timeout_at(deadline) as waiting:
-                headers = [*self._headers, (HEADER.encode(), correlation_id.encode())]
-                post = httpx.Request("POST", self._url, headers=headers, content=content, extensions=_EXTENSIONS)
-                response = await self._transport.handle_async_request(post)
+                head = self._head(correlation_id, len(content))
+                response = await self._transport.send(self._origin, head, content, _CONNECT_S)
                 if response.status_code == 200:
                     return response
                 return await _read_refusal(response)
@@ -151,6 +151,10 @@ class ModelEndpoint:
             raise error from None
         finally:
             await watch.aclose()
+
+    def _head(self, correlation_id: str, content_bytes: int) -> bytes:
+        traced = f"{HEADER}: {correlation_id}\r\n" if is_correlation_id(correlation_id) else ""
+        return b"%b%bContent-Length: %d\r\n\r\n" % (self._head_start, traced.encode(), content_bytes)
 
     def for_the_log(self, error: EngineError) -> None:
         """Keep secrets out of *error*, and bound its text."""
