@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import anyio
@@ -25,6 +26,7 @@ from app.edges.mcp_connection import Connect, Connection
 from app.edges.mcp_failure import Gone, Malformed, Refused, timed_out, told
 from app.edges.mcp_features import McpFeatures
 from app.edges.mcp_session import McpSession
+from app.edges.mcp_silence import PROBE_S, Silence
 from app.errors import UpstreamUnavailable
 from app.gateway.ports import CallContext, UpstreamStatus
 
@@ -33,6 +35,7 @@ log = logging.getLogger("wicketgate.upstream")
 _FIRST_DELAY_S = 0.2
 _MAX_DELAY_S = 10.0
 _LASTED_S = 30.0
+_SLACK_S = 0.05
 _LOST = "the connection was lost"
 
 
@@ -47,6 +50,7 @@ class McpClientUpstream:
         connect_timeout_s: float,
         jitter: Callable[[], float],
         mode: str = "auto",
+        probe_s: float = PROBE_S,
     ) -> None:
         """*jitter* gives 0 to 1 and spreads reconnections. *mode*: ``auto``, or ``legacy`` for the handshake."""
         self._name = name
@@ -55,7 +59,9 @@ class McpClientUpstream:
         self._jitter = jitter
         self._mode = mode
         self._mode_now = mode
+        self._probe_s = probe_s
         self._live: McpSession | None = None
+        self._silence = Silence(_nothing)
         self._status = UpstreamStatus("connecting")
         self.features = McpFeatures(name, self._ask, connect_timeout_s)
 
@@ -100,15 +106,28 @@ class McpClientUpstream:
         return await self._within(timeout_s, self._session().ask(method, params, context))
 
     async def _within(self, timeout_s: float, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+        silence, began = self._silence, anyio.current_time()
+        silence.in_flight += 1
         try:
             async with asyncio.timeout(timeout_s) as deadline:
-                return await answer
+                result = await answer
+            silence.heard()
+            return result
         except TimeoutError:
             if not deadline.expired():
                 raise
+            silence.unanswered()
             raise timed_out(self._name, timeout_s) from None
         except (Refused, Malformed, Gone) as error:
+            if not isinstance(error, Gone):
+                silence.heard()
             raise told(self._name, error) from error
+        except asyncio.CancelledError:
+            if anyio.current_time() - began > timeout_s - _SLACK_S:  # the caller's own deadline came first
+                silence.unanswered()
+            raise
+        finally:
+            silence.in_flight -= 1
 
     def _session(self) -> McpSession:
         if self._live is None:
@@ -150,6 +169,7 @@ class McpClientUpstream:
                         self._ready(McpSession(self._name, opened, client.session, lost), client.protocol_version)
                         changed(self._name)
                         listening.start_soon(self.features.serve, client)
+                        listening.start_soon(self._give_up, self._silence, on_lost)
                         if client.protocol_version in MODERN_PROTOCOL_VERSIONS and _announces_changes(client):
                             listening.start_soon(self._listen, client, changed, lost)
                         await lost.wait()
@@ -194,9 +214,16 @@ class McpClientUpstream:
             await anyio.sleep(delay * (0.5 + self._jitter() / 2))
             delay = min(delay * 2, _MAX_DELAY_S)
 
+    @staticmethod
+    async def _give_up(silence: Silence, lost: Callable[[str], None]) -> None:
+        await silence.lasting()
+        lost("it answers nothing any more")
+
     def _ready(self, session: McpSession, version: str) -> None:
         before = self._status
         self._live = session
+        ping = "server/discover" if version in MODERN_PROTOCOL_VERSIONS else "ping"
+        self._silence = Silence(partial(session.ask, ping, {}, None), self._probe_s)
         self._status = UpstreamStatus("ready", "", before.connections + 1, before.error)
         log.info("%s: connected, protocol %s", self._name, version)
 
@@ -206,6 +233,10 @@ class McpClientUpstream:
         if (before.phase, before.error) != ("down", reason):
             log.warning("%s: %s", self._name, reason)
         self._status = UpstreamStatus("down", reason, before.connections, reason)
+
+
+async def _nothing() -> None:
+    """There is nobody to probe."""
 
 
 async def _declined(context: ClientRequestContext, params: t.ElicitRequestParams) -> t.ElicitResult:
