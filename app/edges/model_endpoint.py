@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from time import time
 from typing import Any
 
@@ -125,24 +126,25 @@ class ModelEndpoint:
                 raise ProviderError(f"the provider used the encoding {encoding}, which was not asked for")
             assert isinstance(response.stream, Body)
             body = response.stream
+            read = body.read
             while not turn.ended:
                 watch.begin(read_by)
                 try:
-                    data = await body.read()
+                    data = await read()
                 except _BROKEN as error:
                     _check_loss(error, turn, expired=watch.expired)
                     data = b""
-                watch.end()
+                watch.read_by = inf
                 events = turn.feed(data) if data else turn.close()
                 if events:
                     yield events
                 if turn.failure is not None:
                     raise turn.failure
                 if turn.heard:
-                    read = now()
+                    came = now()
                     if turn.heard != heard:
-                        heard, stall_by = turn.heard, read + stall_s
-                    read_by = read + (min(idle_s, _AFTER_FINISH_S) if turn.answered else idle_s)
+                        heard, stall_by = turn.heard, came + stall_s
+                    read_by = came + (min(idle_s, _AFTER_FINISH_S) if turn.answered else idle_s)
                     if stall_by < read_by:
                         read_by = stall_by
             await _let_the_body_end(body)

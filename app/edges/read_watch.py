@@ -16,7 +16,8 @@ class ReadWatch:
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
         self._loop = asyncio.get_running_loop()
-        self._read_by = math.inf
+        self.read_by = math.inf
+        """Infinite once the read is over: whatever the consumer does then takes as long as it takes."""
         self._due = math.inf
         self._timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -27,13 +28,9 @@ class ReadWatch:
 
     def begin(self, read_by: float) -> None:
         """A read begins that must be over at *read_by*, in the loop's time."""
-        self._read_by = read_by
+        self.read_by = read_by
         if read_by < self._due:
             self._arm(read_by)
-
-    def end(self) -> None:
-        """The read is over; whatever the consumer does now takes as long as it takes."""
-        self._read_by = math.inf
 
     async def aclose(self) -> None:
         """Stop watching, and close the response."""
@@ -51,7 +48,7 @@ class ReadWatch:
 
     def _look(self) -> None:
         self._due = math.inf
-        if self._loop.time() >= self._read_by:
+        if self._loop.time() >= self.read_by:
             self._closing = self._loop.create_task(self._response.aclose())
-        elif self._read_by < math.inf:
-            self._arm(self._read_by)
+        elif self.read_by < math.inf:
+            self._arm(self.read_by)

@@ -29,10 +29,11 @@ class Turn:
     def take(self, batch: Sequence[ModelEvent]) -> list[Event]:
         events: list[Event] = []
         for event in batch:
+            if type(event) is TextDelta:  # nearly all of them
+                self.text.append(event.content)
+                events.append(event)
+                continue
             match event:
-                case TextDelta():
-                    self.text.append(event.content)
-                    events.append(event)
                 case ToolCall():
                     name = event.name[:MAX_NAME_CHARS] or _NO_NAME
                     call = ToolCall(self._unique(event.id), name, event.arguments, event.raw)

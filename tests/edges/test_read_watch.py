@@ -1,4 +1,5 @@
 import asyncio
+import math
 from collections.abc import AsyncIterator
 
 import anyio
@@ -46,7 +47,7 @@ async def test_a_read_that_outlasts_its_deadline_fails_whatever_the_deadlines_be
     watch = ReadWatch(response)
     for seconds in earlier:
         watch.begin(asyncio.get_running_loop().time() + seconds)
-        watch.end()
+        watch.read_by = math.inf
     with pytest.raises(httpx.ReadError):
         await read(response, watch, 0.05)
     assert watch.expired
@@ -65,7 +66,7 @@ async def test_between_reads_no_time_runs() -> None:
     body = SilentBody()
     watch = ReadWatch(httpx.Response(200, stream=body))
     watch.begin(asyncio.get_running_loop().time() + 0.02)
-    watch.end()
+    watch.read_by = math.inf
     await pause(0.06)
     assert (watch.expired, body.closed.is_set()) == (False, False)
     await watch.aclose()
