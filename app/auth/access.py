@@ -108,6 +108,11 @@ class AccessPolicy:
         called = self._called(rights, chain, identity, args)
         return Denied(called.reason) if isinstance(called, Hidden) else called
 
+    def rules_on_all_of(self, identity: Identity, namespace: str) -> Visible | NeedsApproval | Hidden:
+        """What the rules about every tool of *namespace* say to *identity*, whatever its permissions: they hold for
+        what else a server has too."""
+        return _found(self.rights(identity), self._chain(namespace, "*"))
+
     def rights(self, identity: Identity) -> Rights:
         return self._worked_out(identity.actor if self._by_actor else "", identity.permissions)
 

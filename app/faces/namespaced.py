@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from app.auth.access import Hidden
 from app.catalog.catalog import Catalog
 from app.catalog.selectable import SelectableItem
 from app.errors import (
@@ -108,8 +109,21 @@ class NamespacedFace:
         """Whether the caller may know of a server of this name: it sees a tool of it, or may use them all."""
         if server not in self._statuses():
             return False
-        if context.identity.allows(f"tools:{server}:*"):
+        if context.identity.allows(f"tools:{server}:*") and not isinstance(
+            self._runtime.access.rules_on_all_of(context.identity, server), Hidden
+        ):
             return True
+        return self._sees_one(server, context)
+
+    def may_use(self, server: str, context: CallContext) -> bool:
+        """Whether the caller has the permission for every tool of *server*, and sees one if there are any."""
+        if not context.identity.allows(f"tools:{server}:*"):
+            return False
+        self._follow()
+        return self._sees_one(server, context) or not any(item.server == server for item, _ in self._tools)
+
+    def _sees_one(self, server: str, context: CallContext) -> bool:
+        self._follow()
         visible = self._runtime.visible(context)
         return any(item.server == server and (visible is None or visible(item.id)) for item, _ in self._tools)
 

@@ -1,14 +1,15 @@
 """Resources, prompts and completions of the namespaced face: ``server__uri`` and ``server__prompt`` (S2; gatekit B).
 
 Who may use every tool of a server (``tools:<server>:*``), or holds ``resources:<server>`` or ``prompts:<server>``, may
-use these of it; for anybody else they do not exist.
+use these of it, unless a rule about all of its tools keeps them from it, or wants an approval that nobody can give.
+For anybody else they do not exist.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from app.auth.identity import Identity
+from app.auth.access import Visible
 from app.errors import Forbidden, GatewayError, UpstreamRefused
 from app.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
 from app.faces.routing import (
@@ -61,7 +62,7 @@ class NamespacedOffers:
 
     async def list_all(self, kind: FeatureKind, context: CallContext) -> Listed:
         """Sorted by address whatever the case of its letters."""
-        listing = await self._fleet.list_all(kind, self._open_to(context.identity, _right(kind)))
+        listing = await self._fleet.list_all(kind, self._open_to(context, _right(kind)))
         address = ADDRESS[kind]
         shown: dict[str, Mapping[str, Any]] = {}
         for server, items in listing.items.items():
@@ -131,7 +132,7 @@ class NamespacedOffers:
             await self._runtime.turn_away(asked if isinstance(asked, str) else "", context, operation=operation)
             raise
         server, there = routed.target_server, routed.target_server in self._fleet.support()
-        if there and _may(context.identity, right, server):
+        if there and self._may(context, right, server):
             return routed
         await self._runtime.turn_away(routed.namespaced_name, context, operation=operation, hidden=there)
         if self._face.knows(server, context):
@@ -168,12 +169,13 @@ class NamespacedOffers:
         except GatewayError as error:
             raise _refusal(error, called) from None
 
-    def _open_to(self, identity: Identity, right: Right) -> list[str]:
-        return [name for name in self._fleet.support() if _may(identity, right, name)]
+    def _open_to(self, context: CallContext, right: Right) -> list[str]:
+        return [name for name in self._fleet.support() if self._may(context, right, name)]
 
-
-def _may(identity: Identity, right: Right, server: str) -> bool:
-    return identity.allows(f"tools:{server}:*") or identity.allows(f"{right}:{server}")
+    def _may(self, context: CallContext, right: Right, server: str) -> bool:
+        if not isinstance(self._runtime.access.rules_on_all_of(context.identity, server), Visible):
+            return False
+        return context.identity.allows(f"{right}:{server}") or self._face.may_use(server, context)
 
 
 def _right(kind: FeatureKind) -> Right:

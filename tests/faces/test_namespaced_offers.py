@@ -1,12 +1,14 @@
 """Resources and prompts of the namespaced face pass the same plugins as tool calls (S2 "Plugin Processing")."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.auth.access import AccessPolicy
 from app.auth.identity import Identity
+from app.auth.rule import AccessRule
 from app.edges.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
 from app.faces.namespaced import NamespacedFace
@@ -53,10 +55,18 @@ class Guard(SecurityPlugin):
         return Allow({**result, "description": f"seen by {request.method}"})
 
 
-async def offers_of(reader: Reader) -> NamespacedOffers:
-    fleet = MultiplexUpstream([StubUpstream([], name="alpha")])
+async def offers_of(reader: Reader, rules: Sequence[AccessRule] = (), tools: Sequence[str] = ()) -> NamespacedOffers:
+    definitions = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
+    fleet = MultiplexUpstream([StubUpstream(definitions, name="alpha")])
     plugins = PluginChain({"_global": [Installed("guard", Guard(PluginConfig()))]}, lambda: 0.0)
-    runtime = ProxyRuntime(fleet, load_token_counter(), MemoryArtifactStore(1 << 20, 60, lambda: 0.0), plugins=plugins)
+    runtime = ProxyRuntime(
+        fleet,
+        load_token_counter(),
+        MemoryArtifactStore(1 << 20, 60, lambda: 0.0),
+        plugins=plugins,
+        access=AccessPolicy(rules),
+    )
+    await runtime.refresh_catalog()
     features = FeatureFleet(lambda: {"alpha": reader}, lambda: 0.0, timeout_s=1)
     return NamespacedOffers(NamespacedFace(runtime, fleet.statuses), features, runtime, "ours")
 
@@ -80,3 +90,33 @@ async def test_what_is_read_and_prompted_passes_the_plugins() -> None:
         await offers.read_resource({"uri": "alpha__demo://blocked"}, OWNER)
     assert (refused.value.code, refused.value.message) == (-32000, "Request blocked: it is named so")
     assert len(reader.asked) == 3
+
+
+@requirement("S4 §5", "issue 7 Access")
+@pytest.mark.parametrize(
+    ("rules", "permissions"),
+    [
+        ([AccessRule("alpha:*", require=("books:read",))], ("tools:*",)),
+        ([AccessRule("alpha:*", visibility="internal")], ("tools:*",)),
+        ([AccessRule("*", effect="deny")], ("tools:*", "resources:alpha", "prompts:alpha")),
+        ([AccessRule("alpha:*", approval="always")], ("tools:*", "resources:alpha")),
+        ([AccessRule("alpha:x", effect="deny")], ("tools:*",)),
+    ],
+    ids=["required", "internal", "denied", "approval", "none seen"],
+)
+async def test_rules_that_keep_a_server_from_a_caller_keep_what_it_has_besides_tools(
+    rules: Sequence[AccessRule], permissions: tuple[str, ...]
+) -> None:
+    reader = Reader()
+    offers = await offers_of(reader, rules, ["x"])
+    context = CallContext(Identity("visitor", permissions), "trace", "session")
+    with pytest.raises(Refusal, match=r"Unknown server|not found"):
+        await offers.read_resource({"uri": "alpha__demo://note"}, context)
+    assert (await offers.list_all("prompts", context)).items == []
+    assert reader.asked == [] and reader.listings == 0
+
+
+async def test_a_rule_about_one_tool_leaves_the_resources_to_who_may_use_the_others() -> None:
+    offers = await offers_of(Reader(), [AccessRule("alpha:delete_*", effect="deny")], ["x", "delete_it"])
+    context = CallContext(Identity("visitor", ("tools:alpha:*",)), "trace", "session")
+    assert (await offers.read_resource({"uri": "alpha__demo://note"}, context))["contents"]
