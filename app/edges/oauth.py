@@ -40,6 +40,7 @@ class OAuthCredentials:
         self._refresh_token = settings.refresh_token.get_secret_value() if settings.refresh_token else None
         self._header = ""
         self._fresh_until = 0.0
+        self._good_until = 0.0
         self._asking: asyncio.Task[None] | None = None
         self._failures = 0
         self._quiet_until = float("-inf")
@@ -47,7 +48,12 @@ class OAuthCredentials:
 
     async def authorization(self) -> str:
         if not self._header or self._now() >= self._fresh_until:
-            await self._get()
+            try:
+                await self._get()
+            except UpstreamUnavailable:
+                # The token server is out of order, and the old token is good for a moment still.
+                if not self._header or self._now() >= self._good_until:
+                    raise
         return self._header
 
     async def renew(self) -> None:
@@ -85,6 +91,7 @@ class OAuthCredentials:
             self._failures += 1
             return
         self._failures = 0
+        self._good_until = asked_at + lifetime_s
         self._fresh_until = asked_at + lifetime_s - min(_EARLY_S, lifetime_s / 10)
 
     async def _exchange(self) -> float:

@@ -95,6 +95,27 @@ async def test_a_token_is_kept_until_shortly_before_its_end() -> None:
         assert await on.credentials.authorization() == "Bearer t2"
 
 
+async def test_a_token_that_cannot_be_renewed_is_used_to_its_very_end() -> None:
+    async with setting() as on:
+        assert await on.credentials.authorization() == "Bearer t1"
+        on.tokens.says = Reply(b"out of order", 503)
+        on.clock.now += 3_550
+        assert await on.credentials.authorization() == "Bearer t1"
+        on.clock.now += 50
+        with pytest.raises(UpstreamUnavailable):
+            await on.credentials.authorization()
+
+
+@pytest.mark.parametrize("lie", [-5, 0, True, "soon", 1e9, 10**12, None, [], 0.5])
+async def test_a_lifetime_that_is_a_lie_hurts_nobody(lie: object) -> None:
+    async with setting() as on:
+        on.tokens.more = {"token_type": "Bearer", "expires_in": lie}
+        try:
+            assert await on.credentials.authorization() == "Bearer t1"
+        except UpstreamUnavailable:
+            assert isinstance(lie, str | list)
+
+
 async def test_a_token_without_a_lifetime_is_kept_until_it_is_refused() -> None:
     async with setting() as on:
         on.tokens.more = {"token_type": "bearer"}
