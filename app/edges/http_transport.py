@@ -36,10 +36,8 @@ class LeanTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """``response.stream`` is a ``Body``."""
         head = request_head(request.method, request.url, request.headers.raw)
-        content = await request.aread()
-        return await self.send(
-            origin_of(request.url), head, content, request.extensions.get("timeout", {}).get("connect")
-        )
+        connect_s = request.extensions.get("timeout", {}).get("connect")
+        return await self.send(origin_of(request.url), head, await request.aread(), connect_s)
 
     async def send(self, origin: Origin, head: bytes, content: bytes, connect_s: float | None) -> httpx.Response:
         """The same for a request whose head is written already: writing one as httpx does costs as much as sending."""
@@ -77,6 +75,7 @@ class LeanTransport(httpx.AsyncBaseTransport):
             _, connection = idle.pop()
             if connection.is_reusable:
                 return connection
+            connection.close()
         return None
 
     def _leave(self, origin: Origin, connection: HttpConnection) -> None:
@@ -98,10 +97,12 @@ class LeanTransport(httpx.AsyncBaseTransport):
         loop = asyncio.get_running_loop()
         now = loop.time()
         for origin, idle in list(self._idle.items()):
-            kept = [(until, connection) for until, connection in idle if until > now and connection.is_reusable]
-            for each in idle:
-                if each not in kept:
-                    each[1].close()
+            kept = []
+            for until, connection in idle:
+                if until > now and connection.is_reusable:
+                    kept.append((until, connection))
+                else:
+                    connection.close()
             if kept:
                 self._idle[origin] = kept
             else:
