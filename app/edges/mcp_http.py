@@ -25,7 +25,7 @@ from app.edges.json_lines import MAX_LINE_BYTES
 from app.edges.mcp_call import Call
 from app.edges.mcp_connection import Connection, Lost, from_session
 from app.edges.mcp_exchange import HEAVY, UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
-from app.edges.mcp_failure import NOT_VALID, TOO_LARGE, Gone, Malformed, no_answer
+from app.edges.mcp_failure import NOT_VALID, TOO_LARGE, Gone, Malformed
 from app.edges.mcp_http_direct import DirectHttp
 from app.edges.mcp_safe_client import FAILED, NOTIFY_S, Failure, safe_client
 from app.edges.pace import Pace
@@ -70,8 +70,7 @@ async def http_transport(
 
     refusals = [""]
 
-    def refused(status: int) -> None:
-        error = no_answer(status)
+    def refused(error: Malformed) -> None:
         refusals[0] = f"it {error}"
         if (call := _related.get()) is not None:
             call.fail(error)

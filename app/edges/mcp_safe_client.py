@@ -16,6 +16,7 @@ from mcp.types import CONNECTION_CLOSED
 
 from app.edges import json_rpc
 from app.edges.credentials import Credentials
+from app.edges.mcp_failure import Malformed, no_answer
 from app.edges.pace import Pace
 
 CONNECT_S = 10.0
@@ -45,10 +46,10 @@ async def safe_client(
     credentials: Credentials | None,
     max_bytes: int,
     failed: Callable[[Failure], None],
-    refused: Callable[[int], None] = lambda _: None,
+    refused: Callable[[Malformed], None] = lambda _: None,
 ) -> httpx2.AsyncClient:
     """*failed* hears of each POST that was refused or got no usable answer, and of streams, for which nobody waits;
-    *refused* of the HTTP status of a POST that got something else than MCP, in the context of its sender."""
+    *refused* of why a POST got something else than MCP, in the context of its sender."""
     # Reading has no deadline here: each call has its own, and a listening stream may be silent for ever.
     return httpx2.AsyncClient(
         transport=_SafeTransport(await asyncio.to_thread(_trusted), max_bytes, failed, refused),
@@ -83,7 +84,7 @@ class _SafeTransport(httpx2.AsyncBaseTransport):
         trusted: ssl.SSLContext,
         max_bytes: int,
         failed: Callable[[Failure], None],
-        refused: Callable[[int], None],
+        refused: Callable[[Malformed], None],
     ) -> None:
         self._inner = httpx2.AsyncHTTPTransport(verify=trusted)
         self._max_bytes = max_bytes
@@ -105,6 +106,8 @@ class _SafeTransport(httpx2.AsyncBaseTransport):
         try:
             response = await self._answer(request)
         except httpx2.TransportError as error:
+            if _distrusts(error):
+                self._refused(Malformed("has a certificate that is not trusted here"))
             # Only a connection that was never made is sure not to have carried the call.
             never_made = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
             return self._failure(request, "not carried" if never_made else "lost")
@@ -117,7 +120,7 @@ class _SafeTransport(httpx2.AsyncBaseTransport):
         if response.status_code >= 400:
             self._failed("lost")
         if response.status_code >= 300 and not _is_mcp_error(response):
-            self._refused(response.status_code)
+            self._refused(no_answer(response.status_code))
         return response
 
     async def _stream(self, request: httpx2.Request) -> httpx2.Response:
@@ -172,6 +175,12 @@ def _knows_no_session(request: httpx2.Request, response: httpx2.Response) -> boo
 
 def _is_stream(response: httpx2.Response) -> bool:
     return response.status_code < 300 and response.headers.get("content-type", "").lower().startswith(_STREAM)
+
+
+def _distrusts(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _is_mcp_error(response: httpx2.Response) -> bool:

@@ -106,7 +106,8 @@ class McpClientUpstream:
         return await self._within(timeout_s, self._session().ask(method, params, context))
 
     async def _within(self, timeout_s: float, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-        silence, began = self._silence, anyio.current_time()
+        silence, now = self._silence, asyncio.get_running_loop().time
+        began = now()
         silence.in_flight += 1
         try:
             async with asyncio.timeout(timeout_s) as deadline:
@@ -123,7 +124,7 @@ class McpClientUpstream:
                 silence.heard()
             raise told(self._name, error) from error
         except asyncio.CancelledError:
-            if anyio.current_time() - began > timeout_s - _SLACK_S:  # the caller's own deadline came first
+            if now() - began > timeout_s - _SLACK_S:  # the caller's own deadline came first
                 silence.unanswered()
             raise
         finally:

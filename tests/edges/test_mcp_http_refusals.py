@@ -8,11 +8,16 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 import anyio
 import httpx2
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from app.edges import mcp_safe_client
 from app.edges.mcp_http import http_transport
@@ -228,3 +233,30 @@ async def test_reconnections_share_one_store_of_certificates(monkeypatch: pytest
         async with serving(Server()):
             pass
     assert len(made) == 1
+
+
+async def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    begin = datetime(2020, 1, 1, tzinfo=UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), begin, begin.replace(2120))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = tmp_path / "server.pem"
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    pem.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(pem)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=own)
+    port = server.sockets[0].getsockname()[1]
+    async with server, anyio.create_task_group() as tasks:
+        upstream = over(partial(http_transport, "stub", f"https://127.0.0.1:{port}/mcp", {}))
+        tasks.start_soon(upstream.supervise, lambda _: None)
+        with anyio.fail_after(BOUND_S):
+            while upstream.status.phase != "down":
+                await anyio.sleep(0.01)
+        assert upstream.status.error == "it has a certificate that is not trusted here"
+        tasks.cancel_scope.cancel()
