@@ -61,13 +61,18 @@ class SseDecoder:
             if self._partial_bytes > _JOINED_BYTES:
                 return None
             data = b"".join((*self._partial, data))
+        size = len(data)
+        if size > self._max_line_bytes or not data.startswith(b"data: "):
+            return None
+        if not self._partial and data.find(b"\n") == size - 2 and data.endswith(b"\n\n"):
+            return [data[6:-2]]  # one event, whole, as each read brings while the model thinks longer than we do
         whole = data.rfind(b"\n\n") + 2
-        if whole < 2 or len(data) > self._max_line_bytes or not data.startswith(b"data: "):
+        if whole < 2:
             return None
         blocks = data[6 : whole - 2].split(b"\n\ndata: ")
         if data.count(b"\n") != 2 * len(blocks):
             return None  # some line is of another kind
-        if whole != len(data) or self._partial:
+        if whole != size or self._partial:
             rest = data[whole:]
             self._partial = [rest] if rest else []
             self._partial_bytes = len(rest)
