@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from app.auth.identity import ACTOR_PATTERN, Identity, parse_permissions
 from app.commands.terminal import browse, chat, execute, view
 from app.conform.command import conform
+from app.edges.configuration.settings_file import load_settings
 from app.edges.keys import new_key
-from app.edges.settings_file import load_settings
 from app.errors import ConfigError
 from app.settings import FACES, KeySettings, Settings
 

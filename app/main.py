@@ -13,21 +13,21 @@ from fastapi import FastAPI
 from app.auth.identity import Identity
 from app.catalog.tokens import TokenCounter
 from app.context.sizes import CountedTexts
-from app.edges.applied import Applied
-from app.edges.approvals import make_approval_desk, reseal
-from app.edges.arrangement import call_policies, guarded, inferred_names, make_members
-from app.edges.audit_loader import make_auditor
-from app.edges.faces import make_faces
+from app.edges.audit.loader import make_auditor
+from app.edges.configuration.applied import Applied
+from app.edges.configuration.approvals import make_approval_desk, reseal
+from app.edges.configuration.arrangement import call_policies, guarded, inferred_names, make_members
+from app.edges.configuration.lock_file import pin_policy
+from app.edges.configuration.plugin_loader import make_plugin_chain
 from app.edges.heap import Heap
 from app.edges.keys import HashedKey, KeyRing
-from app.edges.lock_file import pin_policy
-from app.edges.mcp_doors import DoorLimits, McpDoors
-from app.edges.memory_store import MemoryArtifactStore
+from app.edges.mcp_door.doors import DoorLimits, McpDoors
+from app.edges.mcp_door.faces import make_faces
 from app.edges.metrics import CONTENT_TYPE, Gauges, Metrics
-from app.edges.model_providers import make_provider
-from app.edges.plugin_loader import make_plugin_chain
-from app.edges.session_store import MemorySessionStore
-from app.edges.sqlite_store import SQLiteArtifactStore
+from app.edges.models.providers import make_provider
+from app.edges.stores.memory_store import MemoryArtifactStore
+from app.edges.stores.session_store import MemorySessionStore
+from app.edges.stores.sqlite_store import SQLiteArtifactStore
 from app.edges.token_table import load_token_counter
 from app.engine.drain import Drain
 from app.engine.limits import StreamLimit

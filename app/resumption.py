@@ -4,7 +4,7 @@ import secrets
 from functools import partial
 from time import monotonic
 
-from app.edges.memory_journal import JournalBounds, MemoryJournal
+from app.edges.stores.memory_journal import JournalBounds, MemoryJournal
 from app.engine.keyed_runs import KeyedRuns, ResumeLimits
 from app.engine.limits import StreamLimit
 from app.engine.loop import Engine

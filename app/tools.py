@@ -1,4 +1,4 @@
-"""What a package writes its own tools with: plain typed functions in a registry (issue 5 "Kinds"; docs/guide.md).
+"""What a package writes its own tools with: plain typed functions in a registry (W-KINDS; docs/guide.md).
 
 ::
 

@@ -7,9 +7,9 @@ from itertools import count, islice
 from typing import Any
 
 from app.auth.identity import Identity
-from app.edges.memory_store import MemoryArtifactStore
 from app.edges.metrics import Metrics
-from app.edges.session_store import MemorySessionStore
+from app.edges.stores.memory_store import MemoryArtifactStore
+from app.edges.stores.session_store import MemorySessionStore
 from app.edges.token_table import load_token_counter
 from app.faces.gateway import GatewayFace
 from app.gateway.ports import Artifact, CallContext

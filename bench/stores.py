@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from app.edges.memory_store import MemoryArtifactStore
-from app.edges.sqlite_store import SQLiteArtifactStore
+from app.edges.stores.memory_store import MemoryArtifactStore
+from app.edges.stores.sqlite_store import SQLiteArtifactStore
 from app.gateway.ports import Artifact, ArtifactStore
 from bench.table import figure, percentile, table
 

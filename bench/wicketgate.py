@@ -5,8 +5,8 @@ from time import monotonic
 from typing import Any
 
 from app.auth.identity import Identity
-from app.edges.memory_store import MemoryArtifactStore
-from app.edges.session_store import MemorySessionStore
+from app.edges.stores.memory_store import MemoryArtifactStore
+from app.edges.stores.session_store import MemorySessionStore
 from app.edges.token_table import load_token_counter
 from app.faces.gateway import GatewayFace
 from app.faces.surface import SurfaceResult

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.edges.settings_file import load_settings
+from app.edges.configuration.settings_file import load_settings
 from app.errors import ConfigError
 from tests.support.requirement import requirement
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.edges.settings_file import load_settings
+from app.edges.configuration.settings_file import load_settings
 from app.errors import ConfigError
 from app.settings import Settings
 from tests.support.requirement import requirement

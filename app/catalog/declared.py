@@ -1,4 +1,4 @@
-"""What of a definition a pin covers, and its digest: all that a model or a caller goes by (issue 5 "Pins")."""
+"""What of a definition a pin covers, and its digest: all that a model or a caller goes by (W-PINS)."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""How a definition differs from the one that was accepted, to be read by a person (issue 5 "Pins")."""
+"""How a definition differs from the one that was accepted, to be read by a person (W-PINS)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

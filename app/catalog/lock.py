@@ -1,4 +1,4 @@
-"""How the tools of today differ from the accepted ones, and what accepting does (issue 5 "Pins")."""
+"""How the tools of today differ from the accepted ones, and what accepting does (W-PINS)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

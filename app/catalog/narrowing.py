@@ -1,4 +1,4 @@
-"""Whether a schema still accepts what an older one did (issue 5 "Pins": changes that can break callers).
+"""Whether a schema still accepts what an older one did (W-PINS: changes that can break callers).
 
 What cannot be judged counts as narrower: a change that is told to be harmless must be.
 """

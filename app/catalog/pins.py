@@ -1,4 +1,4 @@
-"""Which declared tools are let in: those that are as they were accepted, and not suspicious (issue 5 "Pins").
+"""Which declared tools are let in: those that are as they were accepted, and not suspicious (W-PINS).
 
 What an upstream declared is compared, before anything is shortened, renamed or described anew.
 """

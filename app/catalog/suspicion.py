@@ -1,4 +1,4 @@
-"""Signs that a definition speaks to the model behind the user's back (issue 5 "Pins"; DESIGN §3 "Cards").
+"""Signs that a definition speaks to the model behind the user's back (W-PINS; DESIGN §3 "Cards").
 
 A small set of plain signs, looked for in every text of a definition in linear time. They prove nothing: a person
 looks, or the operator has such tools kept out.

@@ -7,9 +7,9 @@ import click
 
 from app.catalog.catalog import Catalog
 from app.commands.screened import screened_lines
-from app.edges.audit_loader import make_auditor
-from app.edges.model_providers import make_provider
-from app.edges.plugin_loader import plugin_lines
+from app.edges.audit.loader import make_auditor
+from app.edges.configuration.plugin_loader import plugin_lines
+from app.edges.models.providers import make_provider
 from app.gateway.catalog_keeper import tools_left_out
 from app.gateway.ports import UpstreamStatus
 from app.main import create_runtime

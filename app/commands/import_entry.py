@@ -1,4 +1,4 @@
-"""What one server of a client's file is as an upstream of ours (issue 5 "Import").
+"""What one server of a client's file is as an upstream of ours (W-IMPORT).
 
 Nothing is dropped without a word: what we do not know, or cannot do, is among the notes.
 """
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from app.commands.import_values import Variables, has_reference, is_known_secret, looks_secret, split_scheme, split_url
-from app.edges.client_config import ClientServer
+from app.edges.configuration.client_config import ClientServer
 from app.settings import UpstreamSettings
 
 _URLS = ("url", "serverUrl", "httpUrl")

@@ -1,4 +1,4 @@
-"""``wicketgate import``: the servers of a desktop or editor client as our configuration (issue 5 "Import")."""
+"""``wicketgate import``: the servers of a desktop or editor client as our configuration (W-IMPORT)."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import yaml
 from app.catalog.card import one_line
 from app.commands.import_entry import ImportedServer, import_entry
 from app.commands.import_values import Variables
-from app.edges.client_config import ClientConfig, read_client_config
+from app.edges.configuration.client_config import ClientConfig, read_client_config
 from app.errors import ConfigError
 
 _MAX_NAME_CHARS = 64

@@ -1,4 +1,4 @@
-"""Secrets and references of other clients' files as variables of ours: ``${NAME}`` (issue 5 "Import").
+"""Secrets and references of other clients' files as variables of ours: ``${NAME}`` (W-IMPORT).
 
 A value that looks like a secret never gets into the configuration that is written; its variable does.
 """

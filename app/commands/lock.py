@@ -1,4 +1,4 @@
-"""``wicketgate lock``: write, show and accept the pins of tool definitions (issue 5 "Pins")."""
+"""``wicketgate lock``: write, show and accept the pins of tool definitions (W-PINS)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import click
 from app.catalog.lock import Declared, Difference, accept, differences, pin_all
 from app.catalog.pins import Pins
 from app.commands.screened import quarantine_lines
-from app.edges.lock_file import read_lock, write_lock
+from app.edges.configuration.lock_file import read_lock, write_lock
 from app.errors import ConfigError
 from app.main import create_runtime
 from app.settings import PinSettings, Settings

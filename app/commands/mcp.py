@@ -7,11 +7,11 @@ import sys
 from time import time
 
 from app.auth.identity import Identity
-from app.edges.audit_loader import make_auditor
-from app.edges.faces import make_faces
+from app.edges.audit.loader import make_auditor
 from app.edges.logs import json_logs
-from app.edges.mcp_server import McpDoor
-from app.edges.stdio_door import serve_stdio
+from app.edges.mcp_door.faces import make_faces
+from app.edges.mcp_door.server import McpDoor
+from app.edges.mcp_door.stdio import serve_stdio
 from app.errors import ConfigError
 from app.faces.gateway import GatewayFace
 from app.faces.operations import Operations

@@ -1,4 +1,4 @@
-"""Tools that were held back, are suspicious or are gone, as lines for a terminal (issue 5 "Pins")."""
+"""Tools that were held back, are suspicious or are gone, as lines for a terminal (W-PINS)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from app.auth.identity import Identity
-from app.edges.hangup import on_hangup
+from app.edges.configuration.hangup import on_hangup
+from app.edges.configuration.reloader import Reloader
 from app.edges.heap import collect_seldom
 from app.edges.http_server import serve_app
 from app.edges.keys import HashedKey, new_key
 from app.edges.logs import json_logs, set_log_level
-from app.edges.reloader import Reloader
 from app.errors import ConfigError
 from app.main import create_app
 from app.settings import Settings

@@ -12,7 +12,7 @@ import click
 
 from app.auth.identity import ACTOR_PATTERN, Identity, parse_permissions
 from app.commands.shown import shown, shown_text
-from app.edges.settings_file import load_settings
+from app.edges.configuration.settings_file import load_settings
 from app.settings import Settings
 
 if TYPE_CHECKING:  # brings an HTTP client, which most commands do not need

@@ -1,4 +1,4 @@
-"""What stands behind the gate now, in one short line for a model that has not browsed yet (issue 7 "Faces")."""
+"""What stands behind the gate now, in one short line for a model that has not browsed yet (W-FACES)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable

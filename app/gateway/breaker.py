@@ -1,4 +1,4 @@
-"""When an upstream is left alone for a while, and when it is tried again (issue 5 "Isolation", gatekit G63).
+"""When an upstream is left alone for a while, and when it is tried again (W-ISOLATION, gatekit G63).
 
 Only failures of transport count: no answer in time, a lost connection, nothing there. An answer of any kind, a refusal
 or an error result too, shows that it lives.

@@ -1,4 +1,4 @@
-"""What a server has besides tools, behind the same places, breaker and deadlines as its tools (issue 5 "Isolation")."""
+"""What a server has besides tools, behind the same places, breaker and deadlines as its tools (W-ISOLATION)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Pins and suspicious signs as the keeper applies them: each listing is screened once (issue 5 "Pins")."""
+"""Pins and suspicious signs as the keeper applies them: each listing is screened once (W-PINS)."""
 
 import logging
 from collections.abc import Mapping

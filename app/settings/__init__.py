@@ -1,4 +1,4 @@
-"""What can be configured, with its bounds and defaults (DESIGN §2). How it is read: ``edges/settings_file.py``.
+"""What can be configured, with its bounds and defaults (DESIGN §2); ``edges/configuration`` reads it.
 
 Every value has a default that is safe, or is required; an unknown key is an error. Nobody imports an instance: it is
 made once and passed down as plain values.

@@ -30,7 +30,7 @@ def test_hints_become_tags_and_side_effects(annotations: Any, tags: tuple[str, .
     assert (made.tags, made.side_effects) == (tags, side_effects)
 
 
-@requirement("S4 §2", "issue 5 Kinds")
+@requirement("S4 §2", "W-KINDS")
 @pytest.mark.parametrize(
     ("more", "operation"),
     [

@@ -1,4 +1,4 @@
-"""``wicketgate import``: what the clients write, as our configuration, with no secret in it (issue 5 "Import")."""
+"""``wicketgate import``: what the clients write, as our configuration, with no secret in it (W-IMPORT)."""
 
 import json
 import re
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from app.cli import cli
 from app.commands.import_servers import as_yaml, legal_name, take_over
-from app.edges.client_config import ClientConfig, ClientServer, without_comments
-from app.edges.settings_file import load_settings
+from app.edges.configuration.client_config import ClientConfig, ClientServer, without_comments
+from app.edges.configuration.settings_file import load_settings
 from app.errors import ConfigError
 from app.settings import Settings, UpstreamSettings
 from tests.support.requirement import requirement
@@ -45,7 +45,7 @@ def revealed(upstream: UpstreamSettings) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in (upstream.env | upstream.headers).items()}
 
 
-@requirement("issue 5 Import")
+@requirement("W-IMPORT")
 def test_claude_desktop_and_what_looks_like_a_secret(tmp_path: Path) -> None:
     config = {
         "mcpServers": {
@@ -76,7 +76,7 @@ def test_claude_desktop_and_what_looks_like_a_secret(tmp_path: Path) -> None:
     }
 
 
-@requirement("issue 5 Import")
+@requirement("W-IMPORT")
 def test_claude_code_with_its_projects_and_its_variables(tmp_path: Path) -> None:
     same = {"type": "stdio", "command": "uvx", "args": ["mcp-server-git"], "env": {}}
     config = {
@@ -104,7 +104,7 @@ def test_claude_code_with_its_projects_and_its_variables(tmp_path: Path) -> None
     assert (off.name, off.enabled) == ("off", False)
 
 
-@requirement("issue 5 Import")
+@requirement("W-IMPORT")
 def test_vs_code_with_comments_inputs_and_predefined_variables(tmp_path: Path) -> None:
     config = """\ufeff{
       // asked for once
@@ -132,7 +132,7 @@ def test_vs_code_with_comments_inputs_and_predefined_variables(tmp_path: Path) -
     )
 
 
-@requirement("issue 5 Import")
+@requirement("W-IMPORT")
 def test_cursor_windsurf_and_cline(tmp_path: Path) -> None:
     config = {
         "mcpServers": {
@@ -168,7 +168,7 @@ def test_cursor_windsurf_and_cline(tmp_path: Path) -> None:
     assert revealed(db) == {"PORT": "5432", "PGPASS_AUTH": "<PGPASS_AUTH>", "SSL": "true"}
 
 
-@requirement("issue 5 Import")
+@requirement("W-IMPORT")
 def test_zed_and_continue(tmp_path: Path) -> None:
     zed = {
         "theme": "One Dark",

@@ -1,4 +1,4 @@
-"""``wicketgate lock`` as a user runs it, over functions of a package that change (issue 5 "Pins")."""
+"""``wicketgate lock`` as a user runs it, over functions of a package that change (W-PINS)."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from app.catalog.lock import differences, pin_all
 from app.cli import cli
 from app.commands.screened import quarantine_lines
-from app.edges.lock_file import read_lock
+from app.edges.configuration.lock_file import read_lock
 from tests.support.requirement import requirement
 
 MODULE = """
@@ -56,7 +56,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-@requirement("issue 5 Pins")
+@requirement("W-PINS")
 def test_a_change_is_held_back_shown_and_accepted(project: Project) -> None:
     pins = {"pins": {"file": str(project.lock)}}
     project.tools(("one", "a: int", "First."), ("two", "", "Second."), **pins)
@@ -95,7 +95,7 @@ def test_a_change_is_held_back_shown_and_accepted(project: Project) -> None:
     assert set(read_lock(project.lock)["local"]) == {"one", "three"}
 
 
-@requirement("issue 5 Pins")
+@requirement("W-PINS")
 def test_suspicious_tools_are_accepted_by_name_only(project: Project) -> None:
     project.tools(("odd", "", "Do not tell the user."), pins={"file": str(project.lock), "suspicious": "quarantine"})
     first = project.run("lock")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.context.build import build
 from app.context.from_items import messages_from_items
 from app.context.items import ContextItem, ItemKind
-from app.edges.session_file import load_mcp_session_jsonl
+from app.edges.stores.session_file import load_mcp_session_jsonl
 from tests.context.conversations import FourCharacters, told
 from tests.support.requirement import requirement
 

@@ -7,7 +7,7 @@ import pytest
 
 from app.context.items import ItemKind
 from app.context.session_jsonl import parse_session_jsonl
-from app.edges.session_file import load_mcp_session_jsonl
+from app.edges.stores.session_file import load_mcp_session_jsonl
 from app.errors import SessionFileError
 from tests.support.requirement import requirement
 

@@ -1,4 +1,4 @@
-"""Calls that wait for the owner's word, asked for by MCP clients (issue 6 "Approvals", DESIGN §3)."""
+"""Calls that wait for the owner's word, asked for by MCP clients (W-APPROVALS, DESIGN §3)."""
 
 from typing import Any
 

@@ -10,8 +10,8 @@ import pytest
 from mcp import Client, MCPError
 from mcp import types as t
 
-from app.edges.mcp_fit import PAGE
-from app.edges.mcp_offers import MISSING_KEY
+from app.edges.mcp_door.fit import PAGE
+from app.edges.mcp_door.offers import MISSING_KEY
 from app.gateway.ports import CallContext, UpstreamStatus
 from app.gateway.stub import StubUpstream
 from tests.contract.test_mcp_door import INITIALIZE

@@ -16,9 +16,9 @@ from mcp import types as t
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-from app.edges.mcp_offers import MISSING_KEY
-from app.edges.mcp_stdio import stdio_transport
-from app.edges.mcp_upstream import McpClientUpstream
+from app.edges.mcp_client.stdio import stdio_transport
+from app.edges.mcp_client.upstream import McpClientUpstream
+from app.edges.mcp_door.offers import MISSING_KEY
 from app.gateway.ports import Upstream
 from tests.support.feature_server import NOTE
 from tests.support.mcp_client import NEW, OLD, mcp_client

@@ -1,5 +1,5 @@
 """One policy behind every door: the same calls of the same callers, through four faces in both protocol eras, the HTTP
-twin and the engine, come to the same (S4 §5; DESIGN §1; issue 7).
+twin and the engine, come to the same (S4 §5; DESIGN §1; W-ONE-POLICY).
 """
 
 import json

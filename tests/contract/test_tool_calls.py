@@ -323,7 +323,7 @@ async def test_usage_is_summed_over_the_model_calls() -> None:
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (60, 18)
 
 
-@requirement("issue 4 token accounting")
+@requirement("W-COST")
 async def test_what_tools_cost_and_what_they_would_have_cost_is_told_at_the_end() -> None:
     large = [{**tool, "description": "long " * 2_000} for tool in TOOLS]
     files = FileServer()

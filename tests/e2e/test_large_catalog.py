@@ -36,7 +36,7 @@ async def descend(client: Client, pick: int) -> str:
         path = card["id"]
 
 
-@requirement("gateway 118", "gateway 120", "issue 3 end condition")
+@requirement("gateway 118", "gateway 120", "W-LARGE-CATALOG")
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 async def test_ten_thousand_tools_are_browsed_and_a_change_is_followed(tmp_path: Path, mode: str) -> None:
     size = ("--tools", str(TOOLS), "--shown", str(TOOLS))

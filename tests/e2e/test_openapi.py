@@ -1,4 +1,4 @@
-"""The real process with a real HTTP service behind its OpenAPI document, and a real token server (issue 5 "Kinds")."""
+"""The real process with a real HTTP service behind its OpenAPI document, and a real token server (W-KINDS)."""
 
 import json
 import re
@@ -45,7 +45,7 @@ async def meta_tool(http: httpx.AsyncClient, name: str, **arguments: Any) -> dic
     return result
 
 
-@requirement("issue 5 kinds", "issue 5 secrets", "S4 §2")
+@requirement("W-KINDS", "W-SECRETS", "S4 §2")
 async def test_a_model_finds_and_calls_the_operations_of_a_service(tmp_path: Path) -> None:
     tokens: list[dict[str, str]] = []
 

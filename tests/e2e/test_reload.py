@@ -48,7 +48,7 @@ async def status(http: httpx.AsyncClient, key: str) -> int:
     return (await http.post("/engine/chat", json=chat_body(), headers={"Authorization": f"Bearer {key}"})).status_code
 
 
-@requirement("gatekit G126", "gatekit G127", "gatekit G128", "gatekit G129")
+@requirement("W-RELOAD", "gatekit G126", "gatekit G127", "gatekit G128", "gatekit G129")
 async def test_sighup_applies_the_file_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
     config = tmp_path / "wicketgate.yaml"
     write(config, "one", "two")

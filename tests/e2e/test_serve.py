@@ -244,7 +244,7 @@ async def test_bad_definitions_are_left_out_alone_and_the_good_ones_beside_them_
     assert "left aside: odd:watch#" in running.stdout
 
 
-@requirement("G81", "issue 5 Kinds")
+@requirement("G81", "W-KINDS")
 async def test_functions_of_a_package_serve_and_a_disabled_upstream_is_as_none(tmp_path: Path) -> None:
     local = {"name": "local", "python": "mine:registry", "cwd": str(tmp_path)}
     (tmp_path / "mine.py").write_text(
@@ -275,7 +275,7 @@ async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp
     assert "echo: ready" in running.stdout
 
 
-@requirement("issue 7 explain")
+@requirement("W-EXPLAIN")
 async def test_explain_says_why_a_tool_is_hidden_from_somebody(tmp_path: Path) -> None:
     config = write_config(tmp_path, access=[{"match": "echo:*", "require": ["role:dev"]}])
     asked = ("app", "explain", "echo:echo", "--actor", "ann", "--config", str(config), "--permission", "tools:*")

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from app.edges.artifact_bounds import ENTRY_BYTES, MAX_AGE_S, MAX_BYTES, size_bytes
+from app.edges.stores.artifact_bounds import ENTRY_BYTES, MAX_AGE_S, MAX_BYTES, size_bytes
 from app.gateway.ports import Artifact, ArtifactStore
 from tests.support.requirement import requirement
 

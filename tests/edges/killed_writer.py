@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from app.edges.sqlite_store import SQLiteArtifactStore
+from app.edges.stores.sqlite_store import SQLiteArtifactStore
 from tests.edges.artifact_store_contract import sealed
 
 MAX_BYTES = 12_000_000

@@ -7,7 +7,7 @@ import pytest
 
 from app.auth.approval import NONCE_BYTES, ApprovalSeal
 from app.edges.aes_gcm import AesGcm
-from app.edges.once_store import MemoryOnceStore
+from app.edges.stores.once_store import MemoryOnceStore
 from app.engine.approvals import REQUIRED, ApprovalDesk
 from app.engine.contract import ChatRequest, parse_chat_request
 from app.engine.model import ToolCall

@@ -14,7 +14,7 @@ import pytest
 
 from app.auth.identity import Identity
 from app.context.sizes import CountedTexts
-from app.edges.memory_journal import JournalBounds, MemoryJournal
+from app.edges.stores.memory_journal import JournalBounds, MemoryJournal
 from app.edges.token_table import load_token_counter
 from app.engine.call_context import call_context
 from app.engine.contract import ChatRequest

@@ -1,4 +1,4 @@
-"""The example of a third party's plugin: built, installed in a folder, found by its entry point (issue 7)."""
+"""The example of a third party's plugin: built, installed in a folder, found by its entry point (W-PLUGINS)."""
 
 import asyncio
 import re
@@ -55,7 +55,7 @@ def config(folder: Path, **settings: object) -> Path:
     return path
 
 
-@requirement("S2 Plugin Trust Model", "issue 7 Plugins")
+@requirement("S2 Plugin Trust Model", "W-PLUGINS")
 async def test_it_judges_the_calls_of_a_real_service(installed: Path, tmp_path: Path) -> None:
     env = {"PYTHONPATH": f"{ROOT}:{installed}"}
     serve = ("app", "serve", "--config", str(config(tmp_path, roots=["/data/"])), "--port", "0")

@@ -1,4 +1,4 @@
-"""What the meta-tools tell a model of the tools behind the gate (issue 7 "Faces")."""
+"""What the meta-tools tell a model of the tools behind the gate (W-FACES)."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.auth.identity import Identity
 from app.catalog.selectable import mcp_tool_to_selectable
 from app.catalog.tokens import TokenCounter
-from app.edges.memory_store import MemoryArtifactStore
+from app.edges.stores.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
 from app.faces.gateway import MAX_TOKENS, GatewayFace
 from app.faces.inventory import inventory

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.auth.identity import Identity
-from app.edges.memory_store import MemoryArtifactStore
+from app.edges.stores.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
 from app.errors import UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from app.faces.namespaced import NamespacedFace

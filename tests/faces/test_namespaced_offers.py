@@ -9,7 +9,7 @@ import pytest
 from app.auth.access import AccessPolicy
 from app.auth.identity import Identity
 from app.auth.rule import AccessRule
-from app.edges.memory_store import MemoryArtifactStore
+from app.edges.stores.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
 from app.faces.namespaced import NamespacedFace
 from app.faces.namespaced_offers import NamespacedOffers
@@ -92,7 +92,7 @@ async def test_what_is_read_and_prompted_passes_the_plugins() -> None:
     assert len(reader.asked) == 3
 
 
-@requirement("S4 §5", "issue 7 Access")
+@requirement("S4 §5", "W-ONE-POLICY")
 @pytest.mark.parametrize(
     ("rules", "permissions"),
     [

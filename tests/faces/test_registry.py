@@ -12,7 +12,7 @@ from app.auth.access import AccessPolicy
 from app.auth.identity import Identity
 from app.auth.rule import AccessRule
 from app.catalog.tokens import TokenCounter
-from app.edges.memory_store import MemoryArtifactStore
+from app.edges.stores.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
 from app.errors import UpstreamRefused, UpstreamTimeout
 from app.faces.operations import BATCH_AT_ONCE, MAX_BATCH, Operations

@@ -7,7 +7,7 @@ import pytest
 
 from app.auth.identity import Identity
 from app.catalog.tokens import TokenCounter
-from app.edges.memory_store import MemoryArtifactStore
+from app.edges.stores.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
 from app.faces.surface import UnknownTool
 from app.faces.transparent import TransparentFace

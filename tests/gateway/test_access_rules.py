@@ -13,7 +13,7 @@ from app.auth.condition import Condition
 from app.auth.identity import Identity
 from app.auth.rule import AccessRule
 from app.catalog.tokens import TokenCounter
-from app.edges.memory_store import MemoryArtifactStore
+from app.edges.stores.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
 from app.errors import ApprovalRequired, Forbidden, HydrateFailed, ViewFailed
 from app.gateway.fleet import MultiplexUpstream

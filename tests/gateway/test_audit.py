@@ -11,7 +11,7 @@ from app.auth.access import AccessPolicy
 from app.auth.identity import Identity
 from app.auth.rule import AccessRule
 from app.catalog.tokens import TokenCounter
-from app.edges.memory_store import MemoryArtifactStore
+from app.edges.stores.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
 from app.errors import (
     ApprovalRequired,

@@ -1,4 +1,4 @@
-"""What an operator is told about a tool and a caller (issue 7 "explain")."""
+"""What an operator is told about a tool and a caller (W-EXPLAIN)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast

@@ -113,7 +113,7 @@ async def test_who_leaves_while_a_list_is_read_takes_it_from_nobody() -> None:
     assert (await staying).items == {"a": [NOTE]}
 
 
-@requirement("issue 5 Isolation")
+@requirement("W-ISOLATION")
 async def test_a_server_that_hangs_keeps_nobody_from_the_lists_of_the_others() -> None:
     hangs, well = Scripted([NOTE]), Scripted([NOTE])
     hangs.release.clear()

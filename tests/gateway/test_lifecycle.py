@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.catalog.tokens import TokenCounter
-from app.edges.memory_store import MemoryArtifactStore
+from app.edges.stores.memory_store import MemoryArtifactStore
 from app.edges.token_table import load_token_counter
 from app.gateway.fleet import MultiplexUpstream
 from app.gateway.lifecycle import Lifecycle

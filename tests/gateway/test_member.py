@@ -220,7 +220,7 @@ class Endless(StubUpstream):
         raise AssertionError
 
 
-@requirement("issue 5 endless pagination", "gateway 124")
+@requirement("W-ISOLATION", "gateway 124")
 async def test_a_list_that_never_ends_costs_only_its_own_upstream() -> None:
     good = StubUpstream([{"name": "one"}], name="good")
     fleet = MultiplexUpstream([Member(Endless([], name="endless"), UpstreamLimits(listing_s=0.02)), good])

@@ -9,8 +9,8 @@ import pytest
 
 from app.auth.identity import Identity
 from app.catalog.tokens import TokenCounter
-from app.edges.memory_store import MemoryArtifactStore
-from app.edges.session_store import MemorySessionStore
+from app.edges.stores.memory_store import MemoryArtifactStore
+from app.edges.stores.session_store import MemorySessionStore
 from app.edges.token_table import load_token_counter
 from app.errors import (
     ArgsInvalid,

@@ -1,4 +1,4 @@
-"""Which documents are read, and which are refused in words that help (issue 5 "Kinds")."""
+"""Which documents are read, and which are refused in words that help (W-KINDS)."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever a document holds, reading it ends, and raises nothing but its own refusals (issue 5 "Isolation")."""
+"""Whatever a document holds, reading it ends, and raises nothing but its own refusals (W-ISOLATION)."""
 
 import copy
 import json

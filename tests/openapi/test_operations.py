@@ -1,4 +1,4 @@
-"""Operations as tools: names, arguments, schemas, hints, and what is left out (issue 5 "Kinds"; S4 §2)."""
+"""Operations as tools: names, arguments, schemas, hints, and what is left out (W-KINDS; S4 §2)."""
 
 from typing import Any
 
@@ -125,7 +125,7 @@ def test_parameters_of_the_path_are_taken_over_and_overridden() -> None:
     assert read.tool["inputSchema"]["required"] == ["undeclared"]
 
 
-@requirement("issue 5 secrets")
+@requirement("W-SECRETS")
 def test_what_authenticates_is_never_an_argument() -> None:
     raw = {
         "security": [{"key": []}, {"cookie": []}],

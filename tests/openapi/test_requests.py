@@ -1,4 +1,4 @@
-"""Calls as HTTP requests: nothing an argument holds changes where the request goes (S0 §4.4, issue 5 "Kinds")."""
+"""Calls as HTTP requests: nothing an argument holds changes where the request goes (S0 §4.4, W-KINDS)."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ def with_body(content_type: str, media: dict[str, Any], required: bool = True) -
     return operation({"requestBody": {"required": required, "content": {content_type: media}}})
 
 
-@requirement("issue 5 path arguments")
+@requirement("W-KINDS")
 @given(TEXT, TEXT)
 @example("..", "x")
 @example("../../admin", "x")

@@ -68,7 +68,7 @@ def test_each_call_can_be_viewed_as_what_it_was() -> None:
     assert [json.loads(each[0].data) for each in (first, second)] == [{"n": 1}, {"n": 2}]
 
 
-@requirement("issue 4: firewall by token count")
+@requirement("W-FIREWALL")
 def test_a_text_of_1500_characters_can_be_read_without_a_second_call() -> None:
     text = "The fox jumps over the lazy dog. " * 45
     sealed = seal(text_result(text))
@@ -105,7 +105,7 @@ def test_a_middling_text_is_counted_exactly_and_a_long_one_is_said_to_be_estimat
     assert "about" not in seal(text_result(middling)).envelope.summary
 
 
-@requirement("issue 4: token accounting")
+@requirement("W-COST")
 def test_the_cost_of_the_raw_result_is_that_of_its_texts_or_else_of_its_structured_content() -> None:
     structured = {"a": ["b"] * 50}
     image = {"type": "image", "data": base64.b64encode(b"x" * 9_000).decode(), "mimeType": "image/png"}
@@ -128,7 +128,7 @@ def test_structured_content_that_fits_is_given_whole_and_else_in_short_with_its_
     assert f"{len(json.dumps(dense, ensure_ascii=False)):,} characters" in envelope.summary
 
 
-@requirement("issue 4: cheap on large input")
+@requirement("W-LOOP")
 def test_only_a_beginning_is_ever_counted() -> None:
     class Watched:
         longest = 0
@@ -242,7 +242,7 @@ PARTS = st.one_of(
 STRUCTURED = st.none() | TEXTS | st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS, max_size=5), max_size=40)
 
 
-@requirement("issue 4: firewall by token count")
+@requirement("W-FIREWALL")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PARTS, max_size=25), STRUCTURED, st.sampled_from([300, 500, 1_000]))
 def test_an_envelope_never_costs_more_than_its_budget(parts: list[object], structured: object, budget: int) -> None:

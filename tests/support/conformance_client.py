@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from app.edges.mcp_http import http_transport
+from app.edges.mcp_client.http import http_transport
 from app.errors import GatewayError
 from app.gateway.ports import AnswerTime
 from tests.support.supervised import connected, context, over

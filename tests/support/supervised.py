@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 
 from app.auth.identity import Identity
-from app.edges.mcp_connection import Connect
-from app.edges.mcp_stdio import stdio_transport
-from app.edges.mcp_upstream import McpClientUpstream
+from app.edges.mcp_client.connection import Connect
+from app.edges.mcp_client.stdio import stdio_transport
+from app.edges.mcp_client.upstream import McpClientUpstream
 from app.gateway.ports import SILENT, CallContext, Caller, InputAnswers
 
 BOUND_S = 20.0

@@ -1,0 +1,1 @@
+"""Where audit records go."""

@@ -1,0 +1,85 @@
+"""From what is configured under ``plugins.auditing`` to the auditor (gatekit F)."""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.edges.audit.batches import BatchedSink, BatchWriter
+from app.edges.audit.file import AuditFile
+from app.edges.audit.lines import csv_header, csv_line, json_line
+from app.edges.audit.sql import PostgresAudit, SQLiteAudit
+from app.errors import ConfigError
+from app.gateway.audit import Attached, AuditFailed, Auditor
+from app.settings import PluginSettings, PluginsSettings
+
+log = logging.getLogger("wicketgate.audit")
+
+_SQLITE = "sqlite:///"
+
+
+class _Config(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _FileConfig(_Config):
+    path: Path
+
+
+class _SqlConfig(_Config):
+    url: str = Field(pattern=rf"^(?:{_SQLITE}.+|postgres(?:ql)?://.+)$")
+
+
+def make_auditor(settings: PluginsSettings, wall_clock: Callable[[], float]) -> Auditor | None:
+    """None when nothing is configured. Raises ConfigError when a critical sink cannot be written (G113)."""
+    sinks: list[Attached] = []
+    for index, entry in enumerate(settings.auditing.get("_global", ())):
+        if not entry.enabled:
+            continue
+        where = f"plugins.auditing._global[{index}]"
+        writer = _make(entry, where)
+        try:
+            writer.probe()
+        except AuditFailed as failure:
+            if entry.critical:
+                raise ConfigError(f"Invalid configuration: {where}: it cannot be written: {failure}") from None
+            log.error("%s: it cannot be written, and records are lost until it can: %s", where, failure)
+        sinks.append(Attached(entry.handler, BatchedSink(writer), entry.critical))
+    return Auditor(sinks, wall_clock=wall_clock) if sinks else None
+
+
+def _make(entry: PluginSettings, where: str) -> BatchWriter:
+    kind = _KINDS.get(entry.handler)
+    if kind is None:
+        raise ConfigError(
+            f"Invalid configuration: {where}.handler: no auditing plugin is called {entry.handler!r}; there are "
+            f"{', '.join(sorted(_KINDS))}"
+        )
+    model, make = kind
+    try:
+        config = model.model_validate(entry.config)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        field = ".".join(map(str, fault["loc"]))
+        what = "unknown key" if fault["type"] == "extra_forbidden" else fault["msg"]
+        if field == "url" and fault["type"] == "string_pattern_mismatch":
+            what = "must be sqlite:///file.db or postgresql://host/database"
+        raise ConfigError(f"Invalid configuration: {where}.config.{field}: {what}") from None
+    try:
+        return make(config)
+    except ConfigError as error:
+        raise ConfigError(f"Invalid configuration: {where}: {error}") from None
+
+
+def _sql(config: _SqlConfig) -> BatchWriter:
+    if config.url.startswith(_SQLITE):
+        return SQLiteAudit(Path(config.url.removeprefix(_SQLITE)))
+    return PostgresAudit(config.url)
+
+
+_KINDS: Mapping[str, tuple[type[_Config], Callable[..., BatchWriter]]] = {
+    "audit_jsonl": (_FileConfig, lambda config: AuditFile(config.path, json_line)),
+    "audit_csv": (_FileConfig, lambda config: AuditFile(config.path, csv_line, csv_header())),
+    "audit_sql": (_SqlConfig, _sql),
+}

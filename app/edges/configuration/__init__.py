@@ -1,0 +1,1 @@
+"""From files to what runs: settings, reload, and the making of what they name."""

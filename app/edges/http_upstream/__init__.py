@@ -1,0 +1,1 @@
+"""HTTP services as upstreams by their OpenAPI document, and the credentials of every HTTP upstream."""

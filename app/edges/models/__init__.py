@@ -1,0 +1,1 @@
+"""Model providers on the wire."""

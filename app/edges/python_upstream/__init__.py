@@ -1,0 +1,1 @@
+"""Typed Python functions of this process as tools."""

@@ -1,0 +1,99 @@
+"""Blocking functions beside the event loop, in a bounded number of threads that never hold the process (W-KINDS).
+
+A thread cannot be ended from outside. One whose caller has gone runs on, keeps its place, and is counted.
+"""
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_Job = Callable[[], None]
+
+
+class NoThreadLeft(Exception):
+    """Every thread runs a function that somebody has given up waiting for."""
+
+
+class DaemonThreads:
+    """At most *limit* threads, made when they are first needed, ended by ``close`` when they are idle."""
+
+    def __init__(self, limit: int, name: str) -> None:
+        self._limit = limit
+        self._name = name
+        self._places = asyncio.Semaphore(limit)
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads = 0
+        self._idle = 0
+        self.abandoned = 0
+        """Threads whose function runs though its caller has gone."""
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """What *function* gives or raises, in a copy of the caller's context. Raises NoThreadLeft at once.
+
+        Waits for a free thread. Leaving early takes the function back only if it has not begun.
+        """
+        if self.abandoned >= self._limit:
+            raise NoThreadLeft
+        await self._places.acquire()
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[tuple[bool, Any]] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def ended(ok: bool, value: Any) -> None:
+            self._idle += 1
+            self._places.release()
+            if outcome.cancelled():
+                self.abandoned -= 1
+            else:
+                outcome.set_result((ok, value))
+
+        def job() -> None:
+            # As a value, since a future cannot hold every exception (StopIteration).
+            told: tuple[bool, Any]
+            try:
+                told = True, context.run(function)
+            except Exception as error:
+                told = False, error
+            except BaseException as error:
+                # sys.exit() in a thread must not end the process that waits for it.
+                told = False, RuntimeError(type(error).__name__)
+            try:
+                loop.call_soon_threadsafe(ended, *told)
+            except RuntimeError:
+                return  # the loop is closed: the process ends
+
+        if self._idle:
+            self._idle -= 1
+        else:
+            try:
+                threading.Thread(target=self._work, name=f"{self._name} {self._threads + 1}", daemon=True).start()
+            except RuntimeError:  # the system gives us no more of them at the moment
+                self._places.release()
+                raise
+            self._threads += 1
+        self._jobs.put(job)
+        try:
+            ok, value = await outcome
+        except asyncio.CancelledError:
+            if outcome.cancelled():
+                self.abandoned += 1
+            raise
+        if not ok:
+            raise value
+        result: T = value
+        return result
+
+    def close(self) -> None:
+        """Idle threads end now, the others with what they run."""
+        for _ in range(self._threads):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # it holds the arguments and the result

@@ -1,0 +1,1 @@
+"""The scripted model: a small stand-in for an LLM that says so."""

@@ -1,0 +1,1 @@
+"""Where things are kept: in memory, in SQLite, in files."""
