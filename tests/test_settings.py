@@ -222,3 +222,14 @@ def test_a_wrong_variable_is_told_like_a_wrong_file(name: str, value: str, told:
     with pytest.raises(ConfigError) as fault:
         load_settings(None, {name: value})
     assert told in str(fault.value)
+
+
+def test_words_that_are_no_booleans_in_yaml_of_today_stay_words_and_switches_read_them(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "plugins: {security: {_global: [{handler: pii_filter, config: {on: [result], action: redact}}]}}\n"
+        "upstreams: [{name: a, command: [x, no, truest], enabled: off, required: yes}, {name: b, command: [y]}]\n",
+    )
+    assert settings.plugins.security["_global"][0].config == {"on": ["result"], "action": "redact"}
+    first, second = settings.upstreams
+    assert (first.command, first.enabled, first.required, second.enabled) == (("x", "no", "truest"), False, True, True)

@@ -67,7 +67,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 def _yaml(text: str, source: str) -> Any:
     try:
-        return yaml.load(text, _UniqueKeys)  # noqa: S506  # a subclass of the safe loader
+        return yaml.load(text, _Loader)  # noqa: S506  # a subclass of the safe loader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
@@ -77,12 +77,24 @@ def _yaml(text: str, source: str) -> Any:
         raise ConfigError(f"In {source}: not valid YAML") from None
 
 
+_BOOL = "tag:yaml.org,2002:bool"
+
+
 class _RepeatedKey(yaml.constructor.ConstructorError):
     pass
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """Refuses a key that is given twice: of two sections of one name, the first would be lost without a word."""
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is given twice: of two sections of one name, the first would be lost without a word.
+
+    Only ``true`` and ``false`` are booleans, as in YAML 1.2: the older version takes a key ``on`` for one, and the
+    country ``no``. A switch may still be ``yes`` or ``off``: settings read those words.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012  # the library's own way
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -92,6 +104,9 @@ class _UniqueKeys(yaml.SafeLoader):
                 raise _RepeatedKey(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(_BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
 def _override(values: dict[str, Any], name: str, value: Any) -> None:
