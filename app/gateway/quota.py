@@ -29,11 +29,20 @@ class Quota:
 
     def take(self, actor: str, tool_id: str) -> None:
         """Count one execution. Raises RateLimited, and then nothing is counted."""
+        now = self._now()
+        for window in self._free(actor, tool_id, now):
+            window.append(now)
+
+    def check(self, actor: str, tool_id: str) -> None:
+        """Raises RateLimited if ``take`` would, and counts nothing."""
+        self._free(actor, tool_id, self._now())
+
+    def _free(self, actor: str, tool_id: str, now: float) -> list[deque[float]]:
+        """The windows that one execution counts in. Raises RateLimited when one of them is full."""
         limits = [("actor", "", self._per_actor)] if self._per_actor is not None else []
         pattern = next((pattern for pattern in self._per_tool if fnmatchcase(tool_id, pattern)), None)
         if pattern is not None:
             limits.append(("tool", pattern, self._per_tool[pattern]))
-        now = self._now()
         windows = []
         for scope, pattern, most in limits:
             window = self._window(actor, pattern, now)
@@ -45,8 +54,7 @@ class Quota:
                     details={"scope": scope, "limit": most, "retry_after_s": retry_after_s},
                 )
             windows.append(window)
-        for window in windows:
-            window.append(now)
+        return windows
 
     def _window(self, actor: str, pattern: str, now: float) -> deque[float]:
         window = self._taken.setdefault((actor, pattern), deque())

@@ -266,6 +266,8 @@ class ProxyRuntime:
         if dry_run:
             return DryRun(item.id, item.upstream_name, asks, admitted.notes)
         if asks:
+            if self._quota is not None:
+                self._quota.check(identity.actor, item.id)  # before an approval is used up for nothing
             await context.approver.approve(PendingCall(item.id, admitted.args))
         if self._quota is not None:
             self._quota.take(context.identity.actor, item.id)

@@ -2,9 +2,23 @@
 
 import pytest
 
+from app.auth.access import AccessPolicy
+from app.auth.identity import Identity
+from app.auth.rule import AccessRule
+from app.catalog.tokens import TokenCounter
+from app.edges.stores.memory_store import MemoryArtifactStore
+from app.edges.token_table import load_token_counter
 from app.errors import RateLimited
+from app.gateway.ports import CallContext, PendingCall
 from app.gateway.quota import Quota
+from app.gateway.runtime import ProxyRuntime
+from app.gateway.stub import StubUpstream
 from tests.support.requirement import requirement
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenCounter:
+    return load_token_counter()
 
 
 class Clock:
@@ -59,3 +73,40 @@ def test_without_limits_nothing_is_counted_and_zero_allows_nothing() -> None:
         free.take("a", "x:one#0")
     with pytest.raises(RateLimited):
         none.take("a", "x:one#0")
+
+
+@requirement("gateway 131")
+def test_a_check_refuses_what_would_be_refused_and_counts_nothing() -> None:
+    quota = Quota(Clock(), per_actor=1)
+    for _ in range(3):
+        quota.check("a", "x:one#0")
+    quota.take("a", "x:one#0")
+    with pytest.raises(RateLimited):
+        quota.check("a", "x:one#0")
+
+
+class Agreeing:
+    """An owner who has agreed to one call; *used* once it was asked for."""
+
+    used = False
+
+    async def approve(self, call: PendingCall) -> None:
+        self.used = True
+
+
+@requirement("W-APPROVALS", "gateway 131")
+async def test_a_call_over_the_quota_uses_up_no_approval(tokens: TokenCounter) -> None:
+    upstream = StubUpstream([{"name": "pay", "inputSchema": {"type": "object"}}], name="office")
+    runtime = ProxyRuntime(
+        upstream,
+        tokens,
+        MemoryArtifactStore(1 << 20, 60, lambda: 0.0),
+        access=AccessPolicy([AccessRule("office:pay", approval="always")]),
+        quota=Quota(lambda: 0.0, per_actor=0),
+    )
+    await runtime.refresh_catalog()
+    owner = Agreeing()
+    (tool_id,) = runtime.catalog().items
+    with pytest.raises(RateLimited):
+        await runtime.execute(tool_id, {}, CallContext(Identity("owner_1", ("*",)), "req_1", "s", approver=owner))
+    assert (owner.used, upstream.calls) == (False, [])
