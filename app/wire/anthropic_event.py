@@ -3,11 +3,11 @@
 Typed where the reader depends on it; unknown fields are skipped, unknown types passed over, as the provider asks.
 """
 
-import json
 from typing import Any
 
 import msgspec
 
+from app.wire.damaged_json import decode_damaged
 from app.wire.model_events import Usage, token_count
 
 
@@ -68,7 +68,4 @@ def decode_event(data: bytes) -> MessageEvent | None:
     except msgspec.ValidationError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        try:
-            return msgspec.convert(json.loads(data.decode(errors="replace")), MessageEvent)
-        except (ValueError, RecursionError):
-            return None
+        return decode_damaged(data, MessageEvent)

@@ -4,11 +4,11 @@ Typed where the reader depends on it, ``Any`` where servers differ and the field
 skipped. Mutable structs out of the collector's sight, because they live for one chunk only.
 """
 
-import json
 from typing import Any
 
 import msgspec
 
+from app.wire.damaged_json import decode_damaged
 from app.wire.model_events import Usage, token_count
 
 
@@ -153,11 +153,7 @@ def decode_chunk(data: bytes) -> Chunk | None:
     except msgspec.ValidationError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # The fast decoder refuses both; the slow one reads them, and real damage fails here too.
-        try:
-            return msgspec.convert(json.loads(data.decode(errors="replace")), Chunk)
-        except (ValueError, RecursionError):
-            return None
+        return decode_damaged(data, Chunk)
 
 
 def encodable(text: str) -> str:
