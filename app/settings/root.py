@@ -20,7 +20,7 @@ _MAX_RULES = 1_000
 class ServerSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65_535)
-    max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
+    max_body_bytes: int = Field(default=10 * 1024 * 1024, ge=1024)
     start_deadline_s: Seconds = 10.0
     """How long readiness waits for upstreams that have neither connected nor failed."""
     drain_s: float = Field(default=1.0, ge=0, le=3_600)

@@ -84,8 +84,8 @@ async def test_rubbish_is_answered_the_session_goes_on_and_the_end_of_stdin_ends
             answer = json.loads(running.stdout.splitlines()[seen])
             assert (answer["id"], answer["error"]["code"]) == (id, code), body[:80]
         await wire.send("")
-        await wire.send("x" * 5_000_000)
-        await running.wait_for("larger than 4194304 bytes", "stdout")
+        await wire.send("x" * 11_000_000)
+        await running.wait_for("larger than 10485760 bytes", "stdout")
         assert (await wire.ask(99, "ping"))["result"] == {}
         listed = await wire.ask(100, "tools/list")
         assert [tool["name"] for tool in listed["result"]["tools"]] == ["tool_browse", "tool_execute", "tool_view"]
