@@ -139,7 +139,7 @@ _TOKENS = {"type": "integer", "minimum": 0}
 
 _EVENT_DATA: dict[str, Any] = {
     "TextDeltaData": _object(content=_text()),
-    "ToolCallData": _object(id=_text(), name=_text(), arguments={"type": "object"}),
+    "ToolCallData": _object(id=_text(), name=_text(), arguments={"type": "object", "additionalProperties": True}),
     # By name, and flat in ChatEventData: some generators lose what is anonymous, or one union inside another.
     "ToolOutputData": _object(id=_text(), output=_text("JSON text of the tool's result.")),
     "ToolErrorData": _object(id=_text(), error=_text("Went back to the model, which decides what to do.")),

@@ -102,7 +102,7 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
     504: {"description": "The tool server did not answer in time", "model": OperationFailure},
 }
 
-# Bodies and numbers are read by hand, so that refusals have our shape; this describes them.
+# Bodies, numbers and what is required are read by hand, so that refusals have our shape; this describes them.
 _LIMIT = {
     "parameters": [
         {
@@ -113,9 +113,11 @@ _LIMIT = {
         }
     ]
 }
+_NAME = {"parameters": [{"name": "name", "in": "query", "required": True, "schema": {"type": "string"}}]}
 _CALL = {
     "type": "object",
-    "properties": {"operation": {"type": "string"}, "input": {"type": "object"}},
+    # Some generators let nothing into an object that does not say that it is open.
+    "properties": {"operation": {"type": "string"}, "input": {"type": "object", "additionalProperties": True}},
     "required": ["operation"],
 }
 _BATCH = {
@@ -146,11 +148,11 @@ def operations_router(operations: Operations) -> APIRouter:
         except OperationError as error:
             return _failed(error)
 
-    @router.get("/schema", operation_id="operationSchema", response_model=OperationSpec)
-    async def schema(request: Request, name: str = "") -> JSONResponse:
+    @router.get("/schema", operation_id="operationSchema", response_model=OperationSpec, openapi_extra=_NAME)
+    async def schema(request: Request) -> JSONResponse:
         """The full specification of one operation."""
         try:
-            return Answer(await operations.schema(name, _context(request)))
+            return Answer(await operations.schema(request.query_params.get("name", ""), _context(request)))
         except OperationError as error:
             return _failed(error)
 

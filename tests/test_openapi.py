@@ -1,6 +1,7 @@
 """The published contract is the one that is served, and what is streamed keeps it (guide "OpenAPI")."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,25 @@ async def test_the_document_refuses_what_the_service_refuses() -> None:
     empty: dict[str, Any] = {"messages": [], "metadata": {}}
     for bad in (chat_body(correlation_id=""), chat_body(trigger="cron"), empty):
         assert not request.is_valid(bad)
+
+
+def test_objects_whose_properties_are_not_known_are_published_as_open() -> None:
+    def objects(node: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(node, dict):
+            if node.get("type") == "object":
+                yield node
+            node = list(node.values())
+        if isinstance(node, list):
+            for part in node:
+                yield from objects(part)
+
+    document = json.loads((PUBLISHED / "openapi.json").read_text())
+    found = list(objects(document))
+    assert found
+    assert [of for of in found if "properties" not in of and "additionalProperties" not in of] == []
+
+
+def test_a_parameter_without_which_nothing_is_answered_is_published_as_required() -> None:
+    document = json.loads((PUBLISHED / "openapi.json").read_text())
+    [name] = document["paths"]["/operations/schema"]["get"]["parameters"]
+    assert (name["name"], name["required"]) == ("name", True)
