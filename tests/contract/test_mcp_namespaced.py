@@ -163,8 +163,8 @@ async def test_arguments_are_bounded_in_depth_and_bytes_not_in_keys() -> None:
     async with running_service(upstreams=[FileServer()]) as service, wire(service) as session:
         nested = await session.call({"name": "files__fail", "arguments": {"a": deep}})
         wide = await session.call({"name": "files__fail", "arguments": many})
-        large = await session.call({"name": "files__fail", "arguments": {"a": "x" * 1_100_000}})
-        too_large = await service.http.post(PATH, content=b"x" * (5 << 20), headers=ACCEPT)
+        large = await session.call({"name": "files__fail", "arguments": {"a": "x" * 9_000_000}})
+        too_large = await service.http.post(PATH, content=b"x" * (11 << 20), headers=ACCEPT)
     assert nested["id"] == 7
     assert nested["result"]["structuredContent"]["error"] == "ARGS_INVALID"
     for answer in (wide, large):
