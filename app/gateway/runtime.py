@@ -168,8 +168,7 @@ class ProxyRuntime:
 
     def rank(self, query: str, k: int, context: CallContext) -> list[tuple[str, float]]:
         """The ids of the *k* tools that fit the words best, with their scores, of those that the caller may use."""
-        snapshot = self._keeper.snapshot
-        return snapshot.catalog.router.route(query, k, snapshot.audience(self.access, context.identity).visible)
+        return self.catalog().router.route(query, k, self.visible(context))
 
     def browse_query(self, query: str, top_k: int, context: CallContext) -> Browse:
         """The *top_k* tools that fit the words best, of those that the caller may use (S0 §3.1)."""

@@ -1,17 +1,20 @@
 """From what is configured under ``plugins.auditing`` to the auditor (gatekit F)."""
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError, field_validator
 
 from app.edges.audit.batches import BatchedSink, BatchWriter
 from app.edges.audit.file import AuditFile
 from app.edges.audit.lines import csv_header, csv_line, json_line
 from app.edges.audit.sql import PostgresAudit, SQLiteAudit
+from app.edges.configuration.faults import faults
 from app.errors import ConfigError
 from app.gateway.audit import Attached, AuditFailed, Auditor
+from app.gateway.plugins import PluginConfig
 from app.settings import PluginSettings, PluginsSettings
 
 log = logging.getLogger("wicketgate.audit")
@@ -19,16 +22,19 @@ log = logging.getLogger("wicketgate.audit")
 _SQLITE = "sqlite:///"
 
 
-class _Config(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _FileConfig(_Config):
+class _FileConfig(PluginConfig):
     path: Path
 
 
-class _SqlConfig(_Config):
-    url: str = Field(pattern=rf"^(?:{_SQLITE}.+|postgres(?:ql)?://.+)$")
+class _SqlConfig(PluginConfig):
+    url: str
+
+    @field_validator("url")
+    @classmethod
+    def _known(cls, url: str) -> str:
+        if not re.fullmatch(rf"(?:{_SQLITE}|postgres(?:ql)?://).+", url):
+            raise ValueError("must be sqlite:///file.db or postgresql://host/database")
+        return url
 
 
 def make_auditor(settings: PluginsSettings, wall_clock: Callable[[], float]) -> Auditor | None:
@@ -60,12 +66,7 @@ def _make(entry: PluginSettings, where: str) -> BatchWriter:
     try:
         config = model.model_validate(entry.config)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(map(str, fault["loc"]))
-        what = "unknown key" if fault["type"] == "extra_forbidden" else fault["msg"]
-        if field == "url" and fault["type"] == "string_pattern_mismatch":
-            what = "must be sqlite:///file.db or postgresql://host/database"
-        raise ConfigError(f"Invalid configuration: {where}.config.{field}: {what}") from None
+        raise ConfigError(f"Invalid configuration: {next(faults(error, f'{where}.config'))}") from None
     try:
         return make(config)
     except ConfigError as error:
@@ -78,7 +79,7 @@ def _sql(config: _SqlConfig) -> BatchWriter:
     return PostgresAudit(config.url)
 
 
-_KINDS: Mapping[str, tuple[type[_Config], Callable[..., BatchWriter]]] = {
+_KINDS: Mapping[str, tuple[type[PluginConfig], Callable[..., BatchWriter]]] = {
     "audit_jsonl": (_FileConfig, lambda config: AuditFile(config.path, json_line)),
     "audit_csv": (_FileConfig, lambda config: AuditFile(config.path, csv_line, csv_header())),
     "audit_sql": (_SqlConfig, _sql),

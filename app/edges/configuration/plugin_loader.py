@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from app.edges.configuration.faults import faults
 from app.errors import ConfigError
 from app.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from app.gateway.plugins import API_VERSION, MiddlewarePlugin, Plugin, SecurityPlugin
@@ -80,10 +81,7 @@ def _make(entry: PluginSettings, kind: str, server: str, where: str) -> Plugin:
     try:
         config = plugin.Config.model_validate(entry.config)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        inner = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"])
-        what = "unknown key" if fault["type"] == "extra_forbidden" else fault["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"Invalid configuration: {where}.config{inner}: {what}") from None
+        raise ConfigError(f"Invalid configuration: {next(faults(error, f'{where}.config'))}") from None
     try:
         return plugin(config)
     except Exception:  # what a plugin of others does when it is made is its own; the start must say whose it is

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from app.edges.configuration.faults import faults
 from app.errors import ConfigError
 from app.settings import Settings
 
@@ -42,8 +43,7 @@ def load_settings(
     try:
         return Settings(**values, from_variables=frozenset(environ[name] for name in used))
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False, include_context=False)
-        raise ConfigError("\n".join(f"Invalid configuration: {_where(f['loc'])}{_what(f)}" for f in faults)) from None
+        raise ConfigError("\n".join(f"Invalid configuration: {fault}" for fault in faults(error))) from None
 
 
 _PREFIX = "WICKETGATE_"
@@ -148,22 +148,3 @@ def _substitute(value: Any, environ: Mapping[str, str], used: set[str], where: s
         return text
 
     return _VARIABLE.sub(found, value)
-
-
-def _where(loc: tuple[int | str, ...]) -> str:
-    text = ""
-    for part in loc:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return f"{text}: " if text else ""
-
-
-def _what(fault: Any) -> str:
-    match fault["type"]:
-        case "extra_forbidden":
-            return "unknown key"
-        case "tuple_type":
-            return "must be a list"
-        case "model_type" | "dict_type" | "model_attributes_type":
-            return "must be a section with keys"
-    message: str = fault["msg"]
-    return message.removeprefix("Value error, ")
