@@ -8,17 +8,8 @@ from dataclasses import dataclass
 import anyio
 
 from app.edges.mcp_door.endpoint import McpEndpoint
+from app.edges.mcp_door.faces import Face
 from app.edges.mcp_door.server import McpDoor
-from app.faces.surface import Offers, ToolSurface
-
-
-@dataclass(frozen=True, slots=True)
-class Face:
-    """A surface, what an MCP client is told about it when it connects, and what it has besides tools."""
-
-    surface: ToolSurface
-    instructions: str
-    offers: Offers | None = None
 
 
 @dataclass(frozen=True, slots=True)
