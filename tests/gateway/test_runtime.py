@@ -3,18 +3,24 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.auth.access import AccessPolicy
+from app.auth.condition import Condition
 from app.auth.identity import Identity
+from app.auth.rule import AccessRule
 from app.catalog.tokens import TokenCounter
 from app.edges.stores.memory_store import MemoryArtifactStore
 from app.edges.stores.session_store import MemorySessionStore
 from app.edges.token_table import load_token_counter
 from app.errors import (
+    ApprovalRequired,
     ArgsInvalid,
     CatalogError,
+    Forbidden,
     HydrateFailed,
     RateLimited,
     UpstreamError,
@@ -25,7 +31,7 @@ from app.errors import (
 from app.gateway.archive import Execution
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import Artifact, CallContext, PutOutcome
+from app.gateway.ports import Artifact, CallContext, PendingCall, PutOutcome
 from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
 from app.gateway.retry import RetryPolicy
@@ -422,6 +428,40 @@ async def test_a_refresh_empties_the_result_cache(make: Make) -> None:
             await runtime.refresh_catalog()
         hits.append((await envelope_of(runtime.execute(get, {}, context()))).provenance.get("cache_hit", False))
     assert hits == [False, True, False, True]
+
+
+@requirement("gateway 132", "DESIGN §3 Auth")
+async def test_a_kept_result_reaches_no_credential_that_may_not_make_the_call(make: Make) -> None:
+    upstream = StubUpstream([{**tool("get", "of"), "annotations": {"readOnlyHint": True}}], say_name, name="files")
+    access = AccessPolicy(
+        [
+            AccessRule("files:get", when=Condition("args.of == 'private'"), require_any=("role:admin",)),
+            AccessRule("files:get", when=Condition("args.of == 'asked'"), approval="always"),
+        ]
+    )
+    policy = CallPolicy(cached_tools=["*"], cache_shared=True)
+    runtime = make(upstream, access=access, default_policy=policy, cache=ResultCache(lambda: 0.0))
+    await runtime.refresh_catalog()
+    get, admin = tool_id(runtime, "get"), context("tools:*", "role:admin")
+    agreeing = replace(admin, approver=Agreeing())
+    for args in ({"of": "private"}, {"of": "asked"}):
+        await runtime.execute(get, args, agreeing)
+        hit = await envelope_of(runtime.execute(get, args, agreeing))
+        assert hit.provenance["cache_hit"] is True
+    with pytest.raises(HydrateFailed):
+        await runtime.execute(get, {"of": "private"}, context("tools:else:*"))
+    with pytest.raises(Forbidden):
+        await runtime.execute(get, {"of": "private"}, context("tools:*"))
+    with pytest.raises(ApprovalRequired):
+        await runtime.execute(get, {"of": "asked"}, admin)
+    assert len(upstream.calls) == 2
+
+
+class Agreeing:
+    """An owner who agrees to every call."""
+
+    async def approve(self, call: PendingCall) -> None:
+        return
 
 
 class Full:
