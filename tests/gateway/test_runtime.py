@@ -1,6 +1,7 @@
 """The runtime over stub upstreams: refresh, isolation, what reaches an upstream and what does not (S0 §4, S1, K)."""
 
 import asyncio
+import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -532,3 +533,55 @@ async def test_many_permissions_cost_a_look_up_and_hide_what_they_do_not_cover(m
     assert all(int(card.name.removeprefix("tool_")) % 3 == 0 for card in shown.cards)
     everything = runtime.browse_path("/", context()).spared_chars
     assert 0 < shown.spared_chars < everything / 2
+
+
+class Choosy(MemoryArtifactStore):
+    """Keeps no artifact whose handle begins with one of *refused*; notes what it was given, in order."""
+
+    def __init__(self, *refused: str) -> None:
+        super().__init__(now=lambda: 0.0)
+        self._refused = refused
+        self.given: list[str] = []
+
+    async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
+        self.given.append(artifact.handle)
+        return "failed" if artifact.handle.startswith(self._refused) else await super().put(owner, artifact)
+
+
+async def many_images(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+    images = [
+        {"type": "image", "mimeType": "image/png", "data": base64.b64encode(bytes([number]) * 9).decode()}
+        for number in range(30)
+    ]
+    link = {"type": "resource_link", "uri": "file:///one", "name": "one"}
+    return {"content": [*images, link]}
+
+
+async def test_every_artifact_that_is_offered_can_be_viewed_also_when_one_was_not_stored(tokens: TokenCounter) -> None:
+    store = Choosy("resource_link:")
+    runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), tokens, store)
+    await runtime.refresh_catalog()
+    envelope = await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))
+    index = envelope.artifacts[-1]
+    assert index.handle.startswith("index:")
+    assert [handle for handle in store.given if handle.startswith("index:")] == [index.handle]
+    listing = await runtime.view(index.handle, {"type": "rows"}, context())
+    assert "image:" in listing.content and "resource_link:" not in listing.content
+    assert envelope.status == "partial"
+    for ref in envelope.artifacts:
+        assert await store.get("owner_1", ref.handle) is not None
+
+
+@pytest.mark.parametrize("refused", [("index:",), ("index:", "resource_link:")])
+async def test_a_list_of_artifacts_that_was_not_stored_is_not_offered(
+    tokens: TokenCounter, refused: tuple[str, ...]
+) -> None:
+    store = Choosy(*refused)
+    runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), tokens, store)
+    await runtime.refresh_catalog()
+    envelope = await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))
+    assert (envelope.status, len(store.given)) == ("partial", 32)
+    assert sum("cannot be viewed" in fact for fact in envelope.facts) == len(refused)
+    assert envelope.artifacts
+    for ref in envelope.artifacts:
+        assert await store.get("owner_1", ref.handle) is not None
