@@ -61,7 +61,7 @@ async def test_resources_prompts_and_completions_are_one_list_and_found_by_their
             (content,) = (await client.read_resource("alpha__demo://asks")).contents
             assert isinstance(content, t.TextResourceContents)
             assert content.text == "Ada theirs"
-        states = (await service.http.get("/readyz")).json()["upstreams"]
+        states = (await service.health())["upstreams"]
         assert [states[server]["connections"] for server in ("alpha", "beta")] == [1, 1]
 
 
