@@ -1,18 +1,28 @@
 """The compiled reach of a set of permissions is the rule itself (DESIGN §3 "Auth")."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.auth.identity import Identity
 from app.auth.reach import reach_of
 from tests.support.requirement import requirement
 
-level = st.sampled_from(["tools", "memory", "*", "a", "b", "one", "two"])
-permissions = st.lists(st.lists(level, min_size=1, max_size=4).map(":".join), max_size=4).map(tuple)
+# Few words, so that every form of a permission with three levels comes up among a hundred examples; and one permission
+# in most of them, since a second that covers everything hides what the first one does.
+level = st.sampled_from(["tools", "*", "a", "one"])
+permission = st.tuples(st.sampled_from(["tools", "*", "memory"]), level, level) | st.lists(
+    level, min_size=1, max_size=4
+)
+permissions = st.lists(permission.map(":".join), min_size=1, max_size=2).map(tuple)
 
 
 @requirement("DESIGN §3 Auth")
-@given(permissions, st.sampled_from(["a", "b", "tools"]), st.sampled_from(["one", "two", "a"]))
+@example(("*:*:one",), "a", "one")
+@example(("*:*:one",), "a", "a")
+@example(("*:a:*",), "a", "one")
+@example(("*:a:one",), "a", "one")
+@example((), "a", "one")
+@given(permissions, st.sampled_from(["a", "tools"]), st.sampled_from(["one", "a"]))
 def test_it_covers_exactly_what_the_permissions_allow(granted: tuple[str, ...], namespace: str, name: str) -> None:
     identity = Identity("actor", granted)
     assert reach_of(granted).covers(namespace, name) is identity.allows(f"tools:{namespace}:{name}")
