@@ -77,3 +77,8 @@ class McpDoors:
         """Tell the clients of each face whose list of tools is another now."""
         for door in self._doors.values():
             door.list_changed()
+
+    def access_changed(self) -> None:
+        """Notify the clients of each face that they may be shown other things of the same catalog."""
+        for door in self._doors.values():
+            door.access_changed()
