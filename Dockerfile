@@ -5,6 +5,7 @@ WORKDIR /srv/wicketgate
 COPY requirements/service.lock requirements/service.lock
 RUN pip install --no-cache-dir --require-hashes -r requirements/service.lock
 COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY wicketgate wicketgate
 COPY app app
 COPY routers routers
 COPY middleware middleware

@@ -6,7 +6,7 @@ WORKERS ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
-CODE   := app routers middleware examples bench tests
+CODE   := wicketgate app routers middleware examples bench tests
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators fuzz-validation

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import click
 from pydantic import ValidationError
 
-from app.auth.identity import ACTOR_PATTERN, Identity, parse_permissions
 from app.commands.terminal import browse, chat, execute, view
 from app.conform.command import conform
-from app.edges.configuration.settings_file import load_settings
-from app.edges.keys import new_key
-from app.errors import ConfigError
-from app.settings import FACES, KeySettings, Settings
+from wicketgate.access.identity import ACTOR_PATTERN, Identity, parse_permissions
+from wicketgate.access.keys import new_key
+from wicketgate.config.settings import FACES, KeySettings, Settings
+from wicketgate.config.settings_file import load_settings
+from wicketgate.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 

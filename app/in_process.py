@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from app.engine.loop import Engine
-from app.engine.model import Provider
-from app.faces.surface import ToolSurface
-from app.gateway.ports import Upstream
 from app.main import create_app
-from app.settings import Settings
+from wicketgate.config.settings import Settings
+from wicketgate.engine.loop import Engine
+from wicketgate.faces.surface import ToolSurface
+from wicketgate.models.provider import Provider
+from wicketgate.ports import Upstream
 
 
 @dataclass(frozen=True, slots=True)

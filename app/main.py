@@ -10,44 +10,9 @@ from time import monotonic, time
 
 from fastapi import FastAPI
 
-from app.auth.identity import Identity
-from app.catalog.tokens import TokenCounter
-from app.context.sizes import CountedTexts
-from app.edges.audit.loader import make_auditor
-from app.edges.configuration.applied import Applied
-from app.edges.configuration.approvals import make_approval_desk, reseal
-from app.edges.configuration.arrangement import call_policies, guarded, inferred_names, make_members
-from app.edges.configuration.lock_file import pin_policy
-from app.edges.configuration.plugin_loader import make_plugin_chain
-from app.edges.heap import Heap
-from app.edges.keys import HashedKey, KeyRing
-from app.edges.mcp_door.doors import DoorLimits, McpDoors
-from app.edges.mcp_door.faces import make_faces
-from app.edges.metrics import CONTENT_TYPE, Gauges, Metrics
-from app.edges.models.providers import make_provider
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.stores.session_store import MemorySessionStore
-from app.edges.stores.sqlite_store import SQLiteArtifactStore
-from app.edges.token_table import load_token_counter
-from app.engine.drain import Drain
-from app.engine.limits import StreamLimit
-from app.engine.loop import Engine
-from app.engine.model import Provider
-from app.engine.tool_rounds import EngineLimits
-from app.engine.window import ModelWindow
-from app.faces.gateway import GatewayFace
-from app.faces.operations import Operations
-from app.gateway.audit import Auditor
-from app.gateway.call_policy import CallPolicy
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.lifecycle import Lifecycle
-from app.gateway.ports import ArtifactStore, Upstream
-from app.gateway.quota import Quota
-from app.gateway.result_cache import ResultCache
-from app.gateway.runtime import ProxyRuntime
-from app.resumption import make_keyed_runs
-from app.settings import LOOPBACK_HOSTS, KeySettings, Settings, StorageSettings
-from app.settings.access import access_policy
+from app.heap import Heap
+from app.mcp_door.doors import DoorLimits, McpDoors
+from app.metrics import CONTENT_TYPE, Gauges, Metrics
 from middleware.auth import AuthMiddleware, Refused
 from middleware.body_limit import BodyLimitMiddleware
 from middleware.correlation import CorrelationMiddleware
@@ -59,6 +24,41 @@ from routers.metrics import metrics_router
 from routers.openapi import publish_openapi
 from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
+from wicketgate.access.identity import Identity
+from wicketgate.access.keys import HashedKey, KeyRing
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.config.applied import Applied
+from wicketgate.config.approvals import make_approval_desk, reseal
+from wicketgate.config.arrangement import call_policies, guarded, inferred_names, make_members
+from wicketgate.config.audit_loader import make_auditor
+from wicketgate.config.lock_file import pin_policy
+from wicketgate.config.plugin_loader import make_plugin_chain
+from wicketgate.config.providers import make_provider
+from wicketgate.config.runs import make_keyed_runs
+from wicketgate.config.settings import LOOPBACK_HOSTS, KeySettings, Settings, StorageSettings
+from wicketgate.config.settings.access import access_policy
+from wicketgate.context.sizes import CountedTexts
+from wicketgate.engine.drain import Drain
+from wicketgate.engine.limits import StreamLimit
+from wicketgate.engine.loop import Engine
+from wicketgate.engine.tool_rounds import EngineLimits
+from wicketgate.engine.window import ModelWindow
+from wicketgate.faces.assembly import make_faces
+from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.operations import Operations
+from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.audit import Auditor
+from wicketgate.gateway.lifecycle import Lifecycle
+from wicketgate.gateway.quota import Quota
+from wicketgate.gateway.result_cache import ResultCache
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.models.provider import Provider
+from wicketgate.ports import ArtifactStore, Upstream
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.storage.session_store import MemorySessionStore
+from wicketgate.storage.sqlite_store import SQLiteArtifactStore
+from wicketgate.token_table import load_token_counter
 
 VERSION = version("wicketgate")
 

@@ -6,19 +6,19 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 
-from app.auth.identity import Identity
-from app.edges.metrics import Metrics
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.stores.session_store import MemorySessionStore
-from app.edges.token_table import load_token_counter
-from app.faces.gateway import GatewayFace
-from app.gateway.ports import Artifact, CallContext
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
-from app.gateway.validation import compile_schema
-from app.results.firewall import is_bulky, seal_result
+from app.metrics import Metrics
 from bench.execute_upstream import SCHEMA, TOOL, text_of
 from bench.table import NONE, figure, percentile, table
+from wicketgate.access.identity import Identity
+from wicketgate.faces.gateway import GatewayFace
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import Artifact, CallContext
+from wicketgate.results.firewall import is_bulky, seal_result
+from wicketgate.schemas.validation import compile_schema
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.storage.session_store import MemorySessionStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 _CONTEXT = CallContext(Identity("bench", ("tools:*",)), "bench", "bench")
 _DEFINITION = {"name": TOOL, "description": "Fill a page with text.", "inputSchema": SCHEMA}

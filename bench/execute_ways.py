@@ -23,16 +23,16 @@ from mcp import Client, StdioServerParameters
 from mcp import types as t
 from mcp.client.streamable_http import streamable_http_client
 
-from app.auth.identity import Identity
-from app.edges.keys import new_key
-from app.edges.metrics import Metrics
-from app.faces.gateway import GatewayFace
-from app.gateway.ports import CallContext
 from app.main import create_runtime
-from app.settings import Settings
+from app.metrics import Metrics
 from bench.catalogs import ROOT
 from bench.execute_upstream import TOOL
 from tests.support.process import children, program
+from wicketgate.access.identity import Identity
+from wicketgate.access.keys import new_key
+from wicketgate.config.settings import Settings
+from wicketgate.faces.gateway import GatewayFace
+from wicketgate.ports import CallContext
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from app.plugins.pii_filter import PiiConfig, PiiFilter
-from app.plugins.prompt_injection import PromptInjectionFilter
-from app.plugins.secrets_filter import SecretsFilter
-from app.plugins.text_filter import FilterConfig
+from wicketgate.plugins.pii_filter import PiiConfig, PiiFilter
+from wicketgate.plugins.prompt_injection import PromptInjectionFilter
+from wicketgate.plugins.secrets_filter import SecretsFilter
+from wicketgate.plugins.text_filter import FilterConfig
 
 SIZE = 30_000
 ROUNDS = 7

@@ -16,10 +16,10 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from app.errors import ArgsInvalid, GatewayError, SchemaInvalid
-from app.gateway.validation import compile_schema, is_bulky_json
 from bench.catalogs import ROOT
-from tests.gateway.test_validation import NAMES, SCHEMAS, VALUES
+from tests.schemas.test_validation import NAMES, SCHEMAS, VALUES
+from wicketgate.errors import ArgsInvalid, GatewayError, SchemaInvalid
+from wicketgate.schemas.validation import compile_schema, is_bulky_json
 
 GOAL_MS = 50.0
 # The doors take no larger requests.

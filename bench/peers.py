@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.edges.token_table import SHIPPED_TABLE
 from bench.catalogs import ROOT
 from bench.environments import environment
+from wicketgate.token_table import SHIPPED_TABLE
 
 REQUIREMENT = "contextweaver==0.18.2"
 

@@ -13,9 +13,9 @@ from typing import Any
 # The harness loads this file by its path, from wherever it was started.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from app.catalog.router import Router
-from app.catalog.selectable import SelectableItem
-from app.catalog.tool_id import ToolId
+from wicketgate.catalog.router import Router
+from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tool_id import ToolId
 
 
 def build(tools: Sequence[Mapping[str, Any]]) -> Callable[[str, int], list[str]]:

@@ -1,7 +1,7 @@
 """The soak's upstream of typed Python functions (``python: bench.soak_tools:registry``)."""
 
-from app.tools import ToolRegistry
 from bench.soak_server import call
+from wicketgate.tools import ToolRegistry
 
 SERVER = "python"
 

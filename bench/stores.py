@@ -15,10 +15,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.stores.sqlite_store import SQLiteArtifactStore
-from app.gateway.ports import Artifact, ArtifactStore
 from bench.table import figure, percentile, table
+from wicketgate.ports import Artifact, ArtifactStore
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.storage.sqlite_store import SQLiteArtifactStore
 
 MAX_BYTES = 2**30
 SIZES = {"1 KB": (2**10, 500), "1 MB": (2**20, 100), "20 MB": (20 * 2**20, 20)}

@@ -81,8 +81,8 @@ def engine(name: str) -> Callable[[Any], Callable[[Any], int]]:
 
 
 def _ours(schema: Any) -> Callable[[Any], int]:
-    from app.errors import ArgsInvalid
-    from app.gateway.validation import compile_schema
+    from wicketgate.errors import ArgsInvalid
+    from wicketgate.schemas.validation import compile_schema
 
     validator = compile_schema(schema, path="bench:tool@1")
 
@@ -98,8 +98,8 @@ def _ours(schema: Any) -> Callable[[Any], int]:
 
 def _ours_errors_alone(schema: Any) -> Callable[[Any], int]:
     """Without measuring the arguments first, and without the answer that teaches."""
-    from app.gateway.counted_engine import CountedEngine
-    from app.gateway.foreign_schema import read_schema
+    from wicketgate.schemas.counted_engine import CountedEngine
+    from wicketgate.schemas.foreign_schema import read_schema
 
     counted = CountedEngine(read_schema(schema, path="bench:tool@1"))
     return lambda args: len(counted.errors(args, 10_000, 21))

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
-from app.auth.identity import Identity
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.stores.session_store import MemorySessionStore
-from app.edges.token_table import load_token_counter
-from app.faces.gateway import GatewayFace
-from app.faces.surface import SurfaceResult
-from app.gateway.ports import CallContext, UpstreamStatus
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
 from bench.contest import Refused
+from wicketgate.access.identity import Identity
+from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.surface import SurfaceResult
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.storage.session_store import MemorySessionStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 _TOKENS = load_token_counter()
 _CALLER = Identity("bench", ("tools:*",))

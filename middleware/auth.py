@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.auth.identity import Identity
 from middleware.replies import send_refusal
+from wicketgate.access.identity import Identity
 
 OPEN_PATHS = frozenset({"/healthz"})
 

@@ -11,18 +11,18 @@ from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
-from app.auth.identity import Identity
-from app.engine.call_context import call_context
-from app.engine.contract import ChatRequest, InvalidRequest, parse_chat_request
-from app.engine.events import Done, ErrorEvent, Event, encode
-from app.engine.keyed_runs import KeyedRuns, NoPlace
-from app.engine.limits import Place, StreamLimit
-from app.engine.loop import Engine
-from app.errors import ProviderError
-from app.wire.correlation import HEADER, correlation_id
 from routers.event_stream import EventStream
 from routers.refusals import refuse
 from routers.resumption import resumption
+from wicketgate.access.identity import Identity
+from wicketgate.engine.call_context import call_context
+from wicketgate.engine.contract import ChatRequest, InvalidRequest, parse_chat_request
+from wicketgate.engine.events import Done, ErrorEvent, Event, encode
+from wicketgate.engine.keyed_runs import KeyedRuns, NoPlace
+from wicketgate.engine.limits import Place, StreamLimit
+from wicketgate.engine.loop import Engine
+from wicketgate.errors import ProviderError
+from wicketgate.text.correlation import HEADER, correlation_id
 
 log = logging.getLogger("wicketgate.engine")
 

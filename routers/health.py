@@ -12,14 +12,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from app.auth.identity import Identity
-from app.catalog.definition_change import Impact
-from app.catalog.pins import HeldFor, Screened
-from app.gateway.breaker import BreakerState
-from app.gateway.catalog_keeper import tools_left_out
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import UpstreamPhase
-from app.gateway.runtime import ProxyRuntime
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.definition_change import Impact
+from wicketgate.catalog.pins import HeldFor, Screened
+from wicketgate.fleet.breaker import BreakerState
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.catalog_keeper import tools_left_out
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import UpstreamPhase
 
 _MAX_NAMED = 50
 _MAX_LINES = 20

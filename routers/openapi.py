@@ -13,9 +13,9 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import WithDefaultSchema
 
-from app.engine.contract import ChatRequest
-from app.wire.correlation import CORRELATION_ID, HEADER
 from routers.resumption import CHOICES, KEY, LAST_EVENT_ID, ON_DISCONNECT
+from wicketgate.engine.contract import ChatRequest
+from wicketgate.text.correlation import CORRELATION_ID, HEADER
 
 _REF = "#/components/schemas/{model}"
 

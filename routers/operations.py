@@ -9,9 +9,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from app.auth.identity import Identity
-from app.catalog.selectable import Operation
-from app.faces.operations import (
+from routers.refusals import refuse
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.selectable import Operation
+from wicketgate.faces.operations import (
     DEFAULT_LIMIT,
     MAX_BATCH,
     MAX_LIMIT,
@@ -20,10 +21,9 @@ from app.faces.operations import (
     Operations,
     check_fields,
 )
-from app.gateway.ports import CallContext
-from app.gateway.sessions import session_key
-from app.wire.correlation import correlation_id
-from routers.refusals import refuse
+from wicketgate.gateway.sessions import session_key
+from wicketgate.ports import CallContext
+from wicketgate.text.correlation import correlation_id
 
 _RETRY_AFTER_S = 1
 

@@ -9,9 +9,9 @@ from typing import cast
 
 from starlette.datastructures import Headers
 
-from app.engine.contract import InvalidRequest
-from app.engine.keyed_runs import OnDisconnect, Resumption
-from app.wire.correlation import CORRELATION_ID, is_correlation_id
+from wicketgate.engine.contract import InvalidRequest
+from wicketgate.engine.keyed_runs import OnDisconnect, Resumption
+from wicketgate.text.correlation import CORRELATION_ID, is_correlation_id
 
 KEY = "Idempotency-Key"
 LAST_EVENT_ID = "Last-Event-ID"

@@ -11,11 +11,11 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from app.engine.model import ToolCall, Usage
-from app.errors import ProviderError
 from tests.contract.test_tool_calls import execute
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import KEY, OPERATOR_KEY, FileServer, Frame, chat_body, running_service
+from wicketgate.errors import ProviderError
+from wicketgate.models.provider import ToolCall, Usage
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "openapi"
 

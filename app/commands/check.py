@@ -5,15 +5,15 @@ from time import time
 
 import click
 
-from app.catalog.catalog import Catalog
 from app.commands.screened import screened_lines
-from app.edges.audit.loader import make_auditor
-from app.edges.configuration.plugin_loader import plugin_lines
-from app.edges.models.providers import make_provider
-from app.gateway.catalog_keeper import tools_left_out
-from app.gateway.ports import UpstreamStatus
 from app.main import create_runtime
-from app.settings import Settings
+from wicketgate.catalog.catalog import Catalog
+from wicketgate.config.audit_loader import make_auditor
+from wicketgate.config.plugin_loader import plugin_lines
+from wicketgate.config.providers import make_provider
+from wicketgate.config.settings import Settings
+from wicketgate.gateway.catalog_keeper import tools_left_out
+from wicketgate.ports import UpstreamStatus
 
 
 async def check_all(settings: Settings) -> int:

@@ -2,11 +2,11 @@
 
 import click
 
-from app.auth.identity import Identity
 from app.commands.shown import shown
-from app.gateway.explain import explain
 from app.main import create_runtime
-from app.settings import Settings
+from wicketgate.access.identity import Identity
+from wicketgate.config.settings import Settings
+from wicketgate.gateway.explain import explain
 
 
 async def explain_tool(settings: Settings, tool: str, identity: Identity, query: str) -> int:

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import httpx
 
-from app.auth.identity import Identity
-from app.engine.contract import ChatRequest
-from app.engine.loop import Engine
-from app.faces.surface import ToolSurface
-from app.gateway.ports import CallContext
-from app.gateway.sessions import session_key
-from app.settings import Settings
-from app.wire.sse import SseDecoder
+from wicketgate.access.identity import Identity
+from wicketgate.config.settings import Settings
+from wicketgate.engine.contract import ChatRequest
+from wicketgate.engine.loop import Engine
+from wicketgate.faces.surface import ToolSurface
+from wicketgate.gateway.sessions import session_key
+from wicketgate.net.sse import SseDecoder
+from wicketgate.ports import CallContext
 
 _CONNECT_S = 10.0
 

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from app.commands.client_config import ClientServer
 from app.commands.import_values import Variables, has_reference, is_known_secret, looks_secret, split_scheme, split_url
-from app.edges.configuration.client_config import ClientServer
-from app.settings import UpstreamSettings
+from wicketgate.config.settings import UpstreamSettings
 
 _URLS = ("url", "serverUrl", "httpUrl")
 _HTTP = frozenset({"http", "streamable-http", "streamablehttp", "streamable_http"})

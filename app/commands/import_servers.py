@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 import yaml
 
-from app.catalog.card import one_line
+from app.commands.client_config import ClientConfig, read_client_config
 from app.commands.import_entry import ImportedServer, import_entry
 from app.commands.import_values import Variables
-from app.edges.configuration.client_config import ClientConfig, read_client_config
-from app.errors import ConfigError
+from wicketgate.catalog.card import one_line
+from wicketgate.errors import ConfigError
 
 _MAX_NAME_CHARS = 64
 

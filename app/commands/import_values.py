@@ -6,8 +6,8 @@ A value that looks like a secret never gets into the configuration that is writt
 import re
 from collections.abc import Iterable, Mapping
 
-from app.settings import SECRET_NAME
-from app.wire.redaction import Redactor
+from wicketgate.config.settings import SECRET_NAME
+from wicketgate.text.redaction import Redactor
 
 # ${{ secrets.X }}, ${env:X} and ${input:X}, ${X} and ${X:-default}, anything else in ${}, {env:X}, $X
 _REFERENCE = re.compile(

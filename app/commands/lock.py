@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from app.catalog.lock import Declared, Difference, accept, differences, pin_all
-from app.catalog.pins import Pins
 from app.commands.screened import quarantine_lines
-from app.edges.configuration.lock_file import read_lock, write_lock
-from app.errors import ConfigError
 from app.main import create_runtime
-from app.settings import PinSettings, Settings
+from wicketgate.catalog.lock import Declared, Difference, accept, differences, pin_all
+from wicketgate.catalog.pins import Pins
+from wicketgate.config.lock_file import read_lock, write_lock
+from wicketgate.config.settings import PinSettings, Settings
+from wicketgate.errors import ConfigError
 
 
 def lock(settings: Settings, path: Path, *, diff: bool, chosen: Sequence[str], everything: bool) -> int:

@@ -6,18 +6,18 @@ import signal
 import sys
 from time import time
 
-from app.auth.identity import Identity
-from app.edges.audit.loader import make_auditor
-from app.edges.logs import json_logs
-from app.edges.mcp_door.faces import make_faces
-from app.edges.mcp_door.server import McpDoor
-from app.edges.mcp_door.stdio import serve_stdio
-from app.errors import ConfigError
-from app.faces.gateway import GatewayFace
-from app.faces.operations import Operations
+from app.logs import json_logs
 from app.main import VERSION, create_runtime, make_artifact_store
-from app.settings import Settings
-from app.wire.redaction import Redactor
+from wicketgate.access.identity import Identity
+from wicketgate.config.audit_loader import make_auditor
+from wicketgate.config.settings import Settings
+from wicketgate.errors import ConfigError
+from wicketgate.faces.assembly import make_faces
+from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.mcp.server import McpDoor
+from wicketgate.faces.mcp.stdio import serve_stdio
+from wicketgate.faces.operations import Operations
+from wicketgate.text.redaction import Redactor
 
 
 def serve_mcp(settings: Settings, face_name: str, identity: Identity) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from app.catalog.lock import Difference
-from app.catalog.pins import Screened
 from app.commands.shown import shown
+from wicketgate.catalog.lock import Difference
+from wicketgate.catalog.pins import Screened
 
 
 def quarantine_lines(differences: Sequence[Difference]) -> Iterator[str]:

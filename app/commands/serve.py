@@ -10,17 +10,17 @@ from typing import Any
 
 import click
 
-from app.auth.identity import Identity
-from app.edges.configuration.hangup import on_hangup
-from app.edges.configuration.reloader import Reloader
-from app.edges.heap import collect_seldom
-from app.edges.http_server import serve_app
-from app.edges.keys import HashedKey, new_key
-from app.edges.logs import json_logs, set_log_level
-from app.errors import ConfigError
+from app.hangup import on_hangup
+from app.heap import collect_seldom
+from app.logs import json_logs, set_log_level
 from app.main import create_app
-from app.settings import Settings
-from app.wire.redaction import Redactor
+from app.port.server import serve_app
+from wicketgate.access.identity import Identity
+from wicketgate.access.keys import HashedKey, new_key
+from wicketgate.config.reloader import Reloader
+from wicketgate.config.settings import Settings
+from wicketgate.errors import ConfigError
+from wicketgate.text.redaction import Redactor
 
 _BACKLOG = 2048
 

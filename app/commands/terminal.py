@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from app.auth.identity import ACTOR_PATTERN, Identity, parse_permissions
 from app.commands.shown import shown, shown_text
-from app.edges.configuration.settings_file import load_settings
-from app.settings import Settings
+from wicketgate.access.identity import ACTOR_PATTERN, Identity, parse_permissions
+from wicketgate.config.settings import Settings
+from wicketgate.config.settings_file import load_settings
 
 if TYPE_CHECKING:  # brings an HTTP client, which most commands do not need
     from app.commands.gate import Answer, Gate

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.catalog.catalog import build_catalog
-from app.edges.token_table import load_token_counter
 from bench.catalogs import corpus, shared_data
+from wicketgate.catalog.catalog import build_catalog
+from wicketgate.token_table import load_token_counter
 
 
 @pytest.mark.parametrize("size", [1, 100, 1_000])

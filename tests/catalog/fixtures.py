@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.catalog.selectable import SelectableItem, mcp_tool_to_selectable
-from app.catalog.tokens import TokenCounter
-from app.edges.token_table import load_token_counter
+from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.token_table import load_token_counter
 
 
 @functools.cache

@@ -3,9 +3,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.catalog.cache_order import CACHE_BREAKPOINT, SeenCards, cache_order
-from app.catalog.card import ChoiceCard, card_json
 from tests.support.requirement import requirement
+from wicketgate.catalog.cache_order import CACHE_BREAKPOINT, SeenCards, cache_order
+from wicketgate.catalog.card import ChoiceCard, card_json
 
 MARKER = "__cache_breakpoint__"
 

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.catalog.card import (
+from tests.catalog.fixtures import item, tokens
+from tests.support.requirement import requirement
+from wicketgate.catalog.card import (
     HARD_CAP_TOKENS,
     TARGET_TOKENS,
     ChoiceCard,
@@ -18,9 +20,7 @@ from app.catalog.card import (
     render_card,
     render_cards,
 )
-from app.errors import CatalogError
-from tests.catalog.fixtures import item, tokens
-from tests.support.requirement import requirement
+from wicketgate.errors import CatalogError
 
 FIELDS = {
     *("id", "name", "description", "tags", "kind", "namespace", "has_schema", "score", "cost_hint", "side_effects"),

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.catalog.card import card_json, render_card
-from app.catalog.catalog import Catalog, SkippedDefinition, build_catalog
-from app.catalog.tool_id import hash8, parse_tool_id
-from app.errors import CatalogError, HydrateFailed, PathNotFound
 from tests.catalog.fixtures import definition, tokens
 from tests.support.requirement import requirement
+from wicketgate.catalog.card import card_json, render_card
+from wicketgate.catalog.catalog import Catalog, SkippedDefinition, build_catalog
+from wicketgate.catalog.tool_id import hash8, parse_tool_id
+from wicketgate.errors import CatalogError, HydrateFailed, PathNotFound
 
 TOO_LONG = "".join(f"Q{i}z_x" for i in range(25))[:128]
 LONG_SERVER = "q7z_x" * 12

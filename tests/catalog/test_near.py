@@ -2,8 +2,8 @@ import time
 
 import pytest
 
-from app.catalog.near import near_ids
 from tests.support.requirement import requirement
+from wicketgate.catalog.near import near_ids
 
 IDS = (
     "github:close_issue#0a1b2c3d",

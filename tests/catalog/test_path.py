@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.catalog.path import parse_path
-from app.errors import PathInvalid
 from tests.catalog.fixtures import vectors
 from tests.support.requirement import requirement
+from wicketgate.catalog.path import parse_path
+from wicketgate.errors import PathInvalid
 
 
 @requirement("S0 §3.2", "gateway 46", "gateway 47", "gateway 48", "vectors parse_path")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.catalog.router import Router
-from app.catalog.selectable import SelectableItem
-from app.catalog.tool_id import ToolId
 from tests.support.requirement import requirement
+from wicketgate.catalog.router import Router
+from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tool_id import ToolId
 
 VERBS = ("create", "list", "delete", "get", "search", "update", "send")
 NOUNS = ("issue", "pull_request", "file", "message", "invoice", "branch", "weather", "calendar_event")

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from app.catalog.selectable import mcp_tool_to_selectable
-from app.errors import CatalogError
 from tests.catalog.fixtures import definition, item, vectors
 from tests.support.requirement import requirement
+from wicketgate.catalog.selectable import mcp_tool_to_selectable
+from wicketgate.errors import CatalogError
 
 
 @requirement("S0 §1.4", "gateway 11", "gateway 18", "gateway 25", "vectors tool_id_from_tool")

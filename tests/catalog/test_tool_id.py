@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.catalog.tool_id import (
+from tests.catalog.fixtures import vectors
+from tests.support.requirement import requirement
+from wicketgate.catalog.tool_id import (
     NAMESPACE,
     ToolIdParts,
     derive_tool_id,
@@ -15,9 +17,7 @@ from app.catalog.tool_id import (
     parse_tool_id,
     shorten_tool_id,
 )
-from app.errors import CatalogError
-from tests.catalog.fixtures import vectors
-from tests.support.requirement import requirement
+from wicketgate.errors import CatalogError
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.catalog.topics import shared_label, stem, topics
 from tests.support.requirement import requirement
+from wicketgate.catalog.topics import shared_label, stem, topics
 
 
 @requirement("DESIGN §3 Browsing")

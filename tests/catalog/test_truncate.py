@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.catalog.truncate import truncate
 from tests.catalog.fixtures import tokens, vectors
 from tests.support.requirement import requirement
+from wicketgate.catalog.truncate import truncate
 
 prose = st.lists(
     st.sampled_from([*"abc .!?,é日\U0001f600", "word ", "Node.js ", "one. ", "!!!", "\n"]), max_size=60

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.catalog.words import MAX_WORD_CHARS, content_terms, requests, stem, synonyms, terms
+from wicketgate.catalog.words import MAX_WORD_CHARS, content_terms, requests, stem, synonyms, terms
 
 WORDS = st.text(string.ascii_lowercase, min_size=1, max_size=12)
 

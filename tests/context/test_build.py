@@ -8,11 +8,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.context.build import Built, Message, build
-from app.context.shrink import shrink
-from app.context.sizes import CountedTexts, message_tokens
-from app.edges.token_table import load_token_counter
-from app.errors import ContextOverflow
 from tests.context.conversations import (
     FourCharacters,
     assistant,
@@ -26,6 +21,11 @@ from tests.context.conversations import (
     view,
 )
 from tests.support.requirement import requirement
+from wicketgate.context.build import Built, Message, build
+from wicketgate.context.shrink import shrink
+from wicketgate.context.sizes import CountedTexts, message_tokens
+from wicketgate.errors import ContextOverflow
+from wicketgate.token_table import load_token_counter
 
 TOKENS = FourCharacters()
 HANDLE = "text:shop:orders.list#12345678:0123456789abcdef"

@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.build import build
-from app.context.from_items import messages_from_items
-from app.context.items import ContextItem, ItemKind
-from app.edges.stores.session_file import load_mcp_session_jsonl
 from tests.context.conversations import FourCharacters, told
 from tests.support.requirement import requirement
+from wicketgate.context.build import build
+from wicketgate.context.from_items import messages_from_items
+from wicketgate.context.items import ContextItem, ItemKind
+from wicketgate.storage.session_file import load_mcp_session_jsonl
 
 K = ItemKind
 

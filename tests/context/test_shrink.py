@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.shrink import shrink
 from tests.context.conversations import cards, envelope, view
+from wicketgate.context.shrink import shrink
 
 HANDLE = "text:shop:orders.list#12345678:0123456789abcdef"
 LONG = "No. 17 was shipped. " * 100

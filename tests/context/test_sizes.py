@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.sizes import PIECE_CHARS, CountedTexts, message_tokens
-from app.edges.token_table import load_token_counter
 from tests.context.conversations import FourCharacters, step, user
 from tests.support.requirement import requirement
+from wicketgate.context.sizes import PIECE_CHARS, CountedTexts, message_tokens
+from wicketgate.token_table import load_token_counter
 
 WORD = "antidisestablishmentarianism"
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from app.engine.model import ToolCall
-from app.settings import Settings
 from tests.contract.test_tool_calls import execute, names
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import READER_KEY, FileServer, Frame, RunningService, running_service
+from wicketgate.config.settings import Settings
+from wicketgate.models.provider import ToolCall
 
 GATED = {"access": [{"match": "files:read_file", "approval": "always"}]}
 READ = execute("c1", "read_file", {"path": "a.md"})

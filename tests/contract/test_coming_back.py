@@ -9,8 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from app.edges.keys import hash_key
-from app.engine.model import Finish, ModelEvent, ModelRequest, TextDelta
 from tests.contract.test_before_the_stream import refusal
 from tests.contract.test_tool_calls import execute
 from tests.support.requirement import requirement
@@ -26,6 +24,8 @@ from tests.support.service import (
     running_service,
 )
 from tests.support.slow_client import posting as slow_posting
+from wicketgate.access.keys import hash_key
+from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta
 
 KEYED = {"Idempotency-Key": "order-66"}
 CONTINUE = {**KEYED, "X-On-Disconnect": "continue"}

@@ -5,13 +5,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from app.catalog.tool_id import derive_tool_id
-from app.engine.model import ToolCall
-from app.errors import UpstreamLost
-from app.gateway.ports import CallContext
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import TOOLS, FileServer, RunningService, running_service
+from wicketgate.catalog.tool_id import derive_tool_id
+from wicketgate.errors import UpstreamLost
+from wicketgate.models.provider import ToolCall
+from wicketgate.ports import CallContext
 
 
 class Crashing(FileServer):

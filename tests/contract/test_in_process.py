@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from app.auth.identity import Identity
-from app.engine.contract import InvalidRequest, parse_chat_request
-from app.engine.events import encode
-from app.engine.model import TextDelta, ToolCall, Usage
-from app.errors import ContextOverflow, ProviderError
 from app.in_process import running_engine
-from app.settings import Settings
 from tests.contract.test_before_the_stream import BAD_BODIES
 from tests.contract.test_tool_calls import execute
 from tests.support.process import ROOT
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, Turn, calls, says
 from tests.support.service import BOUND_S, FileServer, chat_body, running_service
+from wicketgate.access.identity import Identity
+from wicketgate.config.settings import Settings
+from wicketgate.engine.contract import InvalidRequest, parse_chat_request
+from wicketgate.engine.events import encode
+from wicketgate.errors import ContextOverflow, ProviderError
+from wicketgate.models.provider import TextDelta, ToolCall, Usage
 
 OWNER = Identity("owner_1", ("memory:*", "tools:*"))
 

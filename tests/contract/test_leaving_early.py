@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from app.engine.model import ModelEvent, ModelRequest, TextDelta
 from tests.contract.test_tool_calls import execute
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import BOUND_S, FileServer, chat_body, frames, running_service
+from wicketgate.models.provider import ModelEvent, ModelRequest, TextDelta
 
 
 async def until(event: asyncio.Event) -> None:

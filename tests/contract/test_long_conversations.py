@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from app.catalog.tool_id import derive_tool_id
-from app.context.sizes import message_tokens
-from app.edges.token_table import load_token_counter
-from app.engine.model import Message, ToolCall
-from app.gateway.ports import CallContext
-from app.gateway.stub import StubUpstream
-from app.results.firewall import sha256_hex
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import Frame, chat_body, running_service
+from wicketgate.catalog.tool_id import derive_tool_id
+from wicketgate.context.sizes import message_tokens
+from wicketgate.models.provider import Message, ToolCall
+from wicketgate.ports import CallContext
+from wicketgate.results.firewall import sha256_hex
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 LOG = "".join(f"{number:05} the pump of hall 7 was started by hand\n" for number in range(2_000))
 TOOL = {"name": "read_log", "description": "Read the log.", "inputSchema": {"type": "object"}}

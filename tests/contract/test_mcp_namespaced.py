@@ -11,15 +11,15 @@ from mcp import Client, MCPError
 from mcp import types as t
 from mcp.server.subscriptions import ToolsListChanged
 
-from app.edges.mcp_door.fit import PAGE
-from app.edges.mcp_door.offers import MISSING_KEY
-from app.gateway.ports import CallContext, UpstreamStatus
-from app.gateway.stub import StubUpstream
-from app.settings import Settings
 from tests.contract.test_mcp_door import INITIALIZE
 from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, READER_KEY, FileServer, RunningService, running_service
+from wicketgate.config.settings import Settings
+from wicketgate.faces.mcp.fit import PAGE
+from wicketgate.faces.mcp.offers import MISSING_KEY
+from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.upstreams.stub import StubUpstream
 
 PATH = "/mcp/namespaced"
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}

@@ -16,15 +16,15 @@ from mcp import types as t
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-from app.edges.mcp_client.stdio import stdio_transport
-from app.edges.mcp_client.upstream import McpClientUpstream
-from app.edges.mcp_door.offers import MISSING_KEY
-from app.gateway.ports import Upstream
-from app.settings import Settings
 from tests.support.feature_server import NOTE
 from tests.support.mcp_client import NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, READER_KEY, FileServer, RunningService, running_service
+from wicketgate.config.settings import Settings
+from wicketgate.faces.mcp.offers import MISSING_KEY
+from wicketgate.ports import Upstream
+from wicketgate.upstreams.mcp_client.stdio import stdio_transport
+from wicketgate.upstreams.mcp_client.upstream import McpClientUpstream
 
 PATH = "/mcp/namespaced"
 

@@ -9,12 +9,12 @@ from mcp import Client, MCPError
 from mcp import types as t
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-from app.errors import InputRequired
-from app.gateway.ports import CallContext, CannotAsk
-from app.gateway.stub import StubUpstream
 from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, OTHER_KEY, running_service
+from wicketgate.errors import InputRequired
+from wicketgate.ports import CallContext, CannotAsk
+from wicketgate.upstreams.stub import StubUpstream
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}")
 

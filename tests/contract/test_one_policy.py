@@ -14,18 +14,18 @@ import pytest
 from mcp import Client, MCPError
 from mcp.types import CallToolResult
 
-from app.catalog.tool_id import derive_tool_id
-from app.edges.keys import hash_key
-from app.edges.python_upstream.tool import read_function
-from app.edges.python_upstream.upstream import PythonUpstream
-from app.engine.model import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall
-from app.errors import UpstreamTimeout, UpstreamUnavailable
-from app.gateway.ports import CallContext
-from app.gateway.stub import StubUpstream
 from tests.support import python_tools
 from tests.support.mcp_client import NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import KEY, RunningService, chat_body, frames, running_service
+from wicketgate.access.keys import hash_key
+from wicketgate.catalog.tool_id import derive_tool_id
+from wicketgate.errors import UpstreamTimeout, UpstreamUnavailable
+from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall
+from wicketgate.ports import CallContext
+from wicketgate.upstreams.python.tool import read_function
+from wicketgate.upstreams.python.upstream import PythonUpstream
+from wicketgate.upstreams.stub import StubUpstream
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 AMOUNT = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.errors import UpstreamTimeout, UpstreamUnavailable
-from app.gateway.ports import CallContext
 from tests.support.requirement import requirement
 from tests.support.service import READER_KEY, FileServer, RunningService, running_service
+from wicketgate.errors import UpstreamTimeout, UpstreamUnavailable
+from wicketgate.ports import CallContext
 
 AS_READER = {"Authorization": f"Bearer {READER_KEY}"}
 

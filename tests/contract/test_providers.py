@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.catalog.tool_id import derive_tool_id
 from tests.support.anthropic_replies import messages_text_turn, messages_tool_turn
 from tests.support.model_server import CUT, ModelServer, Reply, chunk, json_reply, text_turn, tool_turn
 from tests.support.requirement import requirement
 from tests.support.service import TOOLS, FileServer, Frame, RunningService, running_service
+from wicketgate.catalog.tool_id import derive_tool_id
 
 READ_FILE, FAIL = (derive_tool_id(tool["name"], tool["inputSchema"], None, "files") for tool in TOOLS[:2])
 

@@ -5,8 +5,6 @@ import asyncio
 import httpx
 import pytest
 
-from app.edges.keys import hash_key
-from app.gateway.ports import UpstreamStatus
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, says
 from tests.support.service import (
@@ -20,6 +18,8 @@ from tests.support.service import (
     frames,
     running_service,
 )
+from wicketgate.access.keys import hash_key
+from wicketgate.ports import UpstreamStatus
 
 
 class SlowStart(FileServer):

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.engine.model import Finish, ModelEvent, ModelRequest, TextDelta
 from tests.support.model_server import ModelServer, Reply, chunk
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel
 from tests.support.service import BOUND_S, KEY, chat_body, frames, running_service
 from tests.support.slow_client import SlowClient, posting
+from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta
 
 AUTH = {"Authorization": f"Bearer {KEY}"}
 PIECE = 64 * 1024

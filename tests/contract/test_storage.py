@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import ConfigError
 from tests.contract.test_mcp_door import body
 from tests.contract.test_tool_calls import IDS
 from tests.support.mcp_client import mcp_client
 from tests.support.service import FileServer, running_service
+from wicketgate.errors import ConfigError
 
 ERA = "2026-07-28"
 READ = {"tool_id": IDS["read_file"], "args": {"path": "a.md"}}

@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.engine.model import Finish, TextDelta, ToolCall, Usage
-from app.errors import ContextOverflow, ProviderError
-from app.gateway.meter import NoMeter
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, Step, Turn, says
 from tests.support.service import KEY, chat_body, frames, running_service
+from wicketgate.errors import ContextOverflow, ProviderError
+from wicketgate.gateway.meter import NoMeter
+from wicketgate.models.provider import Finish, TextDelta, ToolCall, Usage
 
 
 @requirement("E01")

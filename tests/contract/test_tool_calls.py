@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from app.catalog.tool_id import derive_tool_id
-from app.engine.model import Finish, ToolCall, Usage
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import READER_KEY, TOOLS, FileServer, Frame, chat_body, running_service
+from wicketgate.catalog.tool_id import derive_tool_id
+from wicketgate.models.provider import Finish, ToolCall, Usage
 
 
 def execute(call_id: str, tool: str, args: dict[str, Any] | None = None) -> ToolCall:

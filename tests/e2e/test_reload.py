@@ -14,10 +14,10 @@ import httpx
 import pytest
 import yaml
 
-from app.edges.keys import hash_key
 from tests.support.process import ROOT, Program, alive, children, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY, OPERATOR_KEY, READER_KEY, chat_body
+from wicketgate.access.keys import hash_key
 
 SERVER = [sys.executable, "-m", "tests.support.odd_server"]
 BOUND_S = 20.0

@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import yaml
 
-from app.edges.keys import hash_key
 from tests.support.model_server import HOLD, ModelServer, Reply, chunk, text_turn, tool_turn
 from tests.support.process import ROOT, Program, alive, children, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY, chat_body, frames
+from wicketgate.access.keys import hash_key
 
 ECHO = {"name": "echo", "command": [sys.executable, "-m", "tests.support.echo_server"]}
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -36,8 +36,8 @@ async def address(running: Program) -> str:
 
 
 def echo_id() -> str:
-    from app.catalog.tool_id import derive_tool_id
     from tests.support.echo_server import TOOLS
+    from wicketgate.catalog.tool_id import derive_tool_id
 
     return derive_tool_id("echo", TOOLS[0].input_schema, None, "echo")
 
@@ -248,7 +248,7 @@ async def test_bad_definitions_are_left_out_alone_and_the_good_ones_beside_them_
 async def test_functions_of_a_package_serve_and_a_disabled_upstream_is_as_none(tmp_path: Path) -> None:
     local = {"name": "local", "python": "mine:registry", "cwd": str(tmp_path)}
     (tmp_path / "mine.py").write_text(
-        "from app.tools import ToolRegistry\nregistry = ToolRegistry()\n@registry.tool\ndef one() -> int: return 1\n"
+        "from wicketgate.tools import ToolRegistry as R\nregistry = R()\n@registry.tool\ndef one() -> int: return 1\n"
     )
     off = {**ECHO, "enabled": False}
     config = write_config(tmp_path, upstreams=[local, off, {"name": "gone", "python": "no.such:r"}])

@@ -5,15 +5,15 @@ import json
 
 import pytest
 
-from app.auth.approval import NONCE_BYTES, ApprovalSeal
-from app.edges.aes_gcm import AesGcm
-from app.edges.stores.once_store import MemoryOnceStore
-from app.engine.approvals import REQUIRED, ApprovalDesk
-from app.engine.contract import ChatRequest, parse_chat_request
-from app.engine.model import ToolCall
-from app.errors import ApprovalRequired
-from app.gateway.ports import PendingCall
 from tests.support.requirement import requirement
+from wicketgate.access.aes_gcm import AesGcm
+from wicketgate.access.approval import NONCE_BYTES, ApprovalSeal
+from wicketgate.engine.approvals import REQUIRED, ApprovalDesk
+from wicketgate.engine.contract import ChatRequest, parse_chat_request
+from wicketgate.errors import ApprovalRequired
+from wicketgate.models.provider import ToolCall
+from wicketgate.ports import PendingCall
+from wicketgate.storage.once_store import MemoryOnceStore
 
 CALL = ToolCall("c1", "tool_execute", {"tool_id": "shop:refund#0123abcd"}, '{"tool_id":"shop:refund#0123abcd"}')
 PENDING = PendingCall("shop:refund#0123abcd", {"amount": 5})

@@ -5,12 +5,12 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from app.engine.circuit import Circuit
-from app.engine.fallback import Candidate, FallbackProvider, Patience
-from app.engine.model import Finish, ModelEvent, ModelRequest, TextDelta
-from app.errors import ContextOverflow, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, Turn, says
+from wicketgate.engine.circuit import Circuit
+from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience
+from wicketgate.errors import ContextOverflow, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
+from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta
 
 ASK = ModelRequest(({"role": "user", "content": "hi"},), (), "req_1")
 BUSY = [ProviderUnavailable("busy", 0.0)]

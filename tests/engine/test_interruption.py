@@ -3,8 +3,8 @@ import asyncio
 import anyio
 import pytest
 
-from app.engine.limits import Interrupted, Interruption
 from tests.support.requirement import requirement
+from wicketgate.engine.limits import Interrupted, Interruption
 
 
 async def waiting(interruption: Interruption, gate: asyncio.Event) -> "asyncio.Task[bool]":

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from app.engine.loop_guard import LoopGuard
-from app.engine.model import Message, ToolCall
 from tests.support.requirement import requirement
+from wicketgate.engine.loop_guard import LoopGuard
+from wicketgate.models.provider import Message, ToolCall
 
 
 def call(arguments: dict[str, Any] | None = None, name: str = "tool_browse") -> ToolCall:

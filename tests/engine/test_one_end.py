@@ -12,24 +12,24 @@ from typing import Any
 
 import pytest
 
-from app.auth.identity import Identity
-from app.context.sizes import CountedTexts
-from app.edges.stores.memory_journal import JournalBounds, MemoryJournal
-from app.edges.token_table import load_token_counter
-from app.engine.call_context import call_context
-from app.engine.contract import ChatRequest
-from app.engine.events import Done, ErrorEvent, Event
-from app.engine.keyed_runs import KeyedRuns, ResumeLimits, Resumption
-from app.engine.limits import Interruption, StreamLimit
-from app.engine.loop import Engine
-from app.engine.model import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
-from app.engine.window import ModelWindow
-from app.errors import ContextOverflow, ProviderError, UpstreamLost
-from app.faces.surface import SurfaceResult, SurfaceTool
-from app.gateway.meter import NoMeter
-from app.gateway.ports import CallContext
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, chat_body, frames
+from wicketgate.access.identity import Identity
+from wicketgate.context.sizes import CountedTexts
+from wicketgate.engine.call_context import call_context
+from wicketgate.engine.contract import ChatRequest
+from wicketgate.engine.events import Done, ErrorEvent, Event
+from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits, Resumption
+from wicketgate.engine.limits import Interruption, StreamLimit
+from wicketgate.engine.loop import Engine
+from wicketgate.engine.window import ModelWindow
+from wicketgate.errors import ContextOverflow, ProviderError, UpstreamLost
+from wicketgate.faces.surface import SurfaceResult, SurfaceTool
+from wicketgate.gateway.meter import NoMeter
+from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
+from wicketgate.ports import CallContext
+from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
+from wicketgate.token_table import load_token_counter
 
 ALICE = Identity("alice", ("tools:*",))
 REQUEST = ChatRequest.model_validate(chat_body())

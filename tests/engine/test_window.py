@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from app.context.sizes import CountedTexts, message_tokens
-from app.edges.token_table import load_token_counter
-from app.engine.model import Message, ModelTool
-from app.engine.window import ModelWindow
-from app.errors import ContextOverflow
+from wicketgate.context.sizes import CountedTexts, message_tokens
+from wicketgate.engine.window import ModelWindow
+from wicketgate.errors import ContextOverflow
+from wicketgate.models.provider import Message, ModelTool
+from wicketgate.token_table import load_token_counter
 
 TOKENS = CountedTexts(load_token_counter())
 TOOL = ModelTool("look", "Look at it. " * 20, {"type": "object", "properties": {"at": {"type": "string"}}})

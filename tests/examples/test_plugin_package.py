@@ -12,17 +12,17 @@ import httpx
 import pytest
 import yaml
 
-from app.auth.identity import Identity
-from app.edges.keys import hash_key
-from app.gateway.plugins import Allow, Block, Request
 from tests.support.process import ROOT, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY
+from wicketgate.access.identity import Identity
+from wicketgate.access.keys import hash_key
+from wicketgate.plugin_api import Allow, Block, Request
 
 PACKAGE = ROOT / "examples" / "plugin_package"
 BOUND_S = 40.0
 TOOLS = """
-from app.tools import ToolRegistry
+from wicketgate.tools import ToolRegistry
 registry = ToolRegistry()
 @registry.tool
 def read(path: str) -> str: return f"contents of {path}"

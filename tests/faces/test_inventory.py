@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.auth.identity import Identity
-from app.catalog.selectable import mcp_tool_to_selectable
-from app.catalog.tokens import TokenCounter
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.token_table import load_token_counter
-from app.faces.gateway import MAX_TOKENS, GatewayFace
-from app.faces.inventory import inventory
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import CallContext
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.selectable import mcp_tool_to_selectable
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.faces.gateway import MAX_TOKENS, GatewayFace
+from wicketgate.faces.inventory import inventory
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
 SHOPPER = CallContext(Identity("reader", ("tools:shop:*",)), "req_2", "s")

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from app.auth.identity import Identity
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.token_table import load_token_counter
-from app.errors import UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
-from app.faces.namespaced import NamespacedFace
-from app.faces.surface import Refusal
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import CallContext, UpstreamStatus
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
 from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.errors import UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.faces.namespaced import NamespacedFace
+from wicketgate.faces.surface import Refusal
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 OWNER = CallContext(Identity("owner", ("tools:*",)), "trace", "session")
 READER = CallContext(Identity("reader", ("tools:alpha:echo",)), "trace", "session")

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from app.auth.access import AccessPolicy
-from app.auth.identity import Identity
-from app.auth.rule import AccessRule
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.token_table import load_token_counter
-from app.faces.namespaced import NamespacedFace
-from app.faces.namespaced_offers import NamespacedOffers
-from app.faces.surface import Refusal
-from app.gateway.feature_fleet import FeatureFleet
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.plugin_chain import Installed, PluginChain
-from app.gateway.plugins import ALLOW, Allow, Block, PluginConfig, Request, Result, SecurityPlugin
-from app.gateway.ports import CallContext
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
-from tests.gateway.test_feature_fleet import Scripted
+from tests.fleet.test_feature_fleet import Scripted
 from tests.support.requirement import requirement
+from wicketgate.access.access import AccessPolicy
+from wicketgate.access.identity import Identity
+from wicketgate.access.rule import AccessRule
+from wicketgate.faces.namespaced import NamespacedFace
+from wicketgate.faces.namespaced_offers import NamespacedOffers
+from wicketgate.faces.surface import Refusal
+from wicketgate.fleet.feature_fleet import FeatureFleet
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.plugin_chain import Installed, PluginChain
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.plugin_api import ALLOW, Allow, Block, PluginConfig, Request, Result, SecurityPlugin
+from wicketgate.ports import CallContext
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 OWNER = CallContext(Identity("owner", ("tools:*",)), "trace", "session")
 

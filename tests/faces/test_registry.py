@@ -8,21 +8,21 @@ from typing import Any
 import anyio
 import pytest
 
-from app.auth.access import AccessPolicy
-from app.auth.identity import Identity
-from app.auth.rule import AccessRule
-from app.catalog.tokens import TokenCounter
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.token_table import load_token_counter
-from app.errors import UpstreamRefused, UpstreamTimeout
-from app.faces.operations import BATCH_AT_ONCE, MAX_BATCH, Operations
-from app.faces.registry import RegistryFace
-from app.faces.surface import SurfaceResult
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import CallContext
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
 from tests.support.requirement import requirement
+from wicketgate.access.access import AccessPolicy
+from wicketgate.access.identity import Identity
+from wicketgate.access.rule import AccessRule
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.errors import UpstreamRefused, UpstreamTimeout
+from wicketgate.faces.operations import BATCH_AT_ONCE, MAX_BATCH, Operations
+from wicketgate.faces.registry import RegistryFace
+from wicketgate.faces.surface import SurfaceResult
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
 READER = CallContext(Identity("reader_1", ("tools:fs:readFile", "tools:echo:*")), "req_2", "s")

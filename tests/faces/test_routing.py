@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.faces.namespaced_names import SPEAKABLE, speakable_name
-from app.faces.routing import (
+from tests.support.requirement import requirement
+from wicketgate.faces.namespaced_names import SPEAKABLE, speakable_name
+from wicketgate.faces.routing import (
     McpRequest,
     RoutedRequest,
     join_name,
@@ -17,8 +18,7 @@ from app.faces.routing import (
     prepare_outgoing_response,
     restore_name,
 )
-from app.faces.surface import Refusal
-from tests.support.requirement import requirement
+from wicketgate.faces.surface import Refusal
 
 TOOL_TEXT = "All tool calls must use 'server__tool' format (e.g., 'filesystem__echo')"
 
@@ -137,7 +137,7 @@ def test_an_empty_name_stands_nowhere_in_a_text() -> None:
     # In a process of its own with little memory: the fault was a loop that takes more at each turn.
     ask = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
-        "from app.faces.routing import restore_name; print(restore_name('no  such - thing.', '', 'raw__x'))"
+        "from wicketgate.faces.routing import restore_name; print(restore_name('no  such - thing.', '', 'raw__x'))"
     )
     ended = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, timeout=20, check=False)
     assert (ended.returncode, ended.stdout) == (0, "no  such - thing.\n")

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from app.auth.identity import Identity
-from app.catalog.tokens import TokenCounter
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.token_table import load_token_counter
-from app.faces.surface import UnknownTool
-from app.faces.transparent import TransparentFace
-from app.gateway.ports import CallContext
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
 from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.faces.surface import UnknownTool
+from wicketgate.faces.transparent import TransparentFace
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
 READER = CallContext(Identity("reader", ("tools:files:read",)), "req_2", "s")

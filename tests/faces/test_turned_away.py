@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from app.auth.identity import Identity
-from app.catalog.tokens import TokenCounter
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.token_table import load_token_counter
-from app.faces.namespaced import NamespacedFace
-from app.faces.operations import Operations
-from app.faces.registry import RegistryFace
-from app.faces.surface import Refusal, ToolSurface, UnknownTool
-from app.faces.transparent import TransparentFace
-from app.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
-from app.gateway.ports import CallContext
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
 from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.faces.namespaced import NamespacedFace
+from wicketgate.faces.operations import Operations
+from wicketgate.faces.registry import RegistryFace
+from wicketgate.faces.surface import Refusal, ToolSurface, UnknownTool
+from wicketgate.faces.transparent import TransparentFace
+from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 READER = CallContext(Identity("reader_1", ("tools:fs:read",)), "req_1", "s")
 

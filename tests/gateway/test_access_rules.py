@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.auth.access import AccessPolicy
-from app.auth.condition import Condition
-from app.auth.identity import Identity
-from app.auth.rule import AccessRule
-from app.catalog.tokens import TokenCounter
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.token_table import load_token_counter
-from app.errors import ApprovalRequired, Forbidden, HydrateFailed, ViewFailed
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import Artifact, CallContext
-from app.gateway.runtime import DryRun, ProxyRuntime
-from app.gateway.snapshot import Snapshot
-from app.gateway.stub import StubUpstream
 from tests.support.requirement import requirement
+from wicketgate.access.access import AccessPolicy
+from wicketgate.access.condition import Condition
+from wicketgate.access.identity import Identity
+from wicketgate.access.rule import AccessRule
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.errors import ApprovalRequired, Forbidden, HydrateFailed, ViewFailed
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.runtime import DryRun, ProxyRuntime
+from wicketgate.gateway.snapshot import Snapshot
+from wicketgate.ports import Artifact, CallContext
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 NAMES = ("get_one", "get_two", "delete_one", "delete_two")
 SERVERS = ("db", "shop")

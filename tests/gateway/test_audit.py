@@ -7,13 +7,12 @@ from typing import Any
 import anyio
 import pytest
 
-from app.auth.access import AccessPolicy
-from app.auth.identity import Identity
-from app.auth.rule import AccessRule
-from app.catalog.tokens import TokenCounter
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.token_table import load_token_counter
-from app.errors import (
+from tests.support.requirement import requirement
+from wicketgate.access.access import AccessPolicy
+from wicketgate.access.identity import Identity
+from wicketgate.access.rule import AccessRule
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,
     Forbidden,
@@ -26,22 +25,23 @@ from app.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from app.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
-from app.gateway.breaker import BreakerPolicy
-from app.gateway.call_policy import CallPolicy
-from app.gateway.digest import arguments_digest
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.member import Member, UpstreamLimits
-from app.gateway.plugin_chain import GLOBAL, Installed, PluginChain
-from app.gateway.plugins import Block, Request, Result, SecurityPlugin
-from app.gateway.ports import Artifact, CallContext, PutOutcome
-from app.gateway.quota import Quota
-from app.gateway.result_cache import ResultCache
-from app.gateway.retry import RetryPolicy
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
-from app.plugins.pii_filter import PiiConfig, PiiFilter
-from tests.support.requirement import requirement
+from wicketgate.fleet.breaker import BreakerPolicy
+from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.member import Member, UpstreamLimits
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.retry import RetryPolicy
+from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
+from wicketgate.gateway.digest import arguments_digest
+from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
+from wicketgate.gateway.quota import Quota
+from wicketgate.gateway.result_cache import ResultCache
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.plugin_api import Block, Request, Result, SecurityPlugin
+from wicketgate.plugins.pii_filter import PiiConfig, PiiFilter
+from wicketgate.ports import Artifact, CallContext, PutOutcome
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
 READER = CallContext(Identity("reader_1", ("tools:other:*",)), "req_2", "s")

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from app.auth.identity import Identity
-from app.catalog.catalog import build_catalog
-from app.catalog.tokens import TokenCounter
-from app.edges.token_table import load_token_counter
-from app.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
-from app.gateway.call_policy import CallPolicy
-from app.gateway.dispatch import Dispatcher
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import CallContext, InputAnswers
-from app.gateway.result_cache import ResultCache
-from app.gateway.retry import RetryPolicy
-from app.gateway.stub import StubUpstream
 from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.catalog import build_catalog
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.retry import RetryPolicy
+from wicketgate.gateway.dispatch import Dispatcher
+from wicketgate.gateway.result_cache import ResultCache
+from wicketgate.ports import CallContext, InputAnswers
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
 SAFE = {"readOnlyHint": True, "idempotentHint": True}

@@ -5,14 +5,14 @@ from typing import Any, cast
 
 import pytest
 
-from app.auth.access import AccessPolicy
-from app.auth.condition import Condition
-from app.auth.identity import Identity
-from app.auth.rule import AccessRule
-from app.catalog.catalog import Catalog, build_catalog
-from app.catalog.pins import Held, Screened
-from app.edges.token_table import load_token_counter
-from app.gateway.explain import explain
+from wicketgate.access.access import AccessPolicy
+from wicketgate.access.condition import Condition
+from wicketgate.access.identity import Identity
+from wicketgate.access.rule import AccessRule
+from wicketgate.catalog.catalog import Catalog, build_catalog
+from wicketgate.catalog.pins import Held, Screened
+from wicketgate.gateway.explain import explain
+from wicketgate.token_table import load_token_counter
 
 Declared = Mapping[str, Sequence[Mapping[str, Any]]]
 

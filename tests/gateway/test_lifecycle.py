@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from app.catalog.tokens import TokenCounter
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.token_table import load_token_counter
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.lifecycle import Lifecycle
-from app.gateway.ports import UpstreamStatus
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.lifecycle import Lifecycle
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import UpstreamStatus
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 TOOL = {"name": "one", "inputSchema": {"type": "object"}}
 

@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 
-from app.auth.identity import Identity
-from app.catalog.lock import pin_all
-from app.catalog.pins import PinPolicy
-from app.catalog.tokens import TokenCounter
-from app.edges.configuration.arrangement import guarded
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.token_table import load_token_counter
-from app.errors import CatalogError, HydrateFailed
-from app.gateway.arrangement import Arrangement
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import CallContext
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
 from tests.catalog.fixtures import definition
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, says
 from tests.support.service import running_service
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.lock import pin_all
+from wicketgate.catalog.pins import PinPolicy
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.config.arrangement import guarded
+from wicketgate.errors import CatalogError, HydrateFailed
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.arrangement import Arrangement
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
 

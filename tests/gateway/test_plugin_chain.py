@@ -6,10 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from app.auth.identity import Identity
-from app.errors import Forbidden
-from app.gateway.plugin_chain import GLOBAL, Installed, PluginChain, PluginFailed, Trail
-from app.gateway.plugins import (
+from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.errors import Forbidden
+from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain, PluginFailed, Trail
+from wicketgate.plugin_api import (
     Allow,
     Block,
     Complete,
@@ -20,7 +21,6 @@ from app.gateway.plugins import (
     Result,
     SecurityPlugin,
 )
-from tests.support.requirement import requirement
 
 REQUEST = Request("req_1", "tools/call", "raw", "echo", {"text": "hi"}, Identity("owner_1", ("*",)))
 RESULT: Result = {"content": [{"type": "text", "text": "hi"}]}

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from app.auth.identity import Identity
-from app.catalog.tokens import TokenCounter
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.token_table import load_token_counter
-from app.errors import Forbidden, HydrateFailed, UpstreamRefused
-from app.gateway.call_policy import CallPolicy
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.plugin_chain import GLOBAL, Installed, PluginChain
-from app.gateway.plugins import (
+from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.errors import Forbidden, HydrateFailed, UpstreamRefused
+from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
+from wicketgate.gateway.result_cache import ResultCache
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.plugin_api import (
     UPSTREAM_NAME_KEY,
     Allow,
     Block,
@@ -26,14 +27,13 @@ from app.gateway.plugins import (
     Result,
     SecurityPlugin,
 )
-from app.gateway.ports import CallContext
-from app.gateway.result_cache import ResultCache
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
-from app.plugins.call_trace import CallTrace
-from app.plugins.pii_filter import PiiConfig, PiiFilter
-from app.plugins.tool_manager import ToolManager, ToolManagerConfig
-from tests.support.requirement import requirement
+from wicketgate.plugins.call_trace import CallTrace
+from wicketgate.plugins.pii_filter import PiiConfig, PiiFilter
+from wicketgate.plugins.tool_manager import ToolManager, ToolManagerConfig
+from wicketgate.ports import CallContext
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
 TOOLS: list[Mapping[str, Any]] = [

@@ -2,18 +2,18 @@
 
 import pytest
 
-from app.auth.access import AccessPolicy
-from app.auth.identity import Identity
-from app.auth.rule import AccessRule
-from app.catalog.tokens import TokenCounter
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.token_table import load_token_counter
-from app.errors import RateLimited
-from app.gateway.ports import CallContext, PendingCall
-from app.gateway.quota import Quota
-from app.gateway.runtime import ProxyRuntime
-from app.gateway.stub import StubUpstream
 from tests.support.requirement import requirement
+from wicketgate.access.access import AccessPolicy
+from wicketgate.access.identity import Identity
+from wicketgate.access.rule import AccessRule
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.errors import RateLimited
+from wicketgate.gateway.quota import Quota
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext, PendingCall
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from app.auth.access import AccessPolicy
-from app.auth.condition import Condition
-from app.auth.identity import Identity
-from app.auth.rule import AccessRule
-from app.catalog.tokens import TokenCounter
-from app.edges.stores.memory_store import MemoryArtifactStore
-from app.edges.stores.session_store import MemorySessionStore
-from app.edges.token_table import load_token_counter
-from app.errors import (
+from tests.support.requirement import requirement
+from wicketgate.access.access import AccessPolicy
+from wicketgate.access.condition import Condition
+from wicketgate.access.identity import Identity
+from wicketgate.access.rule import AccessRule
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,
     CatalogError,
@@ -29,17 +27,19 @@ from app.errors import (
     UpstreamUnavailable,
     ViewFailed,
 )
-from app.gateway.archive import Execution
-from app.gateway.call_policy import CallPolicy
-from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import Artifact, CallContext, PendingCall, PutOutcome
-from app.gateway.quota import Quota
-from app.gateway.result_cache import ResultCache
-from app.gateway.retry import RetryPolicy
-from app.gateway.runtime import DryRun, ProxyRuntime
-from app.gateway.stub import StubUpstream
-from app.results.envelope import ResultEnvelope
-from tests.support.requirement import requirement
+from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.retry import RetryPolicy
+from wicketgate.gateway.archive import Execution
+from wicketgate.gateway.quota import Quota
+from wicketgate.gateway.result_cache import ResultCache
+from wicketgate.gateway.runtime import DryRun, ProxyRuntime
+from wicketgate.ports import Artifact, CallContext, PendingCall, PutOutcome
+from wicketgate.results.envelope import ResultEnvelope
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.storage.session_store import MemorySessionStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
 
 
 def context(*permissions: str, actor: str = "owner_1", session: str = "s") -> CallContext:

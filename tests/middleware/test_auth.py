@@ -2,9 +2,9 @@
 
 from starlette.types import Message, Receive, Scope, Send
 
-from app.auth.identity import Identity
 from middleware.auth import AuthMiddleware, Refused
 from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
 
 OWNER = Identity("owner_1", ("memory:*", "tools:*"))
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.auth.identity import Identity
-from app.gateway.plugins import CONTINUE, Allow, Block, PluginConfig, Request
-from app.plugins.call_trace import CallTrace
-from app.plugins.pii_filter import PiiConfig, PiiFilter
-from app.plugins.prompt_injection import PromptInjectionFilter
-from app.plugins.secrets_filter import SecretsFilter
-from app.plugins.text_filter import FilterConfig, TextFilter
-from app.plugins.token_usage import META_KEY, TokenUsage
 from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.plugin_api import CONTINUE, Allow, Block, PluginConfig, Request
+from wicketgate.plugins.call_trace import CallTrace
+from wicketgate.plugins.pii_filter import PiiConfig, PiiFilter
+from wicketgate.plugins.prompt_injection import PromptInjectionFilter
+from wicketgate.plugins.secrets_filter import SecretsFilter
+from wicketgate.plugins.text_filter import FilterConfig, TextFilter
+from wicketgate.plugins.token_usage import META_KEY, TokenUsage
 
 PII = PiiFilter(PiiConfig())
 SECRETS = SecretsFilter(FilterConfig())

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.gateway.plugins import UPSTREAM_NAME_KEY
-from app.plugins.tool_manager import ToolEntry, ToolManager, ToolManagerConfig
 from tests.support.requirement import requirement
+from wicketgate.plugin_api import UPSTREAM_NAME_KEY
+from wicketgate.plugins.tool_manager import ToolEntry, ToolManager, ToolManagerConfig
 
 TOOLS = [{"name": "echo", "description": "Echo."}, {"name": "add"}, {"name": "_private"}, {"name": "big"}]
 

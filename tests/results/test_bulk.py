@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.results import bulk
-from app.results.bulk import SLICE, base64_bytes, characters, count_newlines, json_bytes, outweighs, utf8
 from tests.support.requirement import requirement
+from wicketgate.results import bulk
+from wicketgate.results.bulk import SLICE, base64_bytes, characters, count_newlines, json_bytes, outweighs, utf8
 
 LARGE: list[Any] = [
     {"rows": [{"id": number, "é": "x" * 20, "n": None} for number in range(3_000)], "t": 'é\n"' * 500_000},

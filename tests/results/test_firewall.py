@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.catalog.tokens import TokenCounter
-from app.edges.token_table import load_token_counter
-from app.results.cost import COUNTED_CHARS, TokenCount
-from app.results.envelope import ArtifactRef
-from app.results.firewall import Sealed, is_bulky, seal_result
-from app.results.inline import INLINE_TOKENS, MAX_REFS
-from app.results.selector import select
 from tests.support.requirement import requirement
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.results.cost import COUNTED_CHARS, TokenCount
+from wicketgate.results.envelope import ArtifactRef
+from wicketgate.results.firewall import Sealed, is_bulky, seal_result
+from wicketgate.results.inline import INLINE_TOKENS, MAX_REFS
+from wicketgate.results.selector import select
+from wicketgate.token_table import load_token_counter
 
 TOOL_ID = "github:read@1"
 TOKENS: TokenCounter = load_token_counter()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.results.envelope import ArtifactRef, ResultEnvelope, shorten
-from app.results.from_mcp import mcp_result_to_envelope
 from tests.support.requirement import requirement
+from wicketgate.results.envelope import ArtifactRef, ResultEnvelope, shorten
+from wicketgate.results.from_mcp import mcp_result_to_envelope
 
 PNG = b"\x89PNG\r\n\x1a\n0000"
 

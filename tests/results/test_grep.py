@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.results.bulk import SLICE
-from app.results.selector import select
-from app.results.view import MAX_VIEW_CHARS, View
 from tests.support.requirement import requirement
+from wicketgate.results.bulk import SLICE
+from wicketgate.results.selector import select
+from wicketgate.results.view import MAX_VIEW_CHARS, View
 
 LOG = "start\nan Error here\nok\nok\nerror again\nend"
 

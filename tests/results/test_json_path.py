@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.errors import ViewFailed
-from app.results.json_path import HELP, Every, Index, Key, Slice, parse_json_path, path_text
-from app.results.selector import select
-from app.results.view import MAX_VIEW_CHARS, View
 from tests.support.requirement import requirement
+from wicketgate.errors import ViewFailed
+from wicketgate.results.json_path import HELP, Every, Index, Key, Slice, parse_json_path, path_text
+from wicketgate.results.selector import select
+from wicketgate.results.view import MAX_VIEW_CHARS, View
 
 DATA = {"a": [{"b": 1, "x y": "é"}, {"b": [2, 3]}, {"c": None}], "d.e": {"f": "g"}, "n": 7}
 

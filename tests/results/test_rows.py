@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.results.selector import select
-from app.results.view import MAX_VIEW_CHARS, View
 from tests.support.requirement import requirement
+from wicketgate.results.selector import select
+from wicketgate.results.view import MAX_VIEW_CHARS, View
 
 TABLE = 'name,note\nann,"one\ntwo"\nbob,plain\neve,"a ""b""\n\nc"\n'
 

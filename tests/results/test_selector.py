@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.errors import ViewFailed
-from app.results.selector import FORMS, MAX_MEDIA_BYTES, select
-from app.results.view import MAX_VIEW_CHARS, View
 from tests.support.requirement import requirement
+from wicketgate.errors import ViewFailed
+from wicketgate.results.selector import FORMS, MAX_MEDIA_BYTES, select
+from wicketgate.results.view import MAX_VIEW_CHARS, View
 
 LINES = "line0\nline1\nline2\nline3\nline4"
 PERSON = '{"name": "Alice", "age": 30, "role": "admin"}'

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from app.errors import ViewFailed
-from app.results.selector import select
+from wicketgate.errors import ViewFailed
+from wicketgate.results.selector import select
 
 JSON = json.dumps({"a": [1, 2, 3]}).encode()
 

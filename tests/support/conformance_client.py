@@ -12,10 +12,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from app.edges.mcp_client.http import http_transport
-from app.errors import GatewayError
-from app.gateway.ports import AnswerTime
 from tests.support.supervised import connected, context, over
+from wicketgate.errors import GatewayError
+from wicketgate.ports import AnswerTime
+from wicketgate.upstreams.mcp_client.http import http_transport
 
 VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "string": "x", "array": [], "object": {}}
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from app.tools import Media, ToolContext, ToolFailed, ToolRegistry
+from wicketgate.tools import Media, ToolContext, ToolFailed, ToolRegistry
 
 registry = ToolRegistry()
 not_a_registry = object()

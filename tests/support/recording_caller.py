@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from app.gateway.ports import AnswerTime, CannotAsk
+from wicketgate.ports import AnswerTime, CannotAsk
 
 
 class RecordingCaller:

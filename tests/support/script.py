@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from app.engine.model import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
+from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
 
 Step = Sequence[ModelEvent] | asyncio.Event | Exception
 Turn = Sequence[Step]

@@ -12,15 +12,15 @@ from typing import Any, cast
 import httpx
 import uvicorn
 
-from app.auth.identity import Identity
-from app.edges.http_protocol import GuardedHttpProtocol
-from app.edges.keys import HashedKey, hash_key
-from app.engine.model import Provider
-from app.gateway.ports import CallContext, Upstream
-from app.gateway.stub import StubUpstream
 from app.main import create_app
-from app.settings import Settings
+from app.port.protocol import GuardedHttpProtocol
 from tests.support.script import ScriptModel
+from wicketgate.access.identity import Identity
+from wicketgate.access.keys import HashedKey, hash_key
+from wicketgate.config.settings import Settings
+from wicketgate.models.provider import Provider
+from wicketgate.ports import CallContext, Upstream
+from wicketgate.upstreams.stub import StubUpstream
 
 KEY = "wg_test_0123456789012345678901234567890123456789"
 OTHER_KEY = "wg_other_0123456789012345678901234567890123456789"

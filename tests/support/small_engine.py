@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from app.engine.contract import InvalidRequest, parse_chat_request
+from wicketgate.engine.contract import InvalidRequest, parse_chat_request
 
 KEY = "small-engine-credential"
 MAX_BODY = 1_000_000

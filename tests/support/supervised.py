@@ -10,11 +10,11 @@ from typing import Any
 
 import anyio
 
-from app.auth.identity import Identity
-from app.edges.mcp_client.connection import Connect
-from app.edges.mcp_client.stdio import stdio_transport
-from app.edges.mcp_client.upstream import McpClientUpstream
-from app.gateway.ports import SILENT, CallContext, Caller, InputAnswers
+from wicketgate.access.identity import Identity
+from wicketgate.ports import SILENT, CallContext, Caller, InputAnswers
+from wicketgate.upstreams.mcp_client.connection import Connect
+from wicketgate.upstreams.mcp_client.stdio import stdio_transport
+from wicketgate.upstreams.mcp_client.upstream import McpClientUpstream
 
 BOUND_S = 20.0
 UNRULY = [sys.executable, "-m", "tests.support.unruly_server"]

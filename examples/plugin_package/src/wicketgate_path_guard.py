@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from pydantic import Field, field_validator
 
-from app.gateway.plugins import ALLOW, Allow, Block, PluginConfig, Request, SecurityPlugin
+from wicketgate.plugin_api import ALLOW, Allow, Block, PluginConfig, Request, SecurityPlugin
 
 
 class PathGuardConfig(PluginConfig):

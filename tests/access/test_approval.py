@@ -1,0 +1,78 @@
+"""What a sealed approval stands for, and what it is not opened for (DESIGN §3 "Approval")."""
+
+import itertools
+
+import pytest
+
+from tests.support.requirement import requirement
+from wicketgate.access.aes_gcm import AesGcm
+from wicketgate.access.approval import NONCE_BYTES, ApprovalSeal, Asked
+
+ASKED = Asked("shop:refund#0123abcd", "aa" * 32, "bb" * 32)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def seal(secret: bytes = b"k" * 32, clock: Clock | None = None, first: int = 0) -> ApprovalSeal:
+    numbers = itertools.count(first)
+    return ApprovalSeal(AesGcm(secret), clock or Clock(), lambda: next(numbers).to_bytes(NONCE_BYTES, "big"), ttl_s=60)
+
+
+def test_it_opens_for_whoever_it_was_issued_to_as_what_was_asked() -> None:
+    sealed = seal()
+    opened = sealed.open("owner_1", sealed.issue("owner_1", ASKED))
+    assert opened is not None
+    assert opened.asked == ASKED
+    assert opened.expires_at == 1_000_060.0
+
+
+@requirement("E83", "E84")
+def test_each_is_its_own_even_for_the_same_call() -> None:
+    sealed = seal()
+    first, second = (sealed.open("a", sealed.issue("a", ASKED)) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.uid != second.uid
+
+
+@requirement("E83")
+def test_another_actor_another_key_and_a_changed_id_open_nothing() -> None:
+    sealed = seal()
+    issued = sealed.issue("owner_1", ASKED)
+    assert sealed.open("owner_2", issued) is None
+    assert seal(b"other" * 8).open("owner_1", issued) is None
+    for changed in range(4, len(issued)):
+        letter = "A" if issued[changed] != "A" else "B"
+        assert sealed.open("owner_1", issued[:changed] + letter + issued[changed + 1 :]) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "apr_", "apr_A", "apr_" + "A" * 5_000, "apr_é", "apr_ab=", "x", "apr_" + "A" * 16]
+)
+def test_rubbish_opens_nothing(text: str) -> None:
+    assert seal().open("owner_1", text) is None
+
+
+@requirement("E82")
+def test_it_expires() -> None:
+    clock = Clock()
+    sealed = seal(clock=clock)
+    opened = sealed.open("a", sealed.issue("a", ASKED))
+    assert opened is not None
+    clock.time += 59
+    assert not sealed.expired(opened)
+    clock.time += 1
+    assert sealed.expired(opened)
+
+
+def test_it_says_nothing_to_who_reads_it() -> None:
+    sealed = seal()
+    issued = sealed.issue("owner_1", ASKED)
+    assert "refund" not in issued
+    assert len(issued) < 200

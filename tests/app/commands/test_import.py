@@ -1,0 +1,311 @@
+"""``wicketgate import``: what the clients write, as our configuration, with no secret in it (W-IMPORT)."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.cli import cli
+from app.commands.client_config import ClientConfig, ClientServer, without_comments
+from app.commands.import_servers import as_yaml, legal_name, take_over
+from tests.support.requirement import requirement
+from wicketgate.config.settings import Settings, UpstreamSettings
+from wicketgate.config.settings_file import load_settings
+from wicketgate.errors import ConfigError
+
+TOKEN = "ghp_" + "a1" * 18
+KEY = "sk-live-0123456789abcdef"
+
+
+def run(folder: Path, content: str | dict[str, Any], *words: str, name: str = "mcp.json") -> Result:
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    result = CliRunner().invoke(cli, ["import", str(path), *words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def taken(folder: Path, content: str | dict[str, Any], **environ: str) -> Settings:
+    """What was printed, read as a configuration with the variables set that it asks for."""
+    result = run(folder, content)
+    assert result.exit_code == 0, result.output
+    path = folder / "ours.yaml"
+    path.write_text(result.stdout)
+    wanted = set(re.findall(r"^  ([A-Z_][A-Z0-9_]*)(?:  \(|$)", result.stderr.partition("Set these")[2], re.M))
+    return load_settings(path, {**{name: f"<{name}>" for name in wanted}, **environ})
+
+
+def revealed(upstream: UpstreamSettings) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in (upstream.env | upstream.headers).items()}
+
+
+@requirement("W-IMPORT")
+def test_claude_desktop_and_what_looks_like_a_secret(tmp_path: Path) -> None:
+    config = {
+        "mcpServers": {
+            "filesystem": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/data"]},
+            "GitHub": {
+                "command": "docker",
+                "args": ["run", "-i", "--rm", "-e", "GITHUB_TOKEN", "-e", f"OTHER_TOKEN={KEY}", "ghcr.io/x/y"],
+                "env": {"GITHUB_TOKEN": TOKEN, "LOG_LEVEL": "debug", "MAX_TOKENS": "4096", "KEY_FILE": "/etc/key"},
+            },
+        }
+    }
+    result = run(tmp_path, config)
+    assert TOKEN not in result.output
+    assert KEY not in result.output
+    assert "# was called 'GitHub'" in result.stdout
+    assert "  GITHUB_TOKEN  (env GITHUB_TOKEN of github)" in result.stderr
+    files, github = taken(tmp_path, config).upstreams
+    assert (files.name, files.command) == (
+        "filesystem",
+        ("npx", "-y", "@modelcontextprotocol/server-filesystem", "/data"),
+    )
+    assert github.command[-3:] == ("-e", "OTHER_TOKEN=<OTHER_TOKEN>", "ghcr.io/x/y")
+    assert revealed(github) == {
+        "GITHUB_TOKEN": "<GITHUB_TOKEN>",
+        "LOG_LEVEL": "debug",
+        "MAX_TOKENS": "4096",
+        "KEY_FILE": "/etc/key",
+    }
+
+
+@requirement("W-IMPORT")
+def test_claude_code_with_its_projects_and_its_variables(tmp_path: Path) -> None:
+    same = {"type": "stdio", "command": "uvx", "args": ["mcp-server-git"], "env": {}}
+    config = {
+        "numStartups": 3,
+        "mcpServers": {
+            "api": {
+                "type": "http",
+                "url": "${API_URL:-https://api.test}/mcp",
+                "headers": {"Authorization": "Bearer ${KEY}"},
+            }
+        },
+        "projects": {
+            "/home/me/a": {"mcpServers": {"git": same}},
+            "/home/me/b": {"mcpServers": {"git": same, "api": {"type": "sse", "url": "https://b.test/sse"}}},
+            "/home/me/c": {"mcpServers": {"off": same}, "disabledMcpServers": ["off"]},
+        },
+    }
+    result = run(tmp_path, config)
+    assert "git: project /home/me/b: the same once more" in result.stderr
+    assert "from project /home/me/a" in result.stdout
+    api, git, second, off = taken(tmp_path, config, API_URL="https://x.test").upstreams
+    assert (api.url, revealed(api)) == ("https://x.test/mcp", {"Authorization": "Bearer <KEY>"})
+    assert git.command == ("uvx", "mcp-server-git")
+    assert (second.name, second.transport) == ("api-2", "sse")
+    assert (off.name, off.enabled) == ("off", False)
+
+
+@requirement("W-IMPORT")
+def test_vs_code_with_comments_inputs_and_predefined_variables(tmp_path: Path) -> None:
+    config = """\ufeff{
+      // asked for once
+      "inputs": [{"id": "perplexity-key", "type": "promptString", "description": "Perplexity // key"},],
+      "servers": {
+        "perplexity": {
+          "type": "stdio", "command": "npx", /* the server */ "args": ["-y", "server-perplexity", "--at", "http://x//y"],
+          "env": {"PERPLEXITY_API_KEY": "${input:perplexity-key}", "HOME_DIR": "${userHome}/x", "A": "${env:A_TOKEN}"},
+          "envFile": "${workspaceFolder}/.env",
+          "cwd": "${workspaceFolder}",
+        },
+        "remote": {"type": "http", "url": "https://api.test/mcp", "dev": {"watch": "x"}},
+      },
+    }"""
+    result = run(tmp_path, config)
+    assert "  PERPLEXITY_KEY  (Perplexity // key)" in result.stderr
+    assert "perplexity: not taken over: envFile" in result.stderr
+    assert "# not taken over: dev" in result.stdout
+    first, remote = taken(tmp_path, config, HOME="/home/me").upstreams
+    assert first.command[-1] == "http://x//y"
+    assert revealed(first) == {"PERPLEXITY_API_KEY": "<PERPLEXITY_KEY>", "HOME_DIR": "/home/me/x", "A": "<A_TOKEN>"}
+    assert (first.cwd, remote.url) == ("<WORKSPACE_FOLDER>", "https://api.test/mcp")
+    assert (
+        taken(tmp_path, {"mcp": {"servers": {"a": {"command": "x"}}}, "editor.fontSize": 12}).upstreams[0].name == "a"
+    )
+
+
+@requirement("W-IMPORT")
+def test_cursor_windsurf_and_cline(tmp_path: Path) -> None:
+    config = {
+        "mcpServers": {
+            "cursor one": {"command": "npx -y some-server --api-key " + KEY},
+            "windsurf": {"serverUrl": "https://w.test/mcp", "headers": {"X-API-Key": "abc123", "Accept": "text/plain"}},
+            "cline": {"url": "https://c.test/sse", "disabled": True, "autoApprove": ["a"], "timeout": 60},
+            "cline2": {"type": "streamableHttp", "url": f"https://c.test/mcp?token={KEY}&x=1", "disabled": False},
+            "bridge": {
+                "command": "npx",
+                "args": ["mcp-remote", "https://r.test", "--header", f"Authorization: Bearer {KEY}"],
+            },
+            "db": {
+                "command": "pg",
+                "args": ["postgresql://me:hunter22@db/x"],
+                "env": {"PORT": 5432, "PGPASS_AUTH": "pa$SWORD", "SSL": True, "N": None},
+            },
+        }
+    }
+    result = run(tmp_path, config)
+    for secret in (KEY, "abc123", "hunter22"):
+        assert secret not in result.output
+    assert "cline: not taken over: autoApprove, timeout" in result.stderr
+    cursor, windsurf, cline, cline2, bridge, db = taken(tmp_path, config).upstreams
+    assert cursor.command == ("npx", "-y", "some-server", "--api-key", "<CURSOR_ONE_API_KEY>")
+    assert (windsurf.url, revealed(windsurf)) == (
+        "https://w.test/mcp",
+        {"X-API-Key": "<WINDSURF_X_API_KEY>", "Accept": "text/plain"},
+    )
+    assert (cline.enabled, cline.transport) == (False, "sse")
+    assert (cline2.enabled, cline2.url) == (True, "https://c.test/mcp?token=<CLINE2_TOKEN>&x=1")
+    assert bridge.command[-1] == "Authorization: Bearer <BRIDGE_AUTHORIZATION>"
+    assert db.command[-1] == "postgresql://me:<DB_PASSWORD>@db/x"
+    assert revealed(db) == {"PORT": "5432", "PGPASS_AUTH": "<PGPASS_AUTH>", "SSL": "true"}
+
+
+@requirement("W-IMPORT")
+def test_zed_and_continue(tmp_path: Path) -> None:
+    zed = {
+        "theme": "One Dark",
+        "context_servers": {
+            "old": {"command": {"path": "/bin/server", "args": ["run"], "env": {"A": "b"}}, "settings": {}},
+            "new": {
+                "source": "custom",
+                "enabled": False,
+                "command": "uvx",
+                "args": ["x"],
+                "env": {"API_TOKEN": "$API_TOKEN"},
+            },
+            "ext": {"source": "extension", "enabled": True, "settings": {"github_personal_access_token": TOKEN}},
+        },
+    }
+    result = run(tmp_path, zed)
+    assert "not taken over: ext: an extension of the editor brings this server" in result.stderr
+    assert "# not taken over: ext: an extension" in result.stdout
+    assert TOKEN not in result.output
+    old, new = taken(tmp_path, zed).upstreams
+    assert (old.command, revealed(old)) == (("/bin/server", "run"), {"A": "b"})
+    assert (new.enabled, revealed(new)) == (False, {"API_TOKEN": "<API_TOKEN>"})
+
+    text = """
+    mcpServers:
+      - name: Linear MCP
+        type: streamable-http
+        url: https://linear.test/mcp
+        requestOptions: {headers: {Authorization: "Bearer ${{ secrets.LINEAR }}"}, verifySsl: false}
+    """
+    result = run(tmp_path, text, name="config.yaml")
+    assert "linear-mcp: not taken over: requestOptions.verifySsl" in result.stderr
+    assert "Authorization: Bearer ${LINEAR}" in result.stdout
+    older = {
+        "experimental": {
+            "modelContextProtocolServers": [{"transport": {"type": "stdio", "command": "x", "args": ["y"]}}]
+        }
+    }
+    assert taken(tmp_path, older).upstreams[0].command == ("x", "y")
+
+
+def test_one_variable_never_stands_for_two_values(tmp_path: Path) -> None:
+    def server(value: str) -> dict[str, Any]:
+        return {"command": "x", "env": {"API_KEY": value}}
+
+    config = {
+        "mcpServers": {"a": server("one-1"), "b": server("two-2"), "c": server("one-1"), "d": server("${API_KEY}")}
+    }
+    used = [revealed(upstream)["API_KEY"] for upstream in taken(tmp_path, config).upstreams]
+    assert used == ["<A_API_KEY>", "<B_API_KEY>", "<A_API_KEY>", "<API_KEY>"]
+
+
+def test_a_disabled_server_does_not_need_its_variables(tmp_path: Path) -> None:
+    config = {"mcpServers": {"a": {"command": "x", "env": {"API_KEY": "one-1", "B": "${B}"}, "disabled": True}}}
+    (tmp_path / "ours.yaml").write_text(run(tmp_path, config).stdout)
+    assert load_settings(tmp_path / "ours.yaml", {}).upstreams[0].enabled is False
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{", "is not JSON: line 1"),
+        ("[]", "holds no MCP servers"),
+        ('{"editor.fontSize": 12}', "holds no MCP servers"),
+        ("[" * 100_000, "cannot be read as JSON"),
+    ],
+)
+def test_a_file_without_servers_is_an_error_in_one_line(tmp_path: Path, content: str, told: str) -> None:
+    (tmp_path / "x.json").write_text(content)
+    result = CliRunner().invoke(cli, ["import", str(tmp_path / "x.json")])
+    assert isinstance(result.exception, ConfigError)
+    assert told in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_entries_that_are_no_servers_are_told_and_the_rest_is_taken_over(tmp_path: Path) -> None:
+    config = """{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}, "b": 5, "c": {},
+        "d": {"url": "ftp://x"}, "e": {"command": "x", "args": "y"}}}"""
+    result = run(tmp_path, config)
+    assert result.exit_code == 0
+    for told in (
+        "given twice, the last counts: a",
+        "b: not an object",
+        "c: there is neither",
+        "d: url must be",
+        "e: args is not",
+    ):
+        assert told in result.stderr
+    assert [upstream["command"] for upstream in yaml.safe_load(result.stdout)["upstreams"]] == [["y"]]
+    assert run(tmp_path, {"mcpServers": {"c": {}}}).exit_code == 1
+
+
+def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
+    config = {"mcpServers": {"a": {"command": "x"}}}
+    target = tmp_path / "new.yaml"
+    assert run(tmp_path, config, "--write", str(target)).exit_code == 0
+    assert load_settings(target, {}).upstreams[0].name == "a"
+    result = CliRunner().invoke(cli, ["import", str(tmp_path / "mcp.json"), "--write", str(target)])
+    assert "exists already" in str(result.exception)
+
+
+@given(st.lists(st.text(max_size=80), max_size=6))
+def test_every_name_becomes_a_legal_one_of_its_own(names: list[str]) -> None:
+    used: set[str] = set()
+    for name in names:
+        made = legal_name(name, used)
+        assert made not in used
+        UpstreamSettings(name=made, command=("x",))
+        used.add(made)
+
+
+json_values = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.text(max_size=20), st.sampled_from(["${A}", "$B", "http://u:p@h/"])
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=5,
+)
+KEYS = ["command", "args", "env", "url", "headers", "type", "transport", "disabled", "requestOptions", "cwd", "other"]
+
+
+@given(
+    st.dictionaries(st.text(max_size=10), st.dictionaries(st.sampled_from(KEYS), json_values, max_size=5), max_size=4)
+)
+@settings(max_examples=40)
+def test_whatever_an_entry_holds_what_is_written_is_a_configuration_and_nothing_is_unsaid(servers: Any) -> None:
+    config = ClientConfig(tuple(ClientServer(name, entry) for name, entry in servers.items()), {}, ())
+    imported, _ = take_over(config)
+    assert len(imported) == len(servers)
+    assert all(server.settings is not None or server.notes for server in imported)
+    written = yaml.safe_load(as_yaml(imported, "x.json"))
+    assert [upstream["name"] for upstream in written["upstreams"]] == [
+        s.name for s in imported if s.settings is not None
+    ]
+
+
+@given(json_values, st.sampled_from(["", " // x\n", "/* , } */", "\n\t"]))
+def test_json_with_comments_between_means_what_it_meant(value: Any, between: str) -> None:
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    assert json.loads(without_comments(re.sub(r"(?<=[\[{,])\n", f"{between}\n", text))) == value

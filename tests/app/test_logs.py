@@ -1,0 +1,74 @@
+"""One JSON object a line, in the agreed keys, without secrets (S3 "Logging"; case E92)."""
+
+import io
+import json
+import logging
+
+from app.logs import json_logs
+from tests.support.requirement import requirement
+from wicketgate.text.correlation import correlation_id
+from wicketgate.text.redaction import MASK, Redactor
+
+log = logging.getLogger("wicketgate.somewhere")
+
+
+def lines_of(secrets: list[str], *write: object) -> list[dict[str, object]]:
+    stream = io.StringIO()
+    with json_logs("info", Redactor(secrets), stream):
+        for action in write:
+            assert callable(action)
+            action()
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@requirement("E92")
+def test_a_line_has_the_agreed_keys_and_the_id_of_the_request() -> None:
+    def in_a_request() -> None:
+        token = correlation_id.set("req_9")
+        log.info("it happened\nhere", extra={"fields": {"status": 200}})
+        correlation_id.reset(token)
+
+    (line,) = lines_of([], in_a_request)
+    assert list(line) == ["timestamp", "correlation_id", "component", "level", "message", "status"]
+    assert (line["correlation_id"], line["component"], line["level"]) == ("req_9", "somewhere", "info")
+    assert line["message"] == "it happened\nhere"
+
+
+@requirement("E92")
+def test_known_and_recognisable_secrets_are_masked_wherever_they_hide() -> None:
+    def fail() -> None:
+        try:
+            raise ValueError('hush "quoted" hush')
+        except ValueError:
+            log.exception("Bearer abcdefghijkl and sk-abcdefghijkl", extra={"fields": {"url": "http://hush-hush/"}})
+
+    (line,) = lines_of(["hush-hush"], fail)
+    text = json.dumps(line)
+    assert "abcdefghijkl" not in text
+    assert "hush-hush" not in text
+    assert text.count(MASK) == 3
+    assert "ValueError" in str(line["exception"])
+
+
+def test_lines_below_the_level_and_the_chatter_of_libraries_are_left_out() -> None:
+    assert lines_of([], lambda: log.debug("no"), lambda: logging.getLogger("mcp.client").warning("no")) == []
+
+
+@requirement("E92")
+def test_the_frame_of_a_line_is_never_masked() -> None:
+    (line,) = lines_of(["component", "message", "warning"], lambda: log.warning("a warning message of a component"))
+    assert list(line) == ["timestamp", "correlation_id", "component", "level", "message"]
+    assert (line["level"], line["message"]) == ("warning", f"a {MASK} {MASK} of a {MASK}")
+
+
+@requirement("E92")
+def test_credentials_in_commands_and_addresses_are_recognised() -> None:
+    told = "started x --token=hunter2hunter2 at http://user:pa55w0rd@host/?api_key=abcdef"
+    (line,) = lines_of([], lambda: log.info(told))
+    for secret in ("hunter2hunter2", "pa55w0rd", "abcdef"):
+        assert secret not in str(line["message"])
+
+
+def test_a_secret_that_json_would_escape_is_masked_too() -> None:
+    (line,) = lines_of(['pass"word\\1'], lambda: log.info('it is pass"word\\1'))
+    assert "word" not in str(line["message"])

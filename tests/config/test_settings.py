@@ -1,0 +1,235 @@
+"""A wrong configuration never starts, and says where it is wrong (DESIGN §2)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.requirement import requirement
+from wicketgate.config.settings import Settings
+from wicketgate.config.settings_file import load_settings
+from wicketgate.errors import ConfigError
+
+
+def load(folder: Path, text: str | dict[str, Any], **environ: str) -> Settings:
+    path = folder / "wicketgate.yaml"
+    path.write_text(text if isinstance(text, str) else yaml.safe_dump(text))
+    return load_settings(path, environ)
+
+
+@requirement("E99")
+def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
+    settings = load_settings(None, {})
+    assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8080)
+    assert settings.model.provider == "scripted"
+    assert settings.engine.max_iterations is None
+
+
+@requirement("E98")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("modle: {x: 1}", "modle: unknown key"),
+        ("server: {prot: 1}", "server.prot: unknown key"),
+        ("from_variables: [x]", "from_variables: unknown key"),
+        ("server: {port: many}", "server.port: "),
+        ("server: {port: 70000}", "server.port: "),
+        ("model: {provider: nope}", "model.provider: "),
+        ("model: {provider: openai-chat, model: m}", "model: base_url"),
+        ("model: {provider: openai-chat, base_url: 'http://x/v1'}", "model: model is required"),
+        ("model: {fallbacks: [{base_url: 'http://x/v1', model: m}]}", "model.fallbacks[0].provider: "),
+        ("model: {fallbacks: [{provider: anthropic-messages, model: m}]}", "model.fallbacks[0]: base_url"),
+        ("model: {extra: {messages: []}}", "model.extra: messages is set by the engine"),
+        ("model: {dialect: klingon}", "model.dialect: "),
+        ("upstreams: [{name: a, python: 'no colon'}]", "upstreams[0].python: "),
+        ("upstreams: [{name: a, python: 'm:r', url: 'http://x'}]", "upstreams[0]: give exactly one of"),
+        ("upstreams: [{name: a, python: 'm:r', env: {A: b}}]", "upstreams[0]: env belongs to command, not to python"),
+        ("upstreams: [{name: a, python: 'm:r', headers: {A: b}}]", "upstreams[0]: headers belongs to url and openapi"),
+        ("upstreams: [{name: a, python: 'm:r', threads: 0}]", "upstreams[0].threads: "),
+        ("upstreams: [{name: a__b, command: [x]}]", "upstreams[0].name: "),
+        ("upstreams: [{name: a_, command: [x]}]", "upstreams[0].name: "),
+        ("upstreams: [{name: A, command: [x]}]", "upstreams[0].name: "),
+        ("upstreams: [{name: a}]", "upstreams[0]: give exactly one of command, url, openapi and python"),
+        (
+            "upstreams: [{name: a, command: [x], url: 'http://x'}]",
+            "upstreams[0]: give exactly one of command, url, openapi and python",
+        ),
+        ("upstreams: [{name: a, url: 'ftp://x'}]", "upstreams[0]: url must be an http:// or https:// URL"),
+        ("upstreams: [{name: a, url: 'http://x', env: {A: b}}]", "upstreams[0]: env belongs to command, not to url"),
+        (
+            "upstreams: [{name: a, openapi: x.yaml, env: {A: b}}]",
+            "upstreams[0]: env belongs to command, not to openapi",
+        ),
+        ("upstreams: [{name: a, command: [x], transport: sse}]", "transport belongs to url, not to command"),
+        ("upstreams: [{name: a, command: [x], headers: {A: b}}]", "headers belongs to url and openapi, not to command"),
+        ("upstreams: [{name: a, url: 'http://x', base_url: 'http://y'}]", "base_url belongs to openapi, not to url"),
+        ("upstreams: [{name: a, openapi: 'ftp://x'}]", "upstreams[0]: openapi must be an http:// or https:// URL"),
+        ("upstreams: [{name: a, openapi: x, base_url: 'https://u:p@x'}]", "upstreams[0]: base_url must be"),
+        ("upstreams: [{name: a, openapi: x, base_url: 'https://x/?a=1'}]", "upstreams[0]: base_url must be"),
+        ("upstreams: [{name: a, url: 'http://x', headers: {'a b': c}}]", "upstreams[0]: headers: a name may hold"),
+        ('upstreams: [{name: a, url: "http://x", headers: {A: "c\\n"}}]', "upstreams[0]: headers.A: only printable"),
+        (
+            "upstreams: [{name: a, url: 'http://x', headers: {authorization: b}, oauth: {token_url: 'http://t', client_id: a, client_secret: b}}]",  # noqa: E501
+            "two credentials for one header",
+        ),
+        (
+            "upstreams: [{name: a, url: 'http://x', oauth: {token_url: t, client_id: a, client_secret: b}}]",
+            "upstreams[0].oauth.token_url: token_url must be",
+        ),
+        (
+            "upstreams: [{name: a, url: 'http://x', oauth: {token_url: 'http://t', client_id: a}}]",
+            "upstreams[0].oauth: give client_secret, or refresh_token",
+        ),
+        ("upstreams: [{name: a, command: [x]}, {name: a, command: [y]}]", "upstreams: the name 'a' is used twice"),
+        ("auth: {keys: [{id: a, sha256: short, actor: x}]}", "auth.keys[0].sha256: "),
+        ("server: {host: 0.0.0.0}", "auth.keys is empty"),
+        ("access: [{match: github}]", "access[0].match: must be <namespace>:<tool>"),
+        ("access: [{match: 'a:*'}, {match: 'b:*', when: 'args.x >'}]", "access[1].when: not a condition"),
+        ("access: [{match: 'a:*', when: 'actr == \"x\"'}]", "access[0].when: not a condition"),
+        ("access: [{match: 'a:*', when: actor}]", "access[0].when: must be true or false"),
+        ("access: [{match: 'a:*', require: ['tools:*']}]", "access[0].require: not one permission"),
+        ("access: [{match: 'a:*', resource: db}]", "access[0]: resource and action belong together"),
+        ("access: [{match: 'a:*', effect: deny, approval: always}]", "access[0]: a rule that denies or hides"),
+        ("access: [{match: 'a:*', visibility: internal, when: has(args.x)}]", "access[0]: visibility cannot depend"),
+        ("access: [{match: 'a:*', aproval: always}]", "access[0].aproval: unknown key"),
+        ("upstreams: [{name: a, command: [x], max_concurrent: 0}]", "upstreams[0].max_concurrent: "),
+        ("upstreams: [{name: a, command: [x], max_queued: -1}]", "upstreams[0].max_queued: "),
+        ("upstreams: [{name: a, command: [x], breaker: {pause_s: 0}}]", "upstreams[0].breaker.pause_s: "),
+        ("storage: {path: x}", "storage.path: unknown key"),
+        ("storage: {max_bytes: 1000}", "storage.max_bytes: "),
+        ("storage: {max_age_s: 0}", "storage.max_age_s: "),
+        ("storage: {url: 'redis://x'}", "storage.url: must be memory:// or a file"),
+        ("storage: {url: var/x.db}", "storage.url: must be memory:// or a file"),
+        ("storage: {url: 'sqlite://x.db'}", "storage.url: needs three slashes before a relative path"),
+        ("storage: {url: 'sqlite:/x.db'}", "storage.url: needs three slashes before a relative path"),
+        ("storage: {url: 'sqlite:///:memory:'}", "storage.url: is memory:// here"),
+        ("storage: {url: 'sqlite:///'}", "storage.url: must name a file"),
+        ("storage: {url: 'sqlite:////'}", "storage.url: must name a file"),
+        ("storage: {url: 'sqlite:///var/'}", "storage.url: must name a file"),
+        ("storage: {url: 'sqlite:///x.db?mode=ro'}", "storage.url: must name a file"),
+        (
+            "upstreams: [{name: a, url: 'http://x/${NOPE}'}]",
+            "upstreams[0].url: the environment variable NOPE is not set",
+        ),
+        ("- a", "must hold sections"),
+        ("a: [", "line 1: not valid YAML"),
+        ("a: 2024-13-45", "not valid YAML"),
+        ("a: &a [*a]", "not valid YAML"),
+        ("server: {port: 1}\nserver: {port: 2}", "line 2: the key 'server' is given twice"),
+        ("upstreams: [{name: a, url: 'http://[::1/mcp'}]", "upstreams[0]: url must be an http:// or https:// URL"),
+        ("upstreams: [{name: a, url: 'http:///x'}]", "upstreams[0]: url must be an http:// or https:// URL"),
+        ('upstreams: [{name: a, command: [x], env: {A: "\\0"}}]', "upstreams[0]: command and env must not hold NUL"),
+        ("upstreams: [{name: a, command: x}]", "upstreams[0].command: must be a list"),
+        ("server: 5", "server: must be a section with keys"),
+        (
+            "auth: {keys: [{id: a, sha256: &h " + "f" * 64 + ", actor: x}, {id: b, sha256: *h, actor: y}]}",
+            "auth.keys: the sha256",
+        ),
+    ],
+)
+def test_each_fault_is_named_by_its_field(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as fault:
+        load(tmp_path, text)
+    assert told in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "file"),
+    [
+        ("memory://", None),
+        ("sqlite:///var/wicketgate.db", Path("var/wicketgate.db")),
+        ("sqlite:////var/lib/wicketgate.db", Path("/var/lib/wicketgate.db")),
+    ],
+)
+def test_three_slashes_are_a_relative_file_and_four_an_absolute_one(url: str, file: Path | None) -> None:
+    assert load_settings(None, {"WICKETGATE_STORAGE__URL": url}).storage.sqlite_file == file
+
+
+def test_several_faults_are_told_together(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as fault:
+        load(tmp_path, "modle: {}\nserver: {port: x}")
+    assert len(str(fault.value).splitlines()) == 2
+
+
+def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Cannot read the configuration file"):
+        load_settings(tmp_path / "nowhere.yaml", {})
+
+
+def test_variables_and_their_defaults_are_put_in_place_everywhere(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "server: {port: '${PORT:-9000}'}\n"
+        "upstreams:\n"
+        "  - {name: a, command: ['${BIN}', '--x=${PORT:-1}${EMPTY:-}'], env: {TOKEN: '${SECRET}'}}\n",
+        BIN="/bin/tool",
+        SECRET="hush-hush",
+    )
+    (upstream,) = settings.upstreams
+    assert settings.server.port == 9000
+    assert upstream.command == ("/bin/tool", "--x=1")
+    assert upstream.env["TOKEN"].get_secret_value() == "hush-hush"
+    assert "hush-hush" not in repr(settings)
+    assert set(settings.secrets()) == {"hush-hush", "/bin/tool"}
+
+
+@requirement("E92")
+def test_what_is_named_like_a_secret_is_masked_and_what_is_not_stays_readable(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "model:\n  {provider: openai-chat, base_url: 'http://x/v1', model: m, api_key: key-of-the-model,\n"
+        "   fallbacks: [{provider: anthropic-messages, base_url: 'http://y', model: n, api_key: key-of-the-next}]}\n"
+        "upstreams:\n"
+        "  - {name: a, command: [x, '--key=${API_TOKEN}', '${FOLDER}'], env: {LOG_LEVEL: warning, DB_PASSWORD: pw-1}}\n"
+        "  - {name: b, url: 'http://x/?k=${API_TOKEN}', headers: {Authorization: header-1}}\n"
+        "  - name: c\n    openapi: x.yaml\n"
+        "    oauth: {token_url: 'http://t', client_id: a, client_secret: s-1, refresh_token: r-1}\n",
+        API_TOKEN="token-1",
+        FOLDER="/data",
+    )
+    assert set(settings.secrets()) == {
+        "token-1", "key-of-the-model", "key-of-the-next", "pw-1", "header-1", "/data", "s-1", "r-1",
+    }  # fmt: skip
+
+
+def test_the_environment_overrides_the_file_and_the_command_line_overrides_both(tmp_path: Path) -> None:
+    text = "server: {port: 1, host: 127.0.0.2, log_level: debug}\nauth: {keys: []}"
+    environ = {
+        "WICKETGATE_SERVER__PORT": "9999",
+        "WICKETGATE_SERVER__HOST": "127.0.0.1",
+        "WICKETGATE_UPSTREAMS": "[{name: a, command: [x]}]",
+        "OTHER": "x",
+    }
+    settings = load(tmp_path, text, **environ)
+    assert (settings.server.port, settings.server.log_level) == (9999, "debug")
+    assert [upstream.name for upstream in settings.upstreams] == ["a"]
+    settings = load_settings(tmp_path / "wicketgate.yaml", environ, server={"port": 5})
+    assert (settings.server.port, settings.server.host) == (5, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("WICKETGATE_SEVER__PORT", "1", "sever: unknown key"),
+        ("WICKETGATE_SERVER__PROT", "1", "server.prot: unknown key"),
+        ("WICKETGATE_SERVER", "x", "server: must be a section with keys"),
+        ("WICKETGATE_UPSTREAMS", "[{", "the environment variable WICKETGATE_UPSTREAMS"),
+        ("WICKETGATE_SERVER__PORT", "many", "server.port: "),
+    ],
+)
+def test_a_wrong_variable_is_told_like_a_wrong_file(name: str, value: str, told: str) -> None:
+    with pytest.raises(ConfigError) as fault:
+        load_settings(None, {name: value})
+    assert told in str(fault.value)
+
+
+def test_words_that_are_no_booleans_in_yaml_of_today_stay_words_and_switches_read_them(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "plugins: {security: {_global: [{handler: pii_filter, config: {on: [result], action: redact}}]}}\n"
+        "upstreams: [{name: a, command: [x, no, truest], enabled: off, required: yes}, {name: b, command: [y]}]\n",
+    )
+    assert settings.plugins.security["_global"][0].config == {"on": ["result"], "action": "redact"}
+    first, second = settings.upstreams
+    assert (first.command, first.enabled, first.required, second.enabled) == (("x", "no", "truest"), False, True, True)

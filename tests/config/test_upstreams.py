@@ -1,0 +1,88 @@
+"""A configured upstream becomes the connector that was asked for, with its credentials (DESIGN §2, W-KINDS)."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.support.http_service import HttpService, Reply, Seen
+from tests.support.requirement import requirement
+from tests.support.service import KEY, FileServer, running_service
+from wicketgate.access.identity import Identity
+from wicketgate.config.arrangement import call_policies
+from wicketgate.config.settings import Settings, UpstreamSettings
+from wicketgate.config.upstreams import make_upstream
+from wicketgate.ports import CallContext, Upstream
+
+CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "session")
+DOCUMENT = {"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "a"}}}}
+
+
+@asynccontextmanager
+async def connected(**settings: Any) -> AsyncIterator[Upstream]:
+    upstream = make_upstream(UpstreamSettings(name="shop", **settings))
+    changed = asyncio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(upstream.supervise, lambda name: changed.set())
+        async with asyncio.timeout(20):
+            await changed.wait()
+        yield upstream
+        tasks.cancel_scope.cancel()
+
+
+@requirement("W-SECRETS", "gatekit G131")
+async def test_an_mcp_server_over_http_is_called_with_a_token_that_was_asked_for() -> None:
+    def token(seen: Seen) -> Reply:
+        given.append(KEY if given else "not-the-key")
+        return Reply(json.dumps({"access_token": given[-1], "token_type": "Bearer"}).encode())
+
+    given: list[str] = []
+    async with HttpService(token) as token_server, running_service(upstreams=[FileServer()]) as service:
+        oauth = {"token_url": token_server.url, "client_id": "gw", "client_secret": "s"}
+        async with connected(url=f"{service.url}/mcp", oauth=oauth) as upstream:
+            tools = [tool["name"] for tool in await upstream.list_tools()]
+            assert "tool_browse" in tools
+            found = await upstream.call_tool("tool_browse", {"path": "/"}, CONTEXT, 10)
+            assert found["structuredContent"]["cards"]
+    assert given == ["not-the-key", KEY], "the first is refused with 401, and another is asked for"
+
+
+@requirement("W-SECRETS")
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_what_opens_a_service_goes_to_nobody_else_who_keeps_its_document(elsewhere: bool) -> None:
+    document = Reply(json.dumps(DOCUMENT).encode())
+    async with HttpService(lambda seen: document) as documents, HttpService() as other:
+        base_url = other.url if elsewhere else documents.url
+        settings = {"openapi": f"{documents.url}/openapi.json", "base_url": base_url, "headers": {"X-Key": "secret"}}
+        async with connected(**settings) as upstream:
+            await upstream.call_tool("a", {}, CONTEXT, 10)
+        called = other if elsewhere else documents
+    assert called.seen[-1].headers["x-key"] == "secret"
+    assert documents.seen[0].headers.get("x-key") == (None if elsewhere else "secret")
+
+
+async def test_a_document_on_disk_is_found_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop.json").write_text(json.dumps(DOCUMENT | {"servers": [{"url": "http://127.0.0.1:9"}]}))
+    monkeypatch.chdir(tmp_path)
+    async with connected(openapi="./shop.json") as upstream:
+        assert [tool["name"] for tool in await upstream.list_tools()] == ["a"]
+
+
+@requirement("gateway 132")
+def test_kept_results_are_shared_among_actors_only_where_the_upstream_says_so() -> None:
+    upstreams = [
+        {"name": "own", "url": "https://own.example/mcp", "cache": {"tools": ["get_*"]}},
+        {"name": "common", "url": "https://common.example/mcp", "cache": {"tools": ["get_*"], "shared": True}},
+    ]
+    policies = call_policies(Settings.model_validate({"upstreams": upstreams}))
+    assert [(name, policy.caches("get_x"), policy.cache_shared) for name, policy in policies.items()] == [
+        ("own", True, False),
+        ("common", True, True),
+    ]

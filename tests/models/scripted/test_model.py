@@ -1,0 +1,622 @@
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp import Client, StdioServerParameters
+
+from examples.shop.server import make_server
+from examples.shop.stock import make_shop
+from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.engine.contract import ChatMessage, ChatMetadata, ChatRequest
+from wicketgate.engine.events import Done, Event, ToolCallEvent
+from wicketgate.engine.loop import Engine
+from wicketgate.engine.window import ModelWindow
+from wicketgate.errors import ProviderError
+from wicketgate.faces.gateway import GatewayFace
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.models.provider import Finish, Message, ModelEvent, ModelRequest, ModelTool, TextDelta, ToolCall
+from wicketgate.models.scripted.arguments import Filling, fill_arguments, read_expected
+from wicketgate.models.scripted.dialogue import next_move
+from wicketgate.models.scripted.model import ScriptedModel
+from wicketgate.models.scripted.values import given_arguments, read_values
+from wicketgate.ports import CallContext, Upstream, UpstreamStatus
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
+
+OWNER = Identity("owner_1", ("tools:*",))
+GATEWAY_TOOLS = tuple(ModelTool(name, "", {}) for name in ("tool_browse", "tool_execute", "tool_view"))
+BIN = Path(sys.executable).parent
+
+
+class Conversation:
+    """Asks the model turn by turn; the test answers its calls, so that it stands in for every kind of upstream."""
+
+    def __init__(self, question: str, *before: Message) -> None:
+        self.messages: list[Message] = [*before, {"role": "user", "content": question}]
+
+    async def turn(self) -> list[ModelEvent]:
+        request = ModelRequest(tuple(self.messages), GATEWAY_TOOLS, "req_1")
+        return [event async for batch in ScriptedModel().stream(request) for event in batch]
+
+    async def call(self) -> tuple[str, dict[str, Any]]:
+        """The call that this turn makes."""
+        call, finish = await self.turn()
+        assert isinstance(call, ToolCall)
+        assert isinstance(finish, Finish)
+        assert finish.reason == "tool_calls"
+        assert json.loads(call.raw) == call.arguments
+        function = {"name": call.name, "arguments": call.raw}
+        self.messages.append(
+            {"role": "assistant", "content": "", "tool_calls": [{"id": call.id, "function": function}]}
+        )
+        assert call.arguments is not None
+        return call.name, call.arguments
+
+    def answer(self, result: object) -> None:
+        call_id = self.messages[-1]["tool_calls"][0]["id"]
+        content = result if isinstance(result, str) else json.dumps(result)
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
+
+    async def text(self) -> str:
+        """The answer of this turn, which must be one."""
+        *deltas, finish = await self.turn()
+        assert isinstance(finish, Finish)
+        assert finish.reason == "stop"
+        assert all(isinstance(delta, TextDelta) for delta in deltas)
+        return "".join(delta.content for delta in deltas if isinstance(delta, TextDelta))
+
+
+def card(name: str, score: float = 0.5, **more: Any) -> dict[str, Any]:
+    return {"id": f"shop:{name}#12345678", "name": name, "namespace": "shop", "kind": "tool", "score": score, **more}
+
+
+def refused(expected: Mapping[str, str], *errors: tuple[str, str], **details: Any) -> dict[str, Any]:
+    listed = [{"path": path, "message": message} for path, message in errors]
+    return {"error": "ARGS_INVALID", "message": "no", "details": {"errors": listed, "expected": expected, **details}}
+
+
+def envelope(summary: str, size_bytes: int | None = None, **more: Any) -> dict[str, Any]:
+    size = len(summary.encode()) if size_bytes is None else size_bytes
+    text = {
+        "handle": "text:shop:t#12345678:0011223344556677",
+        "media_type": "text/plain",
+        "label": "",
+        "size_bytes": size,
+    }
+    return {"status": "ok", "summary": summary, "facts": [], "artifacts": [text], "provenance": {}, **more}
+
+
+async def started(question: str, *cards: Mapping[str, Any]) -> Conversation:
+    """As far as the answer of the first browse, which asks for the best card alone."""
+    conversation = Conversation(question)
+    assert await conversation.call() == ("tool_browse", {"query": question, "top_k": 1})
+    conversation.answer({"cards": list(cards[:1])})
+    return conversation
+
+
+async def widened(conversation: Conversation, *cards: Mapping[str, Any]) -> Conversation:
+    """The second browse, which asks for more."""
+    name, arguments = await conversation.call()
+    assert (name, arguments["top_k"]) == ("tool_browse", 6)
+    conversation.answer({"cards": list(cards)})
+    return conversation
+
+
+async def probed(question: str, expected: Mapping[str, str], *cards: Mapping[str, Any]) -> Conversation:
+    """As far as the refusal of the first call, which runs nothing."""
+    conversation = await started(question, *(cards or [card("get_order")]))
+    name, arguments = await conversation.call()
+    assert (name, arguments["dry_run"]) == ("tool_execute", True)
+    conversation.answer(refused(expected, ("$.arguments_wanted", "is not an argument here")))
+    return conversation
+
+
+# The dialogue
+
+
+@pytest.mark.parametrize("greeting", ["hello", "Hi there!", "help", "", "What can you do?"])
+async def test_a_greeting_is_answered_without_a_call_and_says_that_this_is_a_script(greeting: str) -> None:
+    text = await Conversation(greeting).text()
+    assert "scripted demo model" in text
+    assert "LLM" in text
+
+
+async def test_without_the_gateway_tools_it_explains_itself() -> None:
+    request = ModelRequest(({"role": "user", "content": "list the orders"},), (), "req_1")
+    events = [event async for batch in ScriptedModel().stream(request) for event in batch]
+    assert isinstance(events[-1], Finish)
+    assert "scripted demo model" in "".join(event.content for event in events if isinstance(event, TextDelta))
+
+
+async def test_no_card_is_no_tool_and_nothing_is_made_up() -> None:
+    conversation = await started("will it rain tomorrow")
+    assert "no tool" in await conversation.text()
+
+
+async def test_arguments_given_in_the_message_go_out_at_once() -> None:
+    conversation = await started('get order {"order_id": "ord_0001"}', card("get_order"))
+    expected = {"tool_id": "shop:get_order#12345678", "args": {"order_id": "ord_0001"}}
+    assert await conversation.call() == ("tool_execute", expected)
+
+
+async def test_a_refused_call_teaches_and_the_next_one_fits() -> None:
+    conversation = await probed("get order ord_0012", {"order_id": "string matching ^ord_[0-9]{4,}$, required: Id."})
+    expected = {"tool_id": "shop:get_order#12345678", "args": {"order_id": "ord_0012"}}
+    assert await conversation.call() == ("tool_execute", expected)
+    conversation.answer(envelope('{"id": "ord_0012"}', facts=["id: ord_0012"]))
+    text = await conversation.text()
+    assert text.startswith('{"id": "ord_0012"}\n\n')
+    assert "Scripted demo model" in text
+    assert 'shop:get_order#12345678 with {"order_id":"ord_0012"}' in text
+
+
+async def test_a_tool_that_takes_any_arguments_is_run_after_the_dry_run() -> None:
+    conversation = await started("sales by country", card("report_sales"))
+    await conversation.call()
+    conversation.answer({"status": "ok", "summary": "valid", "facts": [], "artifacts": [], "dry_run": True})
+    assert await conversation.call() == ("tool_execute", {"tool_id": "shop:report_sales#12345678", "args": {}})
+
+
+async def test_what_is_missing_is_told_with_the_example_and_nothing_runs() -> None:
+    conversation = await started("get order", card("get_order"))
+    await conversation.call()
+    expected = {"order_id": "string matching ^ord_[0-9]{4,}$, required: Order id."}
+    conversation.answer(refused(expected, example={"order_id": "ord_0012"}))
+    text = await conversation.text()
+    assert "did not run shop:get_order#12345678" in text
+    assert "order_id" in text
+    assert '{"order_id":"ord_0012"}' in text
+
+
+async def test_a_refused_value_is_not_sent_again() -> None:
+    conversation = await started("get order order_id=7", card("get_order"))
+    await conversation.call()
+    expected = {"order_id": "string matching ^ord_[0-9]{4,}$, required: Order id."}
+    conversation.answer(refused(expected, ("$.order_id", "is not of type string")))
+    assert "it cannot be 7" in await conversation.text()
+
+
+async def test_it_tries_at_most_twice_more_and_then_says_what_failed() -> None:
+    conversation = await started("set numbers 1 2 3 4 5", card("set_numbers"))
+    _, arguments = await conversation.call()
+    executed = 0
+    while True:
+        conversation.answer(refused({"n": "integer, required"}, ("$.n", "is too small")))
+        turn = await conversation.turn()
+        if not isinstance(turn[0], ToolCall):
+            break
+        _, arguments = await conversation.call()
+        executed += not arguments.get("dry_run")
+    assert executed == 2
+    assert "ARGS_INVALID" in "".join(event.content for event in turn if isinstance(event, TextDelta))
+
+
+REPO = {"repo_path": "string, required"}
+
+
+async def test_when_the_best_tool_lacks_an_argument_the_one_that_takes_most_of_the_message_runs() -> None:
+    commit = card("git_commit", 0.9, namespace="git", side_effects=True)
+    conversation = await probed("last 3 commits of this repository", {**REPO, "message": "string, required"}, commit)
+    others = [card(name, 0.5, namespace="git") for name in ("git_diff", "git_status", "git_log")]
+    await widened(conversation, card("list_orders", 0.8), commit, *others)
+    expected = [
+        {**REPO, "target": "string, required"},
+        REPO,
+        {**REPO, "max_count": "integer, default 10"},
+    ]
+    for other, told in zip(others, expected, strict=True):
+        _, arguments = await conversation.call()
+        assert (arguments["tool_id"], arguments["dry_run"]) == (other["id"], True)
+        conversation.answer(refused(told))
+    args = {"repo_path": ".", "max_count": 3}
+    assert await conversation.call() == ("tool_execute", {"tool_id": "shop:git_log#12345678", "args": args})
+    conversation.answer(envelope("Commit: 1"))
+    text = await conversation.text()
+    assert "shop:git_commit#12345678 fits better, but I lack message" in text
+    assert "git_status" not in text
+    assert "git_diff" not in text
+
+
+@requirement("S0 §5.1")
+async def test_a_frozen_score_does_not_make_another_tool_the_best() -> None:
+    best = card("git_commit", 0.1, namespace="git", side_effects=True)
+    conversation = await probed("last commits", {"message": "string, required"}, best)
+    stale = card("git_show", 0.99, namespace="git")
+    await widened(conversation, stale, best)
+    _, arguments = await conversation.call()
+    assert arguments["tool_id"] == stale["id"]
+    conversation.answer(refused({"revision": "string, required"}))
+    assert "did not run shop:git_commit#12345678" in await conversation.text()
+
+
+async def test_of_several_tools_the_one_that_lacks_least_is_asked_about() -> None:
+    convert = {"source_timezone": "string, required", "time": "string, required", "target_timezone": "string, required"}
+    conversation = await probed("what time is it", convert, card("convert_time", 0.9))
+    await widened(conversation, card("convert_time", 0.9), card("get_current_time", 0.8))
+    await conversation.call()
+    conversation.answer(refused({"timezone": "string, required: IANA timezone name"}))
+    text = await conversation.text()
+    assert "did not run shop:get_current_time#12345678" in text
+    assert "- timezone: " in text
+
+
+@pytest.mark.parametrize(
+    ("question", "best"),
+    [
+        ("cancel the shop order", card("cancel_order", side_effects=True)),
+        ("show the branches", card("shop_branch")),
+    ],
+)
+async def test_a_tool_that_the_message_names_is_never_replaced_by_another(question: str, best: dict[str, Any]) -> None:
+    conversation = await probed(question, {"branch_type": "string, required"}, best)
+    assert f"did not run {best['id']}" in await conversation.text()
+
+
+async def test_a_tool_with_side_effects_or_of_another_server_is_never_a_replacement() -> None:
+    conversation = await probed("orders please", {"order_id": "string, required"}, card("get_order"))
+    await widened(conversation, card("create_order", side_effects=True), card("list_things", namespace="other"))
+    assert "did not run shop:get_order#12345678" in await conversation.text()
+
+
+async def test_what_destroys_is_taken_only_when_the_message_has_its_verb() -> None:
+    destroys = card("cancel_order", 0.9, tags=["destructive"], side_effects=True)
+    conversation = await started("cancel my order", destroys)
+    _, arguments = await conversation.call()
+    assert arguments["tool_id"] == destroys["id"]
+    conversation = await widened(await started("my orders", destroys), destroys, card("list_orders", 0.3))
+    _, arguments = await conversation.call()
+    assert arguments["tool_id"] == "shop:list_orders#12345678"
+    conversation = await widened(await started("my orders", destroys), destroys)
+    assert "no tool" in await conversation.text()
+
+
+async def test_a_text_larger_than_the_summary_is_viewed_and_answered_from() -> None:
+    conversation = await started('export orders {"a": 1}', card("export_orders"))
+    await conversation.call()
+    conversation.answer(envelope("id,customer\n[…", 127_240))
+    selector = {"type": "head", "chars": 2000}
+    handle = "text:shop:t#12345678:0011223344556677"
+    assert await conversation.call() == ("tool_view", {"handle": handle, "selector": selector})
+    conversation.answer(
+        {"handle": handle, "content": "id,customer\nord_0001,cust_0012\n", "total": 127_240, "next": {}}
+    )
+    text = await conversation.text()
+    assert text.startswith("id,customer\nord_0001,cust_0012\n")
+    assert "127240 characters" in text
+    assert handle in text
+
+
+async def test_a_view_that_fails_is_told_and_the_summary_still_shown() -> None:
+    conversation = await started('export orders {"a": 1}', card("export_orders"))
+    await conversation.call()
+    conversation.answer(envelope("id,customer", 127_240))
+    await conversation.call()
+    conversation.answer({"error": "VIEW_FAILED", "message": "No such artifact.", "path": "", "retryable": False})
+    text = await conversation.text()
+    assert text.startswith("id,customer\n")
+    assert "VIEW_FAILED" in text
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"status": "error", "summary": "There is no order ord_9999.", "facts": []}, "There is no order ord_9999."),
+        ({"error": "UPSTREAM_TIMEOUT", "message": "no answer", "path": "", "retryable": True}, "UPSTREAM_TIMEOUT"),
+        ("tool_execute timed out after 30s", "tool_execute timed out after 30s"),
+    ],
+)
+async def test_a_failure_is_told_as_it_is(result: object, said: str) -> None:
+    conversation = await started('get order {"order_id": "ord_9999"}', card("get_order"))
+    await conversation.call()
+    conversation.answer(result)
+    text = await conversation.text()
+    assert said in text
+    assert "failed" in text
+    assert "Scripted demo model" in text
+
+
+async def test_a_failed_browse_ends_the_turn_with_its_reason() -> None:
+    conversation = Conversation("list orders")
+    await conversation.call()
+    conversation.answer({"error": "ARGS_INVALID", "message": "query must be a string.", "path": "", "retryable": False})
+    assert "query must be a string." in await conversation.text()
+
+
+async def test_only_what_came_after_the_last_question_counts() -> None:
+    first = await started("get order ord_0001", card("get_order"))
+    second = Conversation("list suppliers", *first.messages)
+    assert await second.call() == ("tool_browse", {"query": "list suppliers", "top_k": 1})
+
+
+async def test_call_ids_are_never_given_twice_in_a_conversation() -> None:
+    conversation = await started('get order {"order_id": "ord_0001"}', card("get_order"))
+    await conversation.call()
+    conversation.answer(envelope("done"))
+    again = Conversation("list suppliers", *conversation.messages)
+    await again.call()
+    ids = [call["id"] for message in again.messages for call in message.get("tool_calls", ())]
+    assert len(ids) == len(set(ids)) == 3
+
+
+@requirement("S3")
+async def test_an_answer_comes_in_groups_of_words_that_join_to_itself_with_words_as_usage() -> None:
+    request = ModelRequest(({"role": "user", "content": "hello"},), GATEWAY_TOOLS, "req_1")
+    batches = [batch async for batch in ScriptedModel().stream(request)]
+    texts = [event.content for [event] in batches[:-1] if isinstance(event, TextDelta)]
+    [finish] = batches[-1]
+    assert isinstance(finish, Finish)
+    assert finish.usage is not None
+    assert len(texts) == len(batches) - 1 > 3
+    assert all(len(text.split()) <= 6 for text in texts)
+    assert (finish.usage.prompt_tokens, finish.usage.completion_tokens) == (1, len("".join(texts).split()))
+
+
+async def test_a_tool_message_that_no_face_wrote_is_a_provider_error() -> None:
+    conversation = Conversation("list orders")
+    await conversation.call()
+    conversation.answer({"cards": ["get_order"]})
+    with pytest.raises(ProviderError):
+        await conversation.turn()
+
+
+@given(st.text(max_size=300))
+def test_any_message_gets_a_call_or_an_answer(text: str) -> None:
+    first = next_move([{"role": "user", "content": text}], {"tool_browse", "tool_execute"})
+    assert first == next_move([{"role": "user", "content": text}], {"tool_browse", "tool_execute"})
+
+
+# Values and arguments
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ('create {"a": 1, "b": [2]} now', {"a": 1, "b": [2]}),
+        ("not {json} but x=1 y='two words' z=true", {"x": 1, "y": "two words", "z": True}),
+        ('name="Ada Marsh", city=Graz.', {"name": "Ada Marsh", "city": "Graz"}),
+        ("read https://example.org/?q=1 please", {}),
+        ("nothing here", {}),
+        ("{" * 3000, {}),
+    ],
+)
+def test_arguments_are_read_from_json_or_pairs(message: str, expected: dict[str, Any]) -> None:
+    assert given_arguments(message) == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "zones"),
+    [
+        ("What time is it in Tokyo?", ("Asia/Tokyo",)),
+        ("from new york to London", ("America/New_York", "Europe/London")),
+        ("Buenos Aires or Europe/Lisbon", ("America/Argentina/Buenos_Aires", "Europe/Lisbon")),
+        ("in UTC", ("UTC",)),
+        ("in Atlantis", ()),
+    ],
+)
+def test_a_city_gives_its_time_zone(message: str, zones: tuple[str, ...]) -> None:
+    found = read_values(message).zones
+    assert [zone.rpartition("/")[2] for zone in found] == [zone.rpartition("/")[2] for zone in zones]
+
+
+def test_every_kind_of_value_is_found_in_its_order() -> None:
+    values = read_values(
+        'Move 3 of ord_0012 and cust-7 for "Ada M." <ada@example.com> on 2026-06-01 at 14:30, two from ./src/a.py, '
+        "HEAD~2, https://example.org/x."
+    )
+    assert values.numbers == (3, 2)
+    assert values.ids == ("ord_0012", "cust-7")
+    assert values.quoted == ("Ada M.",)
+    assert values.emails == ("ada@example.com",)
+    assert values.dates == ("2026-06-01",)
+    assert values.times == ("14:30",)
+    assert values.paths == ("./src/a.py",)
+    assert values.revisions == ("HEAD~2",)
+    assert values.urls == ("https://example.org/x",)
+
+
+def fill(message: str, expected: Mapping[str, str], **given_values: Any) -> Filling:
+    return fill_arguments(message, read_expected(expected), given_values)
+
+
+ORDER = "string matching ^ord_[0-9]{4,}$, required: Order id."
+STATUS = '"open"|"not_paid"|"paid"|null, default null'
+
+
+@pytest.mark.parametrize(
+    ("message", "expected", "arguments"),
+    [
+        ("cancel order ord_0012.", {"order_id": ORDER}, {"order_id": "ord_0012"}),
+        ("list not paid ones", {"status": STATUS}, {"status": "not_paid"}),
+        ("list all of them", {"status": STATUS}, {}),
+        ("show the last 3", {"limit": "integer 1..100, default 20", "offset": "integer 0.., default 0"}, {"limit": 3}),
+        ("the last three", {"max_count": "integer, default 10: Max Count"}, {"max_count": 3}),
+        ("3 lines of context", {"context_lines": "integer, default 3"}, {"context_lines": 3}),
+        ("model 5", {"context_lines": "integer, default 3"}, {}),
+        ("price 2.5", {"cents": "integer, required", "ratio": "number, required"}, {"ratio": 2.5}),
+        ("this repository", {"repo_path": "string, required: Repo Path"}, {"repo_path": "."}),
+        ("in /srv/data here", {"repo_path": "string, required"}, {"repo_path": "/srv/data"}),
+        ("show HEAD~1 here", {"revision": "string, required"}, {"revision": "HEAD~1"}),
+        ('message: "Fix it"', {"message": "string, required"}, {"message": "Fix it"}),
+        ("branch name is topic-1", {"branch_name": "string, required"}, {"branch_name": "topic-1"}),
+        ("search for blue kettles?", {"query": "string, required"}, {"query": "blue kettles"}),
+        ("mail ada@example.com", {"to_email": "string (email), required"}, {"to_email": "ada@example.com"}),
+        ("until 2026-06-01", {"due": "string (date), required"}, {"due": "2026-06-01"}),
+        ("open https://example.org/a", {"url": "string (uri), required"}, {"url": "https://example.org/a"}),
+        ("show local branches", {"kind": "string, required: One of ('local'), ('remote')"}, {"kind": "local"}),
+        ("subscribe cust_0001", {"wanted": "boolean, required"}, {"wanted": True}),
+        ("unsubscribe cust_0001", {"wanted": "boolean, required"}, {"wanted": False}),
+        ("add a.txt and src/b.py", {"files": "array of string, required"}, {"files": ["a.txt", "src/b.py"]}),
+        (
+            "compare prod_0003 and prod_0005",
+            {"a": "string matching ^prod_[0-9]+$, required", "b": "string matching ^prod_[0-9]+$, required"},
+            {"a": "prod_0003", "b": "prod_0005"},
+        ),
+        (
+            "14:30 to London from New York",
+            {
+                "source_timezone": "string, required: Source IANA timezone name",
+                "time": "string, required: 24-hour format (HH:MM)",
+                "target_timezone": "string, required: Target IANA timezone name",
+            },
+            {"source_timezone": "America/New_York", "time": "14:30", "target_timezone": "Europe/London"},
+        ),
+    ],
+)
+def test_an_argument_takes_the_value_that_fits_it(
+    message: str, expected: dict[str, str], arguments: dict[str, Any]
+) -> None:
+    assert fill(message, expected).arguments == arguments
+
+
+def test_what_is_given_stays_and_its_value_is_not_used_twice() -> None:
+    pattern = "string matching ^prod_[0-9]+$, required"
+    filling = fill("prod_0001 and prod_0002", {"a": pattern, "b": pattern}, b="prod_0001")
+    assert filling == Filling({"a": "prod_0002", "b": "prod_0001"}, ())
+
+
+def test_a_required_argument_without_a_value_is_missing_and_an_unknown_one_is_dropped() -> None:
+    assert fill("do it", {"order_id": ORDER, "limit": "integer", "…": "3 more: x"}, other=1) == Filling(
+        {}, ("order_id",)
+    )
+
+
+def test_a_pattern_that_could_run_for_ever_is_not_run() -> None:
+    assert fill("a" * 60 + "!", {"x": "string matching ^(a+)+$, required"}).missing == ("x",)
+
+
+@given(st.text(max_size=200), st.dictionaries(st.text(max_size=12), st.text(max_size=60), max_size=4))
+def test_filling_never_fails_and_never_invents(message: str, expected: dict[str, str]) -> None:
+    filling = fill(message, expected)
+    assert set(filling.arguments) <= set(expected)
+    assert not set(filling.missing) & set(filling.arguments)
+    for value in filling.arguments.values():
+        if isinstance(value, str) and "/" not in value and value not in (".", "UTC", "GMT"):
+            assert any(value.lower() in text.lower() for text in (message, *expected.values()))
+
+
+# Against the real servers, through the real face
+
+
+class ClientUpstream:
+    """An upstream over a client that is connected already."""
+
+    status = UpstreamStatus("ready")
+
+    def __init__(self, name: str, client: Client) -> None:
+        self.name = name
+        self._client = client
+
+    async def supervise(self, changed: Callable[[str], None]) -> None:
+        changed(self.name)
+
+    async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+        return [_wire(tool) for tool in (await self._client.list_tools()).tools]
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        return _wire(await self._client.call_tool(name, dict(arguments), read_timeout_seconds=timeout_s))
+
+
+def _wire(model: Any) -> dict[str, Any]:
+    wire: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return wire
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "init", "-q", "-b", "main"], cwd=tmp_path, check=True)
+    for subject in ("one", "two", "three", "four"):
+        commit = ["git", *identity, "commit", "-q", "--allow-empty", "-m", f"Commit number {subject}"]
+        subprocess.run(commit, cwd=tmp_path, check=True)
+    return tmp_path
+
+
+@pytest.fixture
+async def face(repository: Path) -> AsyncIterator[GatewayFace]:
+    async with AsyncExitStack() as stack:
+        clock = StdioServerParameters(command=str(BIN / "mcp-server-time"), args=["--local-timezone=UTC"])
+        git = StdioServerParameters(command=str(BIN / "mcp-server-git"), args=["--repository", "."], cwd=repository)
+        upstreams: list[Upstream] = [
+            ClientUpstream("time", await stack.enter_async_context(Client(clock))),
+            ClientUpstream("git", await stack.enter_async_context(Client(git))),
+            ClientUpstream("shop", await stack.enter_async_context(Client(make_server(make_shop())))),
+        ]
+        yield await gateway_face(upstreams)
+
+
+async def gateway_face(upstreams: Sequence[Upstream]) -> GatewayFace:
+    runtime = ProxyRuntime(MultiplexUpstream(upstreams), load_token_counter(), MemoryArtifactStore(now=lambda: 0.0))
+    await runtime.refresh_catalog()
+    return GatewayFace(runtime)
+
+
+async def ask(face: GatewayFace, question: str) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
+    """The answer, and the calls that were made for it."""
+    request = ChatRequest(
+        messages=[ChatMessage(role="user", content=question)], metadata=ChatMetadata(correlation_id="req_1")
+    )
+    engine = Engine(ScriptedModel(), face, ModelWindow(128_000, 4_096, load_token_counter()))
+    events: list[Event] = [event async for event in engine.run(request, OWNER)]
+    assert isinstance(events[-1], Done)
+    assert events[-1].finish_reason == "stop"
+    calls = [(event.tool, dict(event.arguments)) for event in events if isinstance(event, ToolCallEvent)]
+    return "".join(event.content for event in events if isinstance(event, TextDelta)), calls
+
+
+async def test_the_questions_of_the_demo_get_true_answers_from_the_real_servers(face: GatewayFace) -> None:
+    time, _ = await ask(face, "What time is it in Tokyo?")
+    told = json.loads(time.partition("\n\n(")[0])
+    assert told["timezone"] == "Asia/Tokyo"
+    assert datetime.fromisoformat(told["datetime"]).utcoffset() == timedelta(hours=9)
+
+    commits, _ = await ask(face, "show the last 3 commits of this repository")
+    subjects = [line.removeprefix("Message: ") for line in commits.splitlines() if line.startswith("Message: ")]
+    assert subjects == ["Commit number four", "Commit number three", "Commit number two"]
+
+    shop = make_shop()
+    newest = max(o.id for o in shop.orders.values() if o.customer_id == "cust_0007")
+    orders, _ = await ask(face, "list the orders of customer cust_0007")
+    assert f'"id": "{newest}"' in orders
+    assert '"customer_id": "cust_0007"' in orders
+    assert '"customer_id": "cust_0008"' not in orders
+
+    cancelled, _ = await ask(face, "cancel order ord_0012")
+    assert '"status": "cancelled"' in cancelled
+    again, _ = await ask(face, "cancel order ord_0012")
+    assert "ord_0012 is cancelled" in again
+
+    export, calls = await ask(face, "export all orders")
+    assert [name for name, _ in calls][-1] == "tool_view"
+    assert export.startswith("id,customer_id,customer,country,")
+    assert "ord_0001,cust_0012," in export
+
+
+async def test_a_wrong_word_for_what_exists_is_answered_with_what_is_missing() -> None:
+    tool = {
+        "name": "cancel_order",
+        "description": "Cancel an order.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"order_id": {"type": "string", "pattern": "^ord_[0-9]{4}$"}},
+            "required": ["order_id"],
+        },
+    }
+    upstream = StubUpstream([tool], name="shop")
+    text, calls = await ask(await gateway_face([upstream]), "cancel order 12")
+    assert "order_id" in text
+    assert "did not run" in text
+    assert upstream.calls == []
+    assert [name for name, _ in calls] == ["tool_browse", "tool_execute"]

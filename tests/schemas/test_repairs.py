@@ -1,0 +1,225 @@
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.schemas.test_validation import NAMES, SCHEMAS, VALUES
+from tests.support.requirement import requirement
+from wicketgate.errors import ArgsInvalid, GatewayError
+from wicketgate.schemas.validation import compile_schema
+
+TOOL_ID = "shop:refund@1"
+BOM = "\ufeff"
+ORDER = {
+    "type": "object",
+    "properties": {
+        "order_id": {"type": "string"},
+        "amount": {"type": "number"},
+        "count": {"type": "integer"},
+        "express": {"type": "boolean"},
+        "note": {"type": ["string", "null"]},
+        "anything": {},
+        "size": {"enum": [1, 2]},
+        "address": {"$ref": "#/$defs/address"},
+        "lines": {"type": "array", "items": {"type": "integer"}},
+        "maybe": {"anyOf": [{"$ref": "#/$defs/address"}, {"type": "null"}]},
+        "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "either": {"anyOf": [{"type": "integer"}, {}]},
+    },
+    "$defs": {"address": {"type": "object", "properties": {"zip": {"type": "string"}, "floor": {"type": "integer"}}}},
+}
+
+
+def repaired(args: object, schema: object = ORDER) -> tuple[object, list[tuple[str, str]]]:
+    mended, repairs = compile_schema(schema, path=TOOL_ID).repair(args)
+    assert all(each.keys() == {"path", "rule"} for each in repairs)
+    return mended, [(each["path"], each["rule"]) for each in repairs]
+
+
+@requirement("gateway 72")
+def test_arguments_given_as_json_text_are_read_and_numbers_in_text_become_numbers() -> None:
+    mended, repairs = repaired('{"order_id":"4471","amount":"129.0"}')
+    assert (mended, type(mended["amount"])) == ({"order_id": "4471", "amount": 129.0}, float)  # type: ignore[index]
+    assert repairs == [("$", "json_to_object"), ("$.amount", "str_to_number")]
+
+
+@requirement("gateway 65", "gateway 72")
+@pytest.mark.parametrize(
+    ("given_args", "expected", "repairs"),
+    [
+        ({"count": "42"}, {"count": 42}, [("$.count", "str_to_integer")]),
+        ({"count": "-7"}, {"count": -7}, [("$.count", "str_to_integer")]),
+        ({"amount": "42"}, {"amount": 42}, [("$.amount", "str_to_number")]),
+        ({"amount": "1.50e2"}, {"amount": 150.0}, [("$.amount", "str_to_number")]),
+        ({"express": "true"}, {"express": True}, [("$.express", "str_to_boolean")]),
+        ({"express": "false"}, {"express": False}, [("$.express", "str_to_boolean")]),
+        ({"limit": "5"}, {"limit": 5}, [("$.limit", "str_to_integer")]),
+        ({"lines": "[1, 2]"}, {"lines": [1, 2]}, [("$.lines", "json_to_array")]),
+        ({"lines": ["1", 2, "x"]}, {"lines": [1, 2, "x"]}, [("$.lines[0]", "str_to_integer")]),
+        (
+            {"address": ' {"zip": "08001", "floor": "3"}'},
+            {"address": {"zip": "08001", "floor": 3}},
+            [("$.address", "json_to_object"), ("$.address.floor", "str_to_integer")],
+        ),
+        ({"maybe": {"floor": "3"}}, {"maybe": {"floor": 3}}, [("$.maybe.floor", "str_to_integer")]),
+        ({"count": f"{BOM}3"}, {"count": 3}, [("$.count", "strip_bom"), ("$.count", "str_to_integer")]),
+        (f"{BOM}{{}}", {}, [("$", "strip_bom"), ("$", "json_to_object")]),
+    ],
+)
+def test_a_text_that_says_one_value_of_the_wanted_type_becomes_it(
+    given_args: object, expected: object, repairs: list[tuple[str, str]]
+) -> None:
+    mended, told = repaired(given_args)
+    assert (json.dumps(mended), told) == (json.dumps(expected), repairs)
+
+
+@requirement("gateway 65", "gateway 72")
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"order_id": "4471"},
+        {"order_id": f"{BOM}4471"},
+        {"order_id": '{"a": 1}'},
+        {"note": "42"},
+        {"anything": "42"},
+        {"either": "42"},
+        {"size": "1"},
+        {"unknown": "42", "count": 1},
+        {"count": "not-a-number"},
+        {"count": "lots"},
+        {"count": "1e999"},
+        {"count": "129.0"},
+        {"count": "042"},
+        {"count": "+42"},
+        {"count": " 42"},
+        {"count": "4_2"},
+        {"count": "٤٢"},
+        {"count": "true"},
+        {"count": ""},
+        {"count": "9" * 5_000},
+        {"amount": "1e999"},
+        {"amount": "NaN"},
+        {"amount": "Infinity"},
+        {"amount": ".5"},
+        {"amount": "0.12345678901234567"},
+        {"amount": "1e-400"},
+        {"express": "yes"},
+        {"express": "True"},
+        {"express": "1"},
+        {"lines": '{"a": 1}'},
+        {"lines": "1, 2"},
+        {"address": '{"floor": NaN}'},
+        {"address": '{"floor": 1e999}'},
+        {"address": '{"floor": 1, "floor": 2}'},
+        {"address": "[" * 100_000},
+        {"address": '{"a":' * 100_000},
+        "[]",
+        "42",
+        "",
+        None,
+        [],
+        0,
+    ],
+)
+def test_everything_else_stays_as_it_is(args: object) -> None:
+    mended, repairs = repaired(args)
+    assert mended is args
+    assert repairs == []
+
+
+@requirement("gateway 65", "gateway 72")
+@pytest.mark.parametrize("text", ["42", "4.5", "true", '{"a": 1}', "[1]"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"type": ["string", "integer", "number", "boolean", "object", "array"]},
+        {"anyOf": [{"type": ["integer", "number", "boolean", "object", "array"]}, {"type": "string"}]},
+        {"allOf": [{"type": ["object", "array", "integer", "number", "boolean", "string"]}, {}]},
+    ],
+    ids=["types", "union", "parts"],
+)
+def test_a_text_stays_a_text_where_a_text_is_allowed_among_others(place: dict[str, Any], text: str) -> None:
+    args = {"a": text}
+    mended, repairs = repaired(args, {"properties": {"a": place}})
+    assert (mended, repairs) == ({"a": text}, [])
+    assert mended is args
+
+
+@requirement("gateway 72")
+def test_unknown_names_are_kept_and_the_callers_own_arguments_are_not_changed() -> None:
+    args = {"count": "1", "unknown": "2", "address": {"floor": "3", "door": "4"}}
+    before = json.dumps(args)
+    mended, _ = repaired(args)
+    assert mended == {"count": 1, "unknown": "2", "address": {"floor": 3, "door": "4"}}
+    assert json.dumps(args) == before
+
+
+def test_beside_a_reference_nothing_counts_in_the_old_drafts() -> None:
+    member = {"$ref": "#/definitions/any", "type": "integer"}
+    old = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "properties": {"a": member},
+        "definitions": {"any": {}},
+    }
+    assert repaired({"a": "1"}, old) == ({"a": "1"}, [])
+    new = {"properties": {"a": member}, "definitions": {"any": {}}}
+    assert repaired({"a": "1"}, new) == ({"a": 1}, [("$.a", "str_to_integer")])
+
+
+def test_types_of_parts_are_taken_together() -> None:
+    schema = {"properties": {"a": {"allOf": [{"type": ["integer", "string"]}, {"type": ["integer", "null"]}]}}}
+    assert repaired({"a": "1"}, schema)[0] == {"a": 1}
+
+
+def test_no_more_than_a_hundred_repairs_are_made() -> None:
+    mended, repairs = repaired({"lines": ["1"] * 300})
+    assert mended == {"lines": [1] * 100 + ["1"] * 200}
+    assert len(repairs) == 100
+
+
+@pytest.mark.parametrize(
+    ("schema", "args"),
+    [
+        ({"additionalProperties": {"anyOf": [{"allOf": [{"anyOf": [{"type": "object"}] * 16}] * 16}] * 16}}, 2_000),
+        (
+            {"$defs": {"d": {"allOf": [{"$ref": "#/$defs/e"}] * 16}, "e": {"allOf": [{}] * 900}}, "$ref": "#/$defs/d"},
+            99,
+        ),
+        ({"additionalProperties": {"type": "object", "allOf": [{"type": "object"}] * 3_000}}, 5_000),
+    ],
+)
+def test_repairing_takes_bounded_time(schema: object, args: int) -> None:
+    validator = compile_schema(schema, path=TOOL_ID)
+    given_args: dict[str, Any] = {f"a{number}": '{"b": {"c": "1"}}' for number in range(args)}
+    began = time.process_time()
+    validator.repair(given_args)
+    assert time.process_time() - began < 0.3
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    SCHEMAS.filter(lambda schema: isinstance(schema, dict)),
+    st.dictionaries(NAMES, VALUES | st.sampled_from(["1", "true", "1.5", "[1]", '{"a": "1"}']), max_size=3),
+)
+def test_what_fits_is_never_changed_and_what_is_mended_says_where(schema: dict[str, Any], args: dict[str, Any]) -> None:
+    validator = compile_schema({**schema, "$defs": {"d": {"type": ["object", "integer"]}}}, path=TOOL_ID)
+    mended, repairs = validator.repair(args)
+    assert (mended is args) == (not repairs)
+    assert validator.repair(mended) == (mended, [])
+    try:
+        validator.check(args, path=TOOL_ID)
+    except GatewayError:
+        return
+    assert validator.unchecked or mended is args
+
+
+@requirement("gateway 65")
+def test_without_the_repair_the_same_arguments_are_refused() -> None:
+    validator = compile_schema(ORDER, path=TOOL_ID)
+    with pytest.raises(ArgsInvalid):
+        validator.check({"count": "42"}, path=TOOL_ID)
+    mended, _ = validator.repair({"count": "42"})
+    assert validator.check(mended, path=TOOL_ID) == {"count": 42}

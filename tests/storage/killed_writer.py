@@ -1,0 +1,57 @@
+"""Writers that are killed: ``python -m tests.storage.killed_writer FOLDER ROUNDS``.
+
+Each round is a process that opens a store and puts artifacts until SIGKILL, some milliseconds later. One JSON line a
+round tells the file and the handles of which the store had said that it keeps them; every few rounds a new file is
+begun.
+"""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tests.storage.artifact_store_contract import sealed
+from wicketgate.storage.sqlite_store import SQLiteArtifactStore
+
+MAX_BYTES = 12_000_000
+OWNER = "ann"
+_ROUNDS_A_FILE = 5
+_SIZES = (0, 1_000, 300_000, 2_500_000)
+
+
+def main() -> None:
+    folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
+    chance = random.Random(4)
+    for number in range(rounds):
+        path = folder / f"{number // _ROUNDS_A_FILE}.db"
+        said, told = os.pipe()
+        child = os.fork()
+        if child == 0:
+            asyncio.run(_put_until_killed(path, told, random.Random(number)))
+        os.close(told)
+        # Half of them have put something for sure; the others may be caught while they make the file.
+        first = os.read(said, 1) if number % 2 else b""
+        time.sleep(chance.uniform(0.001, 0.06))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        if not os.WIFSIGNALED(status):
+            raise RuntimeError("a writer ended by itself")
+        with os.fdopen(said, "rb") as rest:
+            kept = [line.decode().strip() for line in (first + rest.read()).splitlines(keepends=True) if b"\n" in line]
+        print(json.dumps({"path": str(path), "kept": kept}))
+
+
+async def _put_until_killed(path: Path, told: int, chance: random.Random) -> None:
+    store = SQLiteArtifactStore(path, MAX_BYTES)
+    while True:
+        artifact = sealed(chance.randbytes(chance.choice(_SIZES)))
+        if await store.put(OWNER, artifact) == "kept":
+            os.write(told, f"{artifact.handle}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""Calls as HTTP requests: nothing an argument holds changes where the request goes (S0 §4.4, W-KINDS)."""
+
+import base64
+import json
+from email.parser import BytesParser
+from email.policy import HTTP
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from tests.support.requirement import requirement
+from tests.upstreams.openapi.fixtures import json_body, operation
+from wicketgate.errors import ArgsInvalid
+from wicketgate.upstreams.openapi.operations import Operation
+from wicketgate.upstreams.openapi.requests import Request, build_request
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+ITEM = operation({"parameters": [{"name": "q", "in": "query"}]}, path="/items/{id}/parts/{part}.json", method="delete")
+
+
+def sent(raw: dict[str, Any], arguments: dict[str, Any], **more: Any) -> Request:
+    return build_request(operation(raw, **more), arguments)
+
+
+def with_body(content_type: str, media: dict[str, Any], required: bool = True) -> Operation:
+    return operation({"requestBody": {"required": required, "content": {content_type: media}}})
+
+
+@requirement("W-KINDS")
+@given(TEXT, TEXT)
+@example("..", "x")
+@example("../../admin", "x")
+@example("a/../../b", "x")
+@example("..\\x", "x")
+@example("%2e%2e", "%2F")
+@example("x?admin=1#", "&")
+@example(".", "")
+def test_a_path_argument_stays_in_its_segment_or_is_refused(one: str, two: str) -> None:
+    try:
+        target = build_request(ITEM, {"id": one, "part": two}).target
+    except ArgsInvalid:
+        parts = [*one.replace("\\", "/").split("/"), *f"{two}.json".replace("\\", "/").split("/")]
+        assert not one or not two or {".", ".."} & set(parts)
+        return
+    assert "?" not in target and "#" not in target and "\\" not in target
+    empty, items, first, parts_word, second = target.split("/")
+    assert (empty, items, parts_word) == ("", "items", "parts")
+    assert (unquote(first), unquote(second)) == (one, f"{two}.json")
+    assert first not in (".", "..")
+
+
+@given(st.dictionaries(st.sampled_from(["q", "r", "s"]), TEXT))
+def test_query_arguments_arrive_as_they_were_given(arguments: dict[str, str]) -> None:
+    raw = {"parameters": [{"name": name, "in": "query"} for name in "qrs"]}
+    target = sent(raw, arguments).target
+    assert dict(parse_qsl(urlsplit(target).query, keep_blank_values=True)) == arguments
+    assert urlsplit(target).path == "/things" and not urlsplit(target).fragment
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "é", "\0", "a\tb"])
+def test_a_header_argument_that_could_end_the_header_is_refused(value: str) -> None:
+    with pytest.raises(ArgsInvalid) as fault:
+        sent({"parameters": [{"name": "X-Note", "in": "header"}]}, {"X-Note": value})
+    assert fault.value.details is not None and fault.value.details["errors"][0]["path"] == "$.X-Note"
+
+
+def test_headers_and_cookies_are_sent() -> None:
+    raw = {
+        "parameters": [{"name": "X-Ids", "in": "header"}, {"name": "a", "in": "cookie"}, {"name": "b", "in": "cookie"}]
+    }
+    request = sent(raw, {"X-Ids": [1, 2], "a": "x; b=evil", "b": True})
+    assert request.headers["x-ids"] == "1,2"
+    assert request.headers["cookie"] == "a=x%3B%20b%3Devil; b=true"
+    assert request.headers["accept"].startswith("application/json")
+
+
+def test_absent_and_null_arguments_are_not_sent() -> None:
+    raw = {"parameters": [{"name": "a", "in": "query"}, {"name": "b", "in": "query"}]}
+    assert sent(raw, {"a": None}).target == "/things"
+
+
+def test_too_long_for_a_url_is_refused() -> None:
+    with pytest.raises(ArgsInvalid, match="too long"):
+        sent({"parameters": [{"name": "a", "in": "query"}]}, {"a": "x" * 40_000})
+
+
+def test_half_a_surrogate_pair_is_refused() -> None:
+    with pytest.raises(ArgsInvalid):
+        sent({"parameters": [{"name": "a", "in": "query"}]}, {"a": "\ud800"})
+
+
+def test_a_json_body_is_built_of_its_properties() -> None:
+    raw = {
+        "parameters": [{"name": "q", "in": "query"}],
+        "requestBody": json_body({"type": "object", "properties": {"a": {}, "b": {}}}),
+    }
+    request = sent(raw, {"q": "1", "b": {"x": [1.5, None, "é"]}})
+    assert json.loads(request.body or b"") == {"b": {"x": [1.5, None, "é"]}}
+    assert request.content_type == "application/json"
+    assert request.target == "/things?q=1"
+    assert sent(raw, {}).body == b"{}"
+
+
+def test_an_optional_body_without_arguments_is_not_sent() -> None:
+    raw = {"requestBody": json_body({"type": "object", "properties": {"a": {}}}, required=False)}
+    request = sent(raw, {})
+    assert (request.body, request.content_type) == (None, "")
+    assert sent(raw, {"a": 1}).body == b'{"a":1}'
+
+
+@pytest.mark.parametrize(
+    ("content_type", "sent_type"),
+    [
+        ("application/vnd.api+json", "application/vnd.api+json"),
+        ("*/*", "application/json"),
+        ("application/json; charset=utf-8", "application/json; charset=utf-8"),
+    ],
+)
+def test_any_json_type_keeps_its_name(content_type: str, sent_type: str) -> None:
+    request = build_request(with_body(content_type, {"schema": {"type": "array"}}), {"body": [1]})
+    assert (request.body, request.content_type) == (b"[1]", sent_type)
+
+
+def test_json_is_chosen_before_forms_and_text() -> None:
+    content = {
+        kind: {"schema": {"type": "string"}} for kind in ("text/plain", "multipart/form-data", "application/json")
+    }
+    assert sent({"requestBody": {"content": content}}, {"body": "x"}).body == b'"x"'
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b c", "d&e"]), TEXT | st.lists(TEXT, min_size=1), min_size=1))
+def test_a_form_is_read_back(values: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {name: {} for name in ("a", "b c", "d&e")}}
+    request = build_request(with_body("application/x-www-form-urlencoded", {"schema": schema}), values)
+    expected = [
+        (name, each) for name, value in values.items() for each in (value if isinstance(value, list) else [value])
+    ]
+    assert sorted(parse_qsl((request.body or b"").decode(), keep_blank_values=True)) == sorted(expected)
+
+
+def test_a_form_writes_objects_as_its_encoding_says() -> None:
+    schema = {"type": "object", "properties": {"plain": {"type": "object"}, "deep": {"type": "object"}}}
+    media = {"schema": schema, "encoding": {"deep": {"style": "deepObject", "explode": True}}}
+    request = build_request(
+        with_body("application/x-www-form-urlencoded", media), {"plain": {"x": 1}, "deep": {"y": {"z": 2}}}
+    )
+    assert parse_qsl((request.body or b"").decode()) == [("plain", '{"x":1}'), ("deep[y][z]", "2")]
+
+
+@given(st.binary(max_size=200), TEXT)
+def test_a_multipart_form_is_read_back(data: bytes, text: str) -> None:
+    assume("\r" not in text and "\n" not in text)
+    schema = {
+        "type": "object",
+        "properties": {
+            "file": {"type": "string", "format": "binary"},
+            "files": {"type": "array", "items": {"type": "string", "format": "binary"}},
+            "text": {"type": "string"},
+            "data": {"type": "object"},
+        },
+    }
+    form = with_body(
+        "multipart/form-data", {"schema": schema, "encoding": {"file": {"contentType": "image/png, image/gif"}}}
+    )
+    assert form.tool["inputSchema"]["properties"]["file"]["contentEncoding"] == "base64"
+    given = base64.b64encode(data).decode()
+    request = build_request(form, {"file": given, "files": [given, given], "text": text, "data": {"a": [1]}})
+    head = f"Content-Type: {request.content_type}\r\n\r\n".encode()
+    parts: list[Any] = list(BytesParser(policy=HTTP).parsebytes(head + (request.body or b"")).iter_parts())
+    assert [part.get_param("name", header="content-disposition") for part in parts] == [
+        "file",
+        "files",
+        "files",
+        "text",
+        "data",
+    ]
+    assert [part.get_content_type() for part in parts[:2]] == ["image/png", "application/octet-stream"]
+    assert (request.body or b"").count(b"\r\n\r\n" + data + b"\r\n--") >= 3
+    assert b"\r\n\r\n" + text.encode() + b"\r\n--" in (request.body or b"")
+    assert json.loads(parts[4].get_payload(decode=True)) == {"a": [1]}
+
+
+def test_no_argument_can_write_a_part_of_its_own() -> None:
+    schema = {"type": "object", "properties": {'a"\r\nb': {}, "text": {}}}
+    form = with_body("multipart/form-data", {"schema": schema})
+    first = build_request(form, {"text": "x"})
+    forged = f"x\r\n--{first.content_type.partition('=')[2]}\r\n\r\nevil"
+    second = build_request(form, {"text": forged, 'a"\r\nb': "1"})
+    boundary = second.content_type.partition("=")[2]
+    assert boundary not in forged
+    assert (second.body or b"").count(b"--" + boundary.encode()) == 3
+    assert b'name="a%22%0D%0Ab"' in (second.body or b"")
+
+
+@pytest.mark.parametrize("bad", ["not base64!", 5, ["x"]])
+def test_what_is_not_base64_is_refused(bad: object) -> None:
+    with pytest.raises(ArgsInvalid):
+        build_request(with_body("application/pdf", {}), {"body": bad})
+
+
+def test_text_and_binary_bodies_are_sent_as_they_are() -> None:
+    assert (
+        build_request(with_body("text/plain", {"schema": {"type": "string"}}), {"body": "héy"}).body == "héy".encode()
+    )
+    assert build_request(with_body("application/xml", {}), {"body": "<a/>"}).body == b"<a/>"
+    assert build_request(with_body("application/pdf", {}), {"body": "AAEC"}).body == b"\0\1\2"

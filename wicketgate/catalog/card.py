@@ -1,0 +1,219 @@
+"""What a model is shown of a tool: ten fields, one line, at most 80 tokens (S0 §2, DESIGN §3 "Cards")."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.catalog.truncate import ELLIPSIS, truncate
+from wicketgate.errors import CatalogError
+
+TARGET_TOKENS = 60
+HARD_CAP_TOKENS = 80
+
+CardKind = Literal["tool", "agent", "skill", "internal"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceCard:
+    """Exactly the fields of S0 §2.1. Build it with the functions below: they keep its bounds."""
+
+    id: str
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    kind: CardKind
+    namespace: str
+    has_schema: bool
+    score: float | None = None
+    cost_hint: float = 0.0
+    side_effects: bool = False
+
+
+def build_card(item: SelectableItem, tokens: TokenCounter, score: float | None = None) -> ChoiceCard:
+    """The card of a tool, its description shortened towards 60 tokens for the rendered line.
+
+    Raises CatalogError when the rest of the card alone passes the hard cap (S0 §2.3): no field is ever dropped.
+    """
+    bare = ChoiceCard(
+        id=item.id,
+        name=display_name(item),
+        description="",
+        tags=_card_tags(item.tags),
+        kind=item.kind,
+        namespace=item.namespace,
+        has_schema=bool(item.args_schema),
+        score=score,
+        cost_hint=item.cost_hint,
+        side_effects=item.side_effects,
+    )
+    return _described(bare, item.description, tokens)
+
+
+def build_inner_card(
+    path: str, label: str, namespace: str, tool_count: int, members: Sequence[str], tokens: TokenCounter
+) -> ChoiceCard:
+    """The card of a level of the graph: its own path as id, so that it can be browsed as it is (DESIGN §3).
+
+    The description tells how many tools are below and names as many *members*, whole, as the target of 60 tokens
+    allows. It fits for every path that the graph makes (``MAX_INNER_PATH_CHARS``).
+    """
+    bare = ChoiceCard(path, label[:_MAX_NAME_CHARS], "", (), "internal", namespace, has_schema=False)
+
+    def naming(shown: int) -> ChoiceCard:
+        names = [*members[:shown], *([ELLIPSIS] if shown < len(members) else [])]
+        listed = f": {', '.join(names)}" if shown else ""
+        return replace(bare, description=f"{tool_count} {'tool' if tool_count == 1 else 'tools'}{listed}")
+
+    low, high = 0, min(len(members), _MAX_MEMBERS)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if tokens.count(render_card(naming(middle))) <= _LINE_TARGET:
+            low = middle
+        else:
+            high = middle - 1
+    return naming(low)
+
+
+def display_name(item: SelectableItem) -> str:
+    """What the tool is called to be read: the name in its id, or the upstream's own where that was mapped into it.
+
+    At most 64 characters, one line (S0 §2.1). It is never what a tool is found or run by.
+    """
+    if item.upstream_name.endswith(item.name):
+        return item.name[:_MAX_NAME_CHARS]
+    # What is cut before it is folded bounds what a huge name can cost.
+    own = one_line(item.upstream_name[:_MAX_NAME_READ_CHARS])[:_MAX_NAME_CHARS].strip()
+    return own or item.name[:_MAX_NAME_CHARS]
+
+
+def member_name(item: SelectableItem) -> str | None:
+    """How an inner card tells of a tool whose segment says little, as the upstream's name is in another script.
+
+    At most 32 characters, and none that parts the members of a list; None where the segment tells enough.
+    """
+    if item.upstream_name.isascii():
+        return None
+    shown = "".join(char if _in_a_word(char) else " " for char in display_name(item))
+    return " ".join(shown.split())[:_MAX_MEMBER_CHARS].strip() or None
+
+
+def render_card(card: ChoiceCard) -> str:
+    """One line for a prompt: the id, what is known of it, then the description, which nothing follows.
+
+    The id holds namespace and name. Kind is written unless it is ``tool``, cost above zero, side effects when true,
+    the score never (S0 §2.1).
+    """
+    facts = [
+        *([card.kind] if card.kind != "tool" else []),
+        *(["schema"] if card.has_schema else []),
+        *(["side effects"] if card.side_effects else []),
+        *([f"cost {card.cost_hint:g}"] if card.cost_hint > 0 else []),
+    ]
+    return (
+        card.id
+        + (f" [{', '.join(card.tags)}]" if card.tags else "")
+        + (f" ({', '.join(facts)})" if facts else "")
+        + (f" — {card.description}" if card.description else "")
+    )
+
+
+def render_cards(cards: Iterable[ChoiceCard]) -> str:
+    """The lines of a ``tool_browse`` answer: n cards take at most 80 n tokens, line breaks included."""
+    return "\n".join(render_card(card) for card in cards)
+
+
+def card_json(card: ChoiceCard) -> dict[str, Any]:
+    """The JSON form, keys as S0 §2.1 lists them; an absent score is left out."""
+    body: dict[str, Any] = {
+        "id": card.id,
+        "name": card.name,
+        "description": card.description,
+        "tags": list(card.tags),
+        "kind": card.kind,
+        "namespace": card.namespace,
+        "has_schema": card.has_schema,
+    }
+    if card.score is not None:
+        body["score"] = card.score
+    return body | {"cost_hint": card.cost_hint, "side_effects": card.side_effects}
+
+
+def order_cards(cards: Iterable[ChoiceCard]) -> tuple[ChoiceCard, ...]:
+    """Highest score first, equal or absent scores by id (S0 §2.5)."""
+    return tuple(sorted(cards, key=lambda card: (0.0 if card.score is None else -card.score, card.id)))
+
+
+def one_line(text: str) -> str:
+    """*text* with every space, line break and control folded into single spaces, and what does not show removed.
+
+    So no upstream can forge a second card or hide words in its own (DESIGN §3 "Cards").
+    """
+    # Most texts are plain; only the others are looked at by character.
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(_visible(char) for char in text)
+    return " ".join(text.split())
+
+
+_MAX_NAME_CHARS = 64
+_MAX_NAME_READ_CHARS = 1000
+_MAX_MEMBER_CHARS = 32
+_MAX_TAGS = 5
+_MAX_TAG_CHARS = 24
+# More names than this never fit into 60 tokens.
+_MAX_MEMBERS = 24
+
+# One token of the cap is kept for the line break behind the card.
+_LINE_TARGET = TARGET_TOKENS - 1
+_LINE_CAP = HARD_CAP_TOKENS - 1
+# A long id must not leave its tool without a word about it: the description may then go beyond the target.
+_MIN_DESCRIPTION_TOKENS = 12
+# More of a description than 60 tokens of prose ever cover; it bounds what hostile text can cost.
+_MAX_DESCRIPTION_CHARS = 2000
+
+# They do not show, though Unicode counts them as letters, marks or symbols: fillers, joiners and selectors.
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+)
+
+
+def _visible(char: str) -> str:
+    category = unicodedata.category(char)
+    if category in ("Cc", "Zl", "Zp", "Zs"):
+        return " "
+    return "" if category[0] == "C" or _INVISIBLE.match(char) else char
+
+
+def _in_a_word(char: str) -> bool:
+    return unicodedata.category(char)[0] in "LMN" or char in "_-./"
+
+
+def _card_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    # Brackets and commas part the tags of a rendered line, so they cannot stand inside one.
+    folded = (one_line(re.sub(r"[\[\](),]", " ", tag))[:_MAX_TAG_CHARS].strip() for tag in tags)
+    return tuple(sorted({tag for tag in folded if tag})[:_MAX_TAGS])
+
+
+def _described(bare: ChoiceCard, description: str, tokens: TokenCounter) -> ChoiceCard:
+    cut = len(description) > _MAX_DESCRIPTION_CHARS
+    text = one_line(description[:_MAX_DESCRIPTION_CHARS]) + (ELLIPSIS if cut else "")
+    fixed = tokens.count(render_card(bare))
+    if fixed > _LINE_CAP:
+        raise CatalogError(
+            f"the card of {bare.id} passes the hard cap of {HARD_CAP_TOKENS} tokens: {fixed} without text"
+        )
+    line_budget = min(_LINE_CAP, max(_LINE_TARGET, fixed + _MIN_DESCRIPTION_TOKENS))
+    card = replace(bare, description=text)
+    if tokens.count(render_card(card)) <= line_budget:
+        return card
+    budget = line_budget - fixed
+    # What joins the two parts takes tokens as well: shorten until the whole line fits, at worst to nothing.
+    while True:
+        card = replace(bare, description=truncate(text, budget, tokens))
+        excess = tokens.count(render_card(card)) - line_budget
+        if excess <= 0:
+            return card
+        budget -= excess

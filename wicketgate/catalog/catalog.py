@@ -1,0 +1,231 @@
+"""One immutable picture of every tool: what there is, how it is shown, where it stands (S0 §1.5, §4.3; DESIGN §1).
+
+A new picture is built whole beside the one in force, and what did not change is taken over from it.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from wicketgate.catalog.card import ChoiceCard, build_card, build_inner_card
+from wicketgate.catalog.clusters import Leaf
+from wicketgate.catalog.graph import ChoiceGraph, Inner, Visible
+from wicketgate.catalog.router import Router
+from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.catalog.tool_id import ToolId, parse_tool_id, shorten_tool_id
+from wicketgate.errors import CatalogError, HydrateFailed
+
+
+@dataclass(frozen=True, slots=True)
+class HydrationResult:
+    """What is known of a tool beyond its card (S0 §4.3). *constraints* are the server's word, not verified."""
+
+    tool_id: ToolId
+    args_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    examples: tuple[Any, ...]
+    constraints: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedDefinition:
+    """A definition that cannot be read: which one of ``tools/list``, and why."""
+
+    server: str
+    index: int
+    reason: str
+
+
+class Catalog:
+    """A snapshot, made by ``build_catalog`` and never changed.
+
+    *items* are the tools that can be browsed and run; *quarantine* says by id why a tool's card cannot fit; *skipped*
+    lists unreadable definitions; *subscriptions* are the ids that no tool call can carry (S4 §2). *version* is 16 hex
+    digits over the content, the same for any order of tools.
+    """
+
+    def __init__(
+        self,
+        entries: "Mapping[_Key, _Entry]",
+        skipped: Sequence[SkippedDefinition],
+        tokens: TokenCounter,
+        previous: "Catalog | None",
+    ) -> None:
+        by_id = {entry.item.id: entry for entry in entries.values()}
+        self._entries = entries
+        self._cards = {tool_id: entry.card for tool_id, entry in sorted(by_id.items()) if entry.card is not None}
+        self._tokens = tokens
+        self.items: Mapping[str, SelectableItem] = MappingProxyType(
+            {tool_id: by_id[tool_id].item for tool_id in self._cards}
+        )
+        self.quarantine: Mapping[str, str] = MappingProxyType(
+            {tool_id: entry.reason for tool_id, entry in sorted(by_id.items()) if entry.reason}
+        )
+        self.subscriptions = tuple(
+            sorted(tool_id for tool_id, entry in by_id.items() if entry.item.operation == "subscription")
+        )
+        self.skipped = tuple(skipped)
+        self._definition_chars = sum(entry.chars for entry in by_id.values() if entry.card is not None)
+        self.version = _version(by_id)
+        self.graph: ChoiceGraph = ChoiceGraph(self.items.values(), previous.graph if previous else None)
+        self.router: Router = _router(self.items, previous)
+        # As they are for a caller that may see everything; built here, since a level can hold thousands of them.
+        self._inner_cards: dict[str, tuple[Inner, ChoiceCard]] = dict(previous._inner_cards) if previous else {}
+        self._inner_cards = {
+            node.path: (node, self._inner_card(node)) for node in self.graph.walk() if isinstance(node, Inner)
+        }
+
+    def get(self, tool_id: str) -> SelectableItem | None:
+        return self.items.get(tool_id)
+
+    def hydrate(self, tool_id: str) -> HydrationResult:
+        """Schemas, examples and hints of a tool. Raises HydrateFailed when there is none of this id."""
+        item = self.items.get(tool_id)
+        if item is None:
+            raise HydrateFailed("No tool has this id. Find one with tool_browse.", path=tool_id)
+        examples = item.args_schema.get("examples")
+        return HydrationResult(
+            tool_id=item.id,
+            args_schema=item.args_schema,
+            output_schema=item.output_schema,
+            examples=tuple(examples) if isinstance(examples, list) else (),
+            constraints={"side_effects": item.side_effects, "cost_hint": item.cost_hint, **item.metadata},
+        )
+
+    def card(self, tool_id: str, score: float | None = None) -> ChoiceCard:
+        """The tool's card as built at refresh. Raises HydrateFailed when there is none of this id."""
+        card = self._cards.get(ToolId(tool_id))
+        if card is None:
+            raise HydrateFailed("No tool has this id. Find one with tool_browse.", path=tool_id)
+        return card if score is None else replace(card, score=score)
+
+    def cards_at(self, path: Sequence[str], visible: Visible | None = None) -> tuple[ChoiceCard, ...]:
+        """The cards of what stands at *path*, in the graph of the visible tools. Raises PathNotFound (S0 §3.3)."""
+        return tuple(
+            self._cards[node.tool_id] if isinstance(node, Leaf) else self._inner_card(node)
+            for node in self.graph.children(path, visible)
+        )
+
+    def _inner_card(self, node: Inner) -> ChoiceCard:
+        kept = self._inner_cards.get(node.path)
+        if kept is not None and kept[0] == node:
+            return kept[1]
+        return build_inner_card(node.path, node.label, node.namespace, node.tool_count, node.members, self._tokens)
+
+    def definition_chars(self, visible: Visible | None = None) -> int:
+        """How long the definitions of the visible tools are together, as JSON: what a prompt is spared."""
+        if visible is None:
+            return self._definition_chars
+        return sum(entry.chars for entry in self._entries.values() if entry.card is not None and visible(entry.item.id))
+
+
+def build_catalog(
+    definitions: Mapping[str, Sequence[object]],
+    tokens: TokenCounter,
+    *,
+    previous: Catalog | None = None,
+    infer: Collection[str] = (),
+) -> Catalog:
+    """A snapshot of the tools of all upstreams, in wire JSON by the upstream's configured name.
+
+    The tools of the upstreams in *infer* take their namespace from their own names. What *previous* already knows is
+    taken over by content. Pure and free of shared state, so it can run in a thread. Raises CatalogError when two
+    tools have one id (S0 §1.5); *previous* is untouched then.
+    """
+    entries: dict[_Key, _Entry] = {}
+    skipped: list[SkippedDefinition] = []
+    origin: dict[ToolId, _Entry] = {}
+    known = previous._entries if previous else {}
+    for server, index, definition in _listed(definitions):
+        try:
+            if not isinstance(definition, Mapping):
+                raise CatalogError("definition: not an object")
+            digest, chars = _fingerprint(definition)
+            key = (server, server in infer, digest)
+            entry = known.get(key) or _read(definition, key, chars, tokens)
+        except CatalogError as failure:
+            skipped.append(SkippedDefinition(server, index, str(failure)))
+            continue
+        twin = origin.setdefault(entry.item.id, entry)
+        if key in entries or twin is not entry:
+            raise CatalogError(f"two tools have the id {entry.item.id}: {_told(twin.item)} and {_told(entry.item)}")
+        entries[key] = entry
+    return Catalog(entries, skipped, tokens, previous)
+
+
+_Key = tuple[str, bool, str]
+"""Upstream, whether its namespaces are inferred, digest of the definition: all that an entry depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """*chars*: length of the definition as JSON. *card* is None for a subscription, and when it cannot fit, which has
+    a *reason*."""
+
+    item: SelectableItem
+    digest: str
+    chars: int
+    card: ChoiceCard | None
+    reason: str
+
+
+def _listed(definitions: Mapping[str, Sequence[object]]) -> Iterator[tuple[str, int, object]]:
+    for server, listed in definitions.items():
+        for index, definition in enumerate(listed):
+            yield server, index, definition
+
+
+def _fingerprint(definition: Mapping[str, Any]) -> tuple[str, int]:
+    """Digest and length of the definition as compact JSON."""
+    try:
+        text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
+    except RecursionError:
+        raise CatalogError("definition: nested too deeply") from None
+    except (TypeError, ValueError):
+        raise CatalogError("definition: not JSON") from None
+    return hashlib.sha256(text.encode()).hexdigest(), len(text)
+
+
+def _read(definition: Mapping[str, Any], key: _Key, chars: int, tokens: TokenCounter) -> _Entry:
+    server, infer, digest = key
+    item = mcp_tool_to_selectable(definition, server, infer=infer)
+    if item.operation == "subscription":
+        return _Entry(item, digest, chars, None, "")
+    try:
+        return _Entry(item, digest, chars, build_card(item, tokens), "")
+    except CatalogError as failure:
+        reason = str(failure)
+    shorter = _with_shorter_id(item)
+    if shorter.id != item.id:
+        try:
+            return _Entry(shorter, digest, chars, build_card(shorter, tokens), "")
+        except CatalogError:
+            # Quarantine tells of the id that the tool would have by the rules.
+            pass
+    return _Entry(item, digest, chars, None, reason)
+
+
+def _with_shorter_id(item: SelectableItem) -> SelectableItem:
+    tool_id = shorten_tool_id(item.id, item.upstream_name, item.args_schema)
+    return replace(item, id=tool_id, name=parse_tool_id(tool_id).name)
+
+
+def _told(item: SelectableItem) -> str:
+    return f"{item.upstream_name!r} of {item.server}"
+
+
+def _version(by_id: Mapping[ToolId, _Entry]) -> str:
+    lines = "\n".join(f"{tool_id} {by_id[tool_id].item.server} {by_id[tool_id].digest}" for tool_id in sorted(by_id))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def _router(items: Mapping[str, SelectableItem], previous: Catalog | None) -> Router:
+    if previous is None:
+        return Router.build(items.values())
+    removed = [tool_id for tool_id, item in previous.items.items() if items.get(tool_id) is not item]
+    added = [item for tool_id, item in items.items() if previous.items.get(tool_id) is not item]
+    return previous.router.updated(removed, added) if removed or added else previous.router

@@ -1,0 +1,122 @@
+"""What is found by browsing the catalog by path: namespaces, clusters, tools (S0 §3, DESIGN §3 "Browsing")."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from wicketgate.catalog.card import member_name
+from wicketgate.catalog.clusters import Branch, Leaf, place_namespace
+from wicketgate.catalog.path import WILDCARD
+from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tool_id import ToolId
+from wicketgate.errors import PathNotFound
+
+Visible = Callable[[str], bool]
+"""Whether the caller may see this tool id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A namespace or cluster. *tool_count* and *members* are of what is visible.
+
+    The members are the segments of its children, or a tool's own name where that is in another script.
+    """
+
+    path: str
+    label: str
+    namespace: str
+    tool_count: int
+    members: tuple[str, ...]
+
+
+Node = Inner | Leaf
+
+
+class ChoiceGraph:
+    """All tools, each at exactly one path. Immutable; the places of a namespace are kept while its ids are the same."""
+
+    def __init__(self, items: Iterable[SelectableItem], previous: "ChoiceGraph | None" = None) -> None:
+        ids: defaultdict[str, list[ToolId]] = defaultdict(list)
+        self._names: dict[ToolId, str] = {}
+        for item in items:
+            ids[item.namespace].append(item.id)
+            name = member_name(item)
+            if name is not None:
+                self._names[item.id] = name
+        kept: Mapping[str, Branch | Leaf] = previous._root.children if previous else {}
+        namespaces: dict[str, Branch | Leaf] = {}
+        for namespace in sorted(ids):
+            tool_ids = tuple(sorted(ids[namespace]))
+            before = kept.get(namespace)
+            same = isinstance(before, Branch) and before.tool_ids == tool_ids
+            namespaces[namespace] = before if before and same else place_namespace(namespace, tool_ids)
+        self._root: Branch = Branch(
+            "/", "", "", namespaces, tuple(sorted(tool for group in ids.values() for tool in group))
+        )
+        self._paths = {leaf.tool_id: leaf.path for leaf in _leaves(self._root)}
+
+    def children(self, path: Sequence[str], visible: Visible | None = None) -> tuple[Node, ...]:
+        """What stands at *path*: clusters first, then tools by id; a leaf gives itself, a final ``*`` changes nothing.
+
+        With *visible*, what holds no visible tool does not exist, and counts and members are of visible tools; where
+        a tool stands is the same for every caller. Raises PathNotFound.
+        """
+        node: Branch | Leaf = self._root
+        for segment in path[:-1] if path and path[-1] == WILDCARD else path:
+            child = node.children.get(segment) if isinstance(node, Branch) else None
+            if child is None or not _exists(child, visible):
+                raise PathNotFound("Nothing is at this path. Browse '/' for what there is.", path="/" + "/".join(path))
+            node = child
+        if isinstance(node, Leaf):
+            return (node,)
+        return tuple(
+            child if isinstance(child, Leaf) else self._inner(child, visible)
+            for child in _shown_children(node, visible)
+        )
+
+    def walk(self, visible: Visible | None = None) -> Iterator[Node]:
+        """Every node below the root, each before its children."""
+        yield from self._walk(self._root, visible)
+
+    def path_of(self, tool_id: str) -> str:
+        """Raises PathNotFound."""
+        try:
+            return self._paths[ToolId(tool_id)]
+        except KeyError:
+            raise PathNotFound("No tool has this id.", path=tool_id) from None
+
+    def _walk(self, branch: Branch, visible: Visible | None) -> Iterator[Node]:
+        for child in _shown_children(branch, visible):
+            if isinstance(child, Leaf):
+                yield child
+            else:
+                yield self._inner(child, visible)
+                yield from self._walk(child, visible)
+
+    def _inner(self, branch: Branch, visible: Visible | None) -> Inner:
+        count = len(branch.tool_ids) if visible is None else sum(map(visible, branch.tool_ids))
+        members = tuple(self._member(child) for child in _shown_children(branch, visible))
+        return Inner(branch.path, branch.label, branch.namespace, count, members)
+
+    def _member(self, child: Branch | Leaf) -> str:
+        name = self._names.get(child.tool_id) if isinstance(child, Leaf) else None
+        return name or child.path.rpartition("/")[2]
+
+
+def _exists(node: "Branch | Leaf", visible: Visible | None) -> bool:
+    if visible is None:
+        return True
+    return visible(node.tool_id) if isinstance(node, Leaf) else any(map(visible, node.tool_ids))
+
+
+def _shown_children(branch: Branch, visible: Visible | None) -> "list[Branch | Leaf]":
+    shown = (child for child in branch.children.values() if _exists(child, visible))
+    return sorted(shown, key=lambda child: (True, child.tool_id) if isinstance(child, Leaf) else (False, child.path))
+
+
+def _leaves(branch: Branch) -> Iterator[Leaf]:
+    for child in branch.children.values():
+        if isinstance(child, Leaf):
+            yield child
+        else:
+            yield from _leaves(child)

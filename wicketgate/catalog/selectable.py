@@ -1,0 +1,129 @@
+"""What the catalog knows of one tool, and how an MCP definition becomes that (S1 "mcp_tool_to_selectable")."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from wicketgate.catalog.tool_id import ToolId, derive_tool_id, parse_tool_id
+from wicketgate.errors import CatalogError
+
+Operation = Literal["query", "mutation", "subscription"]
+"""A query changes nothing, a mutation may; a subscription answers many times, which no tool call can carry (S4 §2)."""
+
+
+UPSTREAM_NAME_KEY = "wicketgate/upstream_name"
+"""Where ``_meta`` of a definition that a plugin renamed keeps the server's own name for the tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectableItem:
+    """One tool that can be browsed and run. The mappings are the upstream's own and are never changed.
+
+    *name* is the id's name part; *server* and *upstream_name* say where a call goes and what the tool is called
+    there; *listed_name* is what its definition calls it, which a plugin may have changed. *operation*,
+    *side_effects*, *cost_hint* and the tags are the server's word, never a reason to allow anything.
+    """
+
+    id: ToolId
+    kind: Literal["tool"]
+    name: str
+    description: str
+    namespace: str
+    tags: tuple[str, ...]
+    args_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    operation: Operation
+    side_effects: bool
+    cost_hint: float
+    server: str
+    upstream_name: str
+    metadata: Mapping[str, Any]
+    listed_name: str = ""
+    title: str | None = None
+
+
+def mcp_tool_to_selectable(
+    tool: Mapping[str, Any], server: str | None = None, *, infer: bool = False
+) -> SelectableItem:
+    """Read one definition of ``tools/list``, in wire JSON.
+
+    *server* is the configured name of the upstream and its namespace; without it, or with *infer*, the tool's own
+    name tells the namespace. Raises CatalogError with a reason that names the field when the definition is not well
+    formed. A description may be absent (MCP), and a hint that makes no sense is ignored.
+    """
+    name = tool.get("name")
+    if not isinstance(name, str) or not name.strip():
+        raise CatalogError("name: a tool needs a name that is not blank")
+    description = tool.get("description")
+    if description is not None and not isinstance(description, str):
+        raise CatalogError("description: not a string")
+    args_schema = _object(tool, "inputSchema") or {}
+    _object(args_schema, "properties", "inputSchema.properties")
+    meta = _object(tool, "_meta") or {}
+    annotations = _object(tool, "annotations") or {}
+    tool_id = derive_tool_id(name, args_schema, _version(meta), None if infer else server)
+    parts = parse_tool_id(tool_id)
+    read_only = annotations.get("readOnlyHint") is True
+    tags = {"mcp"}
+    if read_only:
+        tags.add("read-only")
+    if annotations.get("destructiveHint") is True:
+        tags.add("destructive")
+    return SelectableItem(
+        id=tool_id,
+        kind="tool",
+        name=parts.name,
+        description=description or "",
+        namespace=parts.namespace,
+        tags=tuple(sorted(tags)),
+        args_schema=args_schema,
+        output_schema=_object(tool, "outputSchema"),
+        operation=_operation(meta, read_only),
+        side_effects=not read_only,
+        cost_hint=_cost(annotations.get("costHint")),
+        server=parts.namespace if server is None else server,
+        upstream_name=own_name if isinstance(own_name := meta.get(UPSTREAM_NAME_KEY), str) else name,
+        metadata={key: value for key, value in annotations.items() if key not in _MAPPED_ANNOTATIONS},
+        listed_name=name,
+        title=title if isinstance(title := tool.get("title"), str) else None,
+    )
+
+
+OPERATION_KEY = "wicketgate/operation"
+"""In ``_meta`` of a definition: ``subscription``, where the annotations cannot say it."""
+
+_MAPPED_ANNOTATIONS = frozenset({"readOnlyHint", "destructiveHint", "costHint"})
+
+# Longer numbers are not versions, and Python refuses to print the longest of them.
+_MAX_VERSION_NUMBER = 10**32
+
+
+def _object(holder: Mapping[str, Any], key: str, label: str = "") -> Mapping[str, Any] | None:
+    value = holder.get(key)
+    if value is not None and not isinstance(value, Mapping):
+        raise CatalogError(f"{label or key}: not an object")
+    return value
+
+
+def _version(meta: Mapping[str, Any]) -> str | None:
+    """``_meta.version`` as text; numbers are taken as servers write them, anything else counts as not declared."""
+    version = meta.get("version")
+    if isinstance(version, bool) or not isinstance(version, str | int | float):
+        return None
+    if isinstance(version, int) and abs(version) >= _MAX_VERSION_NUMBER:
+        return None
+    return str(version).strip() or None
+
+
+def _operation(meta: Mapping[str, Any], read_only: bool) -> Operation:
+    if meta.get(OPERATION_KEY) == "subscription":
+        return "subscription"
+    return "query" if read_only else "mutation"
+
+
+def _cost(hint: object) -> float:
+    """A finite cost above zero; any other hint costs nothing."""
+    if isinstance(hint, bool) or not isinstance(hint, int | float) or not 0 < hint <= sys.float_info.max:
+        return 0.0
+    return float(hint)

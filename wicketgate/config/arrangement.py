@@ -1,0 +1,62 @@
+"""What the configuration says of upstreams, as the core takes it: limits, breakers, policies, names."""
+
+import random
+from collections.abc import Callable
+from time import monotonic
+
+from wicketgate.config.settings import Settings, UpstreamSettings
+from wicketgate.config.upstreams import make_upstream
+from wicketgate.fleet.breaker import BreakerPolicy
+from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.member import Member, UpstreamLimits
+from wicketgate.fleet.retry import RetryPolicy
+from wicketgate.ports import Upstream
+
+_LISTING_S = 30.0
+
+MakeUpstream = Callable[[UpstreamSettings], Upstream]
+
+
+def make_member(settings: UpstreamSettings, make: MakeUpstream = make_upstream) -> Member:
+    return guarded(make(settings), upstream_limits(settings))
+
+
+def make_members(settings: Settings) -> list[Member]:
+    return [make_member(upstream) for upstream in settings.upstreams if upstream.enabled]
+
+
+def guarded(upstream: Upstream, limits: UpstreamLimits | None = None) -> Member:
+    return Member(upstream, limits, now=monotonic, chance=random.random)
+
+
+def upstream_limits(settings: UpstreamSettings) -> UpstreamLimits:
+    breaker = settings.breaker
+    return UpstreamLimits(
+        settings.max_concurrent,
+        settings.max_queued,
+        max(_LISTING_S, settings.connect_timeout_s + 1),  # the upstream's own deadline comes first, with its own words
+        BreakerPolicy(breaker.failures, breaker.pause_s, breaker.max_pause_s),
+    )
+
+
+def inferred_names(settings: Settings) -> frozenset[str]:
+    """Upstreams whose namespaces the S1 table decides."""
+    return frozenset(upstream.name for upstream in settings.upstreams if upstream.namespace == "infer")
+
+
+def call_policies(settings: Settings) -> dict[str, CallPolicy]:
+    """How calls are made, by upstream name."""
+    return {
+        upstream.name: CallPolicy(
+            timeout_s=upstream.timeout_s or settings.engine.tool_timeout_s,
+            tool_timeouts_s=upstream.tool_timeouts_s,
+            retry=RetryPolicy(
+                upstream.retry.attempts, upstream.retry.base_s, declared_safe=upstream.retry.declared_safe
+            ),
+            cached_tools=upstream.cache.tools,
+            cache_ttl_s=upstream.cache.ttl_s,
+            cache_shared=upstream.cache.shared,
+            tolerant_args=upstream.tolerant_args,
+        )
+        for upstream in settings.upstreams
+    }

@@ -1,0 +1,99 @@
+"""``wicketgate.lock``: the accepted definitions of tools, as JSON that a person can review (W-PINS)."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wicketgate.catalog.declared import definition_digest
+from wicketgate.catalog.pins import Pin, PinPolicy, Pins
+from wicketgate.config.settings import PinSettings
+from wicketgate.errors import ConfigError
+
+_VERSION = 1
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def pin_policy(settings: PinSettings) -> PinPolicy:
+    """Raises ConfigError when the file is not there or not as ``wicketgate lock`` leaves it."""
+    pins = None if settings.file is None else read_lock(Path(settings.file))
+    return PinPolicy(pins, settings.new_tools == "quarantine", settings.suspicious == "quarantine")
+
+
+def read_lock(path: Path) -> Pins:
+    """Raises ConfigError that says what to run."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"Invalid configuration: pins.file: there is no {path}. "
+            f"Make it with: wicketgate lock --config FILE --lock {path}"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"Cannot read the lock file {path}: {type(error).__name__}") from None
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError(f"The lock file {path} is not JSON (a merge that was left half done?)") from None
+    match content:
+        case {"version": 1, "upstreams": dict(upstreams)}:
+            return {server: _read_pins(path, server, tools) for server, tools in upstreams.items()}
+        case {"version": int(version)} if version != _VERSION:
+            raise ConfigError(f"The lock file {path} has version {version}; this program knows {_VERSION}")
+        case _:
+            raise ConfigError(f"The lock file {path} is not one that wicketgate lock has written")
+
+
+def write_lock(path: Path, pins: Pins) -> None:
+    """Whole or not at all: a file beside it is put in its place. Raises ConfigError."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        beside.write_text(lock_text(pins), encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise ConfigError(f"Cannot write the lock file {path}: {error.strerror}") from None
+
+
+def lock_text(pins: Pins) -> str:
+    """The same for the same pins, one value a line and in order; ASCII only, so that nothing can hide in it."""
+    upstreams = {
+        server: {
+            name: {
+                "sha256": pin.sha256,
+                **({"trusted": True} if pin.trusted else {}),
+                "definition": pin.definition,
+            }
+            for name, pin in tools.items()
+        }
+        for server, tools in pins.items()
+    }
+    return json.dumps({"version": _VERSION, "upstreams": upstreams}, indent=1, sort_keys=True) + "\n"
+
+
+def _read_pins(path: Path, server: str, tools: object) -> dict[str, Pin]:
+    if not isinstance(tools, dict):
+        raise ConfigError(f"The lock file {path} is not one that wicketgate lock has written: {server}")
+    return {name: _read_pin(path, f"{server}:{name}", entry) for name, entry in tools.items()}
+
+
+def _read_pin(path: Path, tool: str, entry: object) -> Pin:
+    match entry:
+        case {"sha256": str(sha256), "definition": dict(definition), **rest} if _SHA256.fullmatch(sha256):
+            if _digest(definition) != sha256:
+                raise ConfigError(
+                    f"The lock file {path}: the definition of {tool} is not the one that was accepted. "
+                    "Take the file from version control again, or remove it and run: wicketgate lock"
+                )
+            return Pin(sha256, definition, trusted=rest.get("trusted") is True)
+        case _:
+            raise ConfigError(f"The lock file {path} is not one that wicketgate lock has written: {tool}")
+
+
+def _digest(definition: Mapping[str, Any]) -> str:
+    try:
+        return definition_digest(definition)
+    except ValueError:
+        return ""

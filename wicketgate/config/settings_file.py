@@ -1,0 +1,150 @@
+"""How the configuration is read: the file, then variables, then the command line, checked as one (DESIGN §2).
+
+``${VAR}`` and ``${VAR:-default}`` are put in place everywhere in the file. Variables such as
+``WICKETGATE_SERVER__PORT=9090`` (their values are YAML) override it, and the command line overrides both. Whatever is
+wrong stops the start with one line that names the field.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from wicketgate.config.faults import faults
+from wicketgate.config.settings import Settings
+from wicketgate.errors import ConfigError
+
+
+def load_settings(
+    path: Path | None, environ: Mapping[str, str] | None = None, *, server: Mapping[str, Any] | None = None
+) -> Settings:
+    """Read *path* (or only defaults and environment) and check it. Raises ConfigError, one line per fault.
+
+    *server* holds keys of that section from the command line; they win over everything.
+    """
+    environ = os.environ if environ is None else environ
+    values = {} if path is None else _read_yaml(path)
+    used: set[str] = set()
+    try:
+        values = _substitute(values, environ, used, "")
+    except RecursionError:  # YAML can build a value that holds itself
+        raise ConfigError(f"In the configuration file {path}: not valid YAML: nested without end") from None
+    for name, text in environ.items():
+        if name.startswith(_PREFIX):
+            _override(values, name, _yaml(text, f"the environment variable {name}"))
+    for key, value in (server or {}).items():
+        _override(values, f"{_PREFIX}SERVER__{key.upper()}", value)
+    if "from_variables" in values:  # ours to fill in
+        raise ConfigError("Invalid configuration: from_variables: unknown key")
+    try:
+        return Settings(**values, from_variables=frozenset(environ[name] for name in used))
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"Invalid configuration: {fault}" for fault in faults(error))) from None
+
+
+_PREFIX = "WICKETGATE_"
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"Cannot read the configuration file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"The configuration file {path} is not UTF-8 text") from None
+    values = _yaml(text, f"the configuration file {path}")
+    if values is None:
+        # Also while it is being written: applied to a running service, it would take away every upstream and key.
+        raise ConfigError(f"The configuration file {path} is empty; without --config the defaults are used")
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise ConfigError(f"The configuration file {path} must hold sections such as 'server:' and 'upstreams:'")
+    return values
+
+
+def _yaml(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506  # a subclass of the safe loader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) if isinstance(error, _RepeatedKey) else None
+        raise ConfigError(f"In {source}{line}: {problem or 'not valid YAML'}") from None
+    except (ValueError, RecursionError):  # an impossible date; a value that holds itself
+        raise ConfigError(f"In {source}: not valid YAML") from None
+
+
+_BOOL = "tag:yaml.org,2002:bool"
+
+
+class _RepeatedKey(yaml.constructor.ConstructorError):
+    pass
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is given twice: of two sections of one name, the first would be lost without a word.
+
+    Only ``true`` and ``false`` are booleans, as in YAML 1.2: the older version takes a key ``on`` for one, and the
+    country ``no``. A switch may still be ``yes`` or ``off``: settings read those words.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012  # the library's own way
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key is not None and key in seen:
+                raise _RepeatedKey(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(_BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+
+
+def _override(values: dict[str, Any], name: str, value: Any) -> None:
+    """Put *value* where the parts of *name* lead; an unknown part is found by the check of the whole."""
+    *sections, key = name.removeprefix(_PREFIX).lower().split("__")
+    for section in sections:
+        inner = values.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"Invalid configuration: {name}: {section} is not a section")
+        values = inner
+    values[key] = value
+
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def _substitute(value: Any, environ: Mapping[str, str], used: set[str], where: str) -> Any:
+    """Put ``${VAR}`` and ``${VAR:-default}`` in place, everywhere in the file; *used* gets the names that were set."""
+    if isinstance(value, dict):
+        return {
+            key: _substitute(item, environ, used, f"{where}.{key}" if where else str(key))
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_substitute(item, environ, used, f"{where}[{index}]") for index, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def found(match: re.Match[str]) -> str:
+        variable, default = match.group(1), match.group(2)
+        text = environ.get(variable, default)
+        if text is None:
+            raise ConfigError(
+                f"Invalid configuration: {where}: the environment variable {variable} is not set "
+                f"(${{{variable}:-default}} gives a default)"
+            )
+        if variable in environ:
+            used.add(variable)
+        return text
+
+    return _VARIABLE.sub(found, value)

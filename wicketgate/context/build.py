@@ -1,0 +1,251 @@
+"""What a model is shown of a long conversation (S3 "context_overflow", DESIGN §3 "Long conversations").
+
+When a history outgrows the room, in this order and only as far as needed: results that the model has seen are shrunk,
+oldest first; the oldest turns go, whole; the oldest steps of the running turn go, whole, with one line that says so.
+System messages, the last user message and the latest step always stay; of that step only results are shrunk, and only
+those that could not be shown even if everything else went.
+
+A history is read as it was lived, message by message, and reduced wherever it had outgrown the room, to four fifths of
+what could be freed. So what is shown depends on the history alone, and stays the same, byte for byte, from one model
+call to the next until the room is used up again: a provider's prompt cache hits.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wicketgate.context.shrink import shrink
+from wicketgate.context.sizes import TextCounter, message_tokens
+from wicketgate.errors import ContextOverflow
+
+Message = Mapping[str, Any]
+"""``{role, content, tool_calls?, tool_call_id?}``, as in chat completions."""
+
+# A saving below this is not worth what it takes away.
+_WORTH_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What is shown, in order; messages that were not changed are the very objects that came in.
+
+    *tokens* is their sum. A turn is a user message and what follows it; a step is an assistant message and the results
+    of its calls: *dropped_steps* went out of a turn that was running. *shrunk_results* counts those that are shown.
+    """
+
+    messages: tuple[Message, ...]
+    tokens: int
+    dropped_turns: int
+    dropped_steps: int
+    shrunk_results: int
+
+
+def build(messages: Sequence[Message], budget_tokens: int, tokens: TextCounter, *, reserve_tokens: int = 0) -> Built:
+    """Fit *messages* into ``budget_tokens - reserve_tokens``. Raises ContextOverflow if what must stay does not fit.
+
+    Every tool message must follow the call it answers and every call must be answered, as the contract demands. The
+    input is not changed. Linear in the history, but for the counts of texts that *tokens* does not remember.
+    """
+    history = _History(budget_tokens - reserve_tokens, tokens)
+    fits = True
+    for position, message in enumerate(messages, start=1):
+        history.add(message)
+        # Between a call and its answers nothing can be decided: they go together.
+        if position == len(messages) or messages[position]["role"] != "tool":
+            fits = history.fit()
+    if not fits:
+        raise ContextOverflow(
+            f"{history.must_tokens} tokens of the history cannot be left out; "
+            f"there is room for {history.room_tokens} (window {budget_tokens}, reserved {reserve_tokens})"
+        )
+    return history.built()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shorter:
+    stub: str
+    message: Message
+    tokens: int
+
+
+class _History:
+    """A conversation as far as it was read, and what is shown of it. Every position is reduced at most once."""
+
+    def __init__(self, room_tokens: int, tokens: TextCounter) -> None:
+        self.room_tokens = room_tokens
+        self.must_tokens = 0
+        self._is_hopeless = False
+        """What must stay did not fit, and nothing but system messages has come since."""
+        self._tokens = tokens
+        self._read: list[Message] = []
+        self._shown: list[Message | None] = []
+        self._sizes: list[int] = []
+        self._total = 0
+        self._system_tokens = 0
+        self._stubs: dict[int, str] = {}
+        """Results that are shrunk, by position."""
+        self._notes: dict[int, str] = {}
+        self._next_result = 0
+        self._users: list[int] = []
+        self._turns_end = 0
+        """Turns before this position are dropped."""
+        self._next_turn = 0
+        self._steps: list[int] = []
+        """Where the steps of the running turn begin."""
+        self._steps_end = 0
+        self._next_step = 0
+        self._dropped_messages = 0
+        self._dropped_calls = 0
+        self._dropped_turns = 0
+        self._dropped_steps = 0
+
+    def add(self, message: Message) -> None:
+        position, size = len(self._read), message_tokens(message, self._tokens)
+        self._read.append(message)
+        self._shown.append(message)
+        self._sizes.append(size)
+        self._total += size
+        match message["role"]:
+            case "system":
+                self._system_tokens += size
+                self.must_tokens += size
+                return
+            case "user":
+                self._users.append(position)
+                self._steps, self._next_step, self._steps_end = [], 0, position + 1
+                self._dropped_calls = 0
+            case "assistant":
+                self._steps.append(position)
+        self._is_hopeless = False
+
+    def fit(self) -> bool:
+        """Reduce what is shown if it has outgrown the room; False, and nothing is changed, if that is not enough."""
+        if self._total <= self.room_tokens:
+            return True
+        if self._is_hopeless:
+            return False
+        latest = self._steps[-1] if self._steps else self._steps_end
+        savings = self._savings(latest)
+        last_user_tokens = self._sizes[self._users[-1]] if self._users else 0
+        step_tokens = sum(self._sizes[position] for position in self._span(latest, len(self._read)))
+        self.must_tokens = self._system_tokens + last_user_tokens + step_tokens - sum(savings.values())
+        spare = self.room_tokens - self.must_tokens
+        if spare < 0:
+            self._is_hopeless = True
+            return False
+        goal = self.must_tokens + spare * 4 // 5
+        self._shrink_longest(savings, goal - self.must_tokens)
+        self._shrink_oldest(goal, latest)
+        self._drop_turns(goal)
+        self._drop_steps(goal, latest)
+        return True
+
+    def built(self) -> Built:
+        return Built(
+            messages=tuple(message for message in self._shown if message is not None),
+            tokens=self._total,
+            dropped_turns=self._dropped_turns,
+            dropped_steps=self._dropped_steps,
+            shrunk_results=sum(self._shown[position] is not None for position in self._stubs),
+        )
+
+    def _savings(self, latest: int) -> dict[int, int]:
+        """What shrinking each result of the latest step would save, by position."""
+        savings = {}
+        for position in range(latest, len(self._read)):
+            if (shorter := self._shorter(position)) is not None:
+                savings[position] = self._sizes[position] - shorter.tokens
+        return savings
+
+    def _shrink_longest(self, savings: Mapping[int, int], spare: int) -> None:
+        # The model has not seen these yet: one that goes costs it a call.
+        unseen = sum(savings.values())
+        for position, saved in sorted(savings.items(), key=lambda item: (-item[1], item[0])):
+            if unseen <= spare:
+                return
+            unseen -= saved
+            self._shrink(position)
+
+    def _shrink_oldest(self, goal: int, latest: int) -> None:
+        while self._total > goal and self._next_result < latest:
+            if self._shown[self._next_result] is not None:
+                self._shrink(self._next_result)
+            self._next_result += 1
+
+    def _drop_turns(self, goal: int) -> None:
+        last_user = self._users[-1] if self._users else 0
+        before = self._turns_end
+        while self._total > goal and self._turns_end < last_user:
+            end = self._users[self._next_turn]
+            dropped = self._drop(self._turns_end, end)
+            self._dropped_messages += dropped
+            self._dropped_turns += dropped > 0
+            self._turns_end = end
+            self._next_turn += 1
+        # The last user message is nobody's to touch; before any other, one line tells.
+        if before < self._turns_end < last_user and self._dropped_messages:
+            self._note(self._turns_end, f"[Earlier messages left out to save room: {self._dropped_messages}]")
+
+    def _drop_steps(self, goal: int, latest: int) -> None:
+        before = self._steps_end
+        while self._total > goal and self._steps_end < latest:
+            end = self._steps[self._next_step]
+            calls = (self._read[position].get("tool_calls") for position in range(self._steps_end, end))
+            self._dropped_calls += sum(len(asked) for asked in calls if asked)
+            self._dropped_steps += self._drop(self._steps_end, end) > 0
+            self._steps_end = end
+            self._next_step += 1
+        if before < self._steps_end and self._dropped_calls:
+            # With a result, not with the call: a model takes what stands in its own messages for its own words.
+            results = (i for i in self._span(self._steps_end, len(self._read)) if self._read[i]["role"] == "tool")
+            self._note(
+                next(results, self._steps_end),
+                f"[Earlier tool calls of this task left out to save room: {self._dropped_calls}]",
+            )
+
+    def _shorter(self, position: int) -> "_Shorter | None":
+        """A result in its short form; None if there is no result, or nothing to gain."""
+        message = self._shown[position]
+        if message is None or message["role"] != "tool" or position in self._stubs:
+            return None
+        stub = shrink(self._read[position]["content"])
+        shorter = self._message(position, stub, self._notes.get(position))
+        size = message_tokens(shorter, self._tokens)
+        return _Shorter(stub, shorter, size) if self._sizes[position] - size >= _WORTH_TOKENS else None
+
+    def _shrink(self, position: int) -> None:
+        if (shorter := self._shorter(position)) is not None:
+            self._stubs[position] = shorter.stub
+            self._show(position, shorter.message, shorter.tokens)
+
+    def _note(self, position: int, note: str) -> None:
+        """Put *note* before what is shown at *position*, if there is room for it."""
+        content = self._stubs.get(position) or self._read[position]["content"]
+        message = self._message(position, content, note)
+        size = message_tokens(message, self._tokens)
+        if self._total - self._sizes[position] + size <= self.room_tokens:
+            self._notes[position] = note
+            self._show(position, message, size)
+
+    def _message(self, position: int, content: str, note: str | None) -> Message:
+        return {**self._read[position], "content": f"{note}\n{content}" if note else content}
+
+    def _drop(self, start: int, end: int) -> int:
+        """Show nothing of this span; how many messages that took away."""
+        span = self._span(start, end)
+        for position in span:
+            self._show(position, None, 0)
+        return len(span)
+
+    def _span(self, start: int, end: int) -> list[int]:
+        """Positions from *start* to *end* that are shown and may ever go: a system message stays where it is."""
+        return [
+            position
+            for position in range(start, end)
+            if (message := self._shown[position]) is not None and message["role"] != "system"
+        ]
+
+    def _show(self, position: int, message: Message | None, size: int) -> None:
+        self._total += size - self._sizes[position]
+        self._sizes[position] = size
+        self._shown[position] = message

@@ -1,0 +1,137 @@
+"""The body of ``POST /engine/chat``: what is accepted, and the words in which the rest is refused (S3 "Request")."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from wicketgate.text.correlation import CORRELATION_ID
+
+Trigger = Literal["message", "webhook", "schedule"]
+
+MAX_MESSAGES = 10_000
+MAX_APPROVALS = 100
+MAX_NAME_CHARS = 256
+MAX_CALL_ID_CHARS = 8_192
+"""Some proxies write the model's signed thoughts into the ids of its calls, and read them there again."""
+
+
+class InvalidRequest(ValueError):
+    """The body breaks the contract. The text is safe for the client: field names and our own words."""
+
+
+class _Contract(BaseModel):
+    # Unknown fields are ignored, not refused: the contract forbids `tools` or `model` here to have any effect,
+    # and a gateway may be newer than we are.
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+class FunctionCall(_Contract):
+    name: str = Field(min_length=1, max_length=MAX_NAME_CHARS)
+    arguments: str = Field(description="A JSON object, as text.")
+
+
+class MessageToolCall(_Contract):
+    id: str = Field(min_length=1, max_length=MAX_CALL_ID_CHARS)
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class ChatMessage(_Contract):
+    """One message of the conversation, in the prevailing chat format."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    tool_calls: list[MessageToolCall] | None = Field(default=None, description="Assistant messages only.")
+    tool_call_id: str | None = Field(default=None, description="Tool messages only: the call that is answered.")
+
+
+class ApprovalDecision(_Contract):
+    """The owner's word on a call that waits for it."""
+
+    id: str = Field(min_length=1, max_length=2_000, description="As in the tool-result: approval_required <id>.")
+    decision: Literal["approve", "deny"]
+
+
+class ChatMetadata(_Contract):
+    """Pass-through context (S3)."""
+
+    correlation_id: Annotated[str, Field(pattern=f"^{CORRELATION_ID.pattern}$")] = Field(
+        description="Trace id of the request, made by the gateway. Returned as X-Correlation-ID."
+    )
+    conversation_id: str | None = Field(default=None, min_length=1, max_length=256)
+    trigger: Trigger = Field(default="message", description="What began the run; message if absent.")
+    client_context: dict[str, Any] | None = None
+    approvals: list[ApprovalDecision] | None = Field(
+        default=None, max_length=MAX_APPROVALS, description="Decisions on calls that an earlier stream left waiting."
+    )
+
+
+class ChatRequest(_Contract):
+    """A conversation to be continued."""
+
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MAX_MESSAGES)
+    metadata: ChatMetadata
+
+
+def parse_chat_request(body: bytes | Mapping[str, Any]) -> ChatRequest:
+    """From JSON, or from a mapping that stands for it. Raises InvalidRequest that names the first field at fault."""
+    if isinstance(body, Mapping):
+        body = json.dumps(dict(body)).encode()  # one reader for both, so that both are refused in the same words
+    try:
+        request = ChatRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise InvalidRequest(_explain(error)) from None
+    _check_tool_pairs(request.messages)
+    ids = [decision.id for decision in request.metadata.approvals or ()]
+    if len(set(ids)) < len(ids):
+        raise InvalidRequest("metadata.approvals has two decisions for one id")
+    return request
+
+
+def message_json(message: ChatMessage) -> Mapping[str, Any]:
+    """The message as a provider gets it, without absent keys."""
+    return message.model_dump(exclude_none=True)
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    match first["type"], where:
+        case "json_invalid", _:
+            return "Request body is not valid JSON"
+        case _, "":
+            return "Request body must be a JSON object"
+        case _, "messages":
+            return "Request body must include a messages array with at least one message"
+        case "missing", "metadata" | "metadata.correlation_id":
+            return "Request body must include metadata.correlation_id"
+        case "string_pattern_mismatch", "metadata.correlation_id":
+            return f"metadata.correlation_id must match {CORRELATION_ID.pattern}"
+        case "missing", _:
+            return f"{where} is required"
+        case _:
+            return f"{where}: {first['msg']}"
+
+
+def _check_tool_pairs(messages: Sequence[ChatMessage]) -> None:
+    """Every call is answered, every answer has a call: no provider accepts less, and each refuses it differently."""
+    open_calls: dict[str, int] = {}
+    for index, message in enumerate(messages):
+        if message.role == "tool":
+            if message.tool_call_id is None:
+                raise InvalidRequest(f"messages.{index}.tool_call_id is required when role is tool")
+            if open_calls.pop(message.tool_call_id, None) is None:
+                raise InvalidRequest(f"messages.{index}.tool_call_id answers no tool call before it")
+            continue
+        _refuse_open_calls(open_calls)
+        if message.tool_calls and message.role != "assistant":
+            raise InvalidRequest(f"messages.{index}.tool_calls is allowed only when role is assistant")
+        open_calls = {call.id: index for call in message.tool_calls or ()}
+    _refuse_open_calls(open_calls)
+
+
+def _refuse_open_calls(open_calls: Mapping[str, int]) -> None:
+    for index in open_calls.values():
+        raise InvalidRequest(f"messages.{index}.tool_calls has a call without a tool message that answers it")

@@ -1,0 +1,110 @@
+"""The five events of the stream and their bytes on the wire (S3 "Response: SSE Stream")."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from json.encoder import encode_basestring_ascii
+from typing import Any, ClassVar, Literal
+
+from wicketgate.gateway.meter import TokenCost
+from wicketgate.models.provider import TextDelta, Usage
+
+DoneReason = Literal["stop", "length", "content_filter", "max_iterations", "approval_required", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallEvent:
+    """The model wants a tool run. *arguments* is always an object, ``{}`` when the model's text was not one."""
+
+    name: ClassVar = "tool-call"
+    id: str
+    tool: str
+    arguments: Mapping[str, Any]
+
+    def data(self) -> dict[str, Any]:
+        return {"id": self.id, "name": self.tool, "arguments": self.arguments}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    name: ClassVar = "tool-result"
+    id: str
+    output: str
+
+    def data(self) -> dict[str, Any]:
+        return {"id": self.id, "output": self.output}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFailure:
+    """A failure that goes back to the model, which decides what to do (S3 "recoverable tool failures")."""
+
+    name: ClassVar = "tool-result"
+    id: str
+    error: str
+
+    def data(self) -> dict[str, Any]:
+        return {"id": self.id, "error": self.error}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end. *usage* sums every model call of the stream; 0/0 when the provider never told.
+
+    Streams that ran tools also say what the meta-tools gave the model and what it would have taken without a gateway,
+    estimated (``usage.tool_tokens``, ``usage.naive_tool_tokens``).
+    """
+
+    name: ClassVar = "done"
+    finish_reason: DoneReason
+    usage: Usage
+    cost: TokenCost = field(default_factory=TokenCost)
+
+    def data(self) -> dict[str, Any]:
+        usage = {"prompt_tokens": self.usage.prompt_tokens, "completion_tokens": self.usage.completion_tokens}
+        if self.cost.shown:
+            usage |= {"tool_tokens": self.cost.shown, "naive_tool_tokens": self.cost.naive}
+        return {"finish_reason": self.finish_reason, "usage": usage}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEvent:
+    """The other end. Code and message come from an EngineError class, nothing else."""
+
+    name: ClassVar = "error"
+    code: str
+    message: str
+
+    def data(self) -> dict[str, Any]:
+        return {"code": self.code, "message": self.message}
+
+
+ToolResult = ToolOutput | ToolFailure
+Event = TextDelta | ToolCallEvent | ToolResult | Done | ErrorEvent
+
+
+_TEXT_HEAD = b'event: text-delta\ndata: {"content":"'
+_TEXT_END = b'"}\n\n'
+
+
+def encode(event: Event) -> bytes:
+    """One server-sent event. Pure ASCII: a lone surrogate or U+2028 in model output must not break the stream.
+
+    Raises ValueError for arguments that JSON has no word for, which only a provider in Python can give.
+    """
+    if isinstance(event, TextDelta):  # the hot one
+        return b'event: text-delta\ndata: {"content":%b}\n\n' % encode_basestring_ascii(event.content).encode()
+    data = json.dumps(event.data(), separators=(",", ":"), allow_nan=False)
+    return f"event: {event.name}\ndata: {data}\n\n".encode()
+
+
+def join_texts(first: bytes, second: bytes) -> bytes | None:
+    """Two encoded text-deltas as one that says both; None if either is something else."""
+    if first.startswith(_TEXT_HEAD) and second.startswith(_TEXT_HEAD):
+        return first[: -len(_TEXT_END)] + second[len(_TEXT_HEAD) :]
+    return None
+
+
+def is_end(encoded: bytes) -> bool:
+    """Whether an encoded event is one that nothing follows."""
+    return encoded.startswith((b"event: done\n", b"event: error\n"))

@@ -1,0 +1,59 @@
+"""Which faces there are, and how each is put together; where an MCP client finds them is the doors' (DESIGN §3)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+
+from wicketgate.faces import registry, transparent
+from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.namespaced import NamespacedFace
+from wicketgate.faces.namespaced_offers import NamespacedOffers
+from wicketgate.faces.operations import Operations
+from wicketgate.faces.registry import RegistryFace
+from wicketgate.faces.surface import Offers, ToolSurface
+from wicketgate.faces.transparent import TransparentFace
+from wicketgate.fleet.feature_fleet import FeatureFleet
+from wicketgate.fleet.features import Features
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.runtime import ProxyRuntime
+
+_GATEWAY = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
+_NAMESPACED = "Tools, resources and prompts of several servers, each named server__name."
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """A surface, the instructions for the clients that connect to it, and its offers besides tools."""
+
+    surface: ToolSurface
+    instructions: str
+    offers: Offers | None = None
+
+
+def make_faces(
+    runtime: ProxyRuntime,
+    fleet: MultiplexUpstream,
+    started: Callable[[], bool],
+    *,
+    gateway: GatewayFace,
+    operations: Operations,
+    timeout_s: float,
+) -> dict[str, Face]:
+    """By the name that paths and ``mcp.face`` have. *timeout_s* bounds what is asked of servers beside their tools."""
+    return {
+        "gateway": Face(gateway, _GATEWAY),
+        "transparent": Face(TransparentFace(runtime, started=started), transparent.INSTRUCTIONS),
+        "registry": Face(RegistryFace(operations), registry.INSTRUCTIONS),
+        "namespaced": _namespaced(runtime, fleet, started, timeout_s),
+    }
+
+
+def _namespaced(runtime: ProxyRuntime, fleet: MultiplexUpstream, started: Callable[[], bool], timeout_s: float) -> Face:
+    def servers() -> Mapping[str, Features]:
+        return {name: member.features for name, member in fleet.members.items() if member.features is not None}
+
+    features = FeatureFleet(servers, monotonic, timeout_s=timeout_s)
+    face = NamespacedFace(runtime, fleet.statuses, started=started)
+    # Whoever joins the fleet gives its tools first.
+    runtime.watch(features.attend)
+    return Face(face, _NAMESPACED, NamespacedOffers(face, features, runtime, _NAMESPACED))

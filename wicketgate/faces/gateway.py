@@ -1,0 +1,186 @@
+"""The gateway face: three tools in front of every other (S0 §4.2; wire shapes in DESIGN §3)."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from wicketgate.catalog.card import card_json, render_cards
+from wicketgate.catalog.catalog import Catalog
+from wicketgate.errors import ArgsInvalid, GatewayError, UpstreamUnavailable
+from wicketgate.faces.inventory import inventory
+from wicketgate.faces.meta_tool import dry_run_json, json_result, read_fields, read_text
+from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
+from wicketgate.faces.views import Views, Visible
+from wicketgate.gateway.meter import Meter, NoMeter
+from wicketgate.gateway.runtime import DEFAULT_TOP_K, Browse, DryRun, ProxyRuntime
+from wicketgate.ports import CallContext
+
+MAX_TOP_K = 50
+
+MAX_TOKENS = 300
+"""What the definitions of the three tools cost a model together, at most."""
+
+_TOOLS = (
+    SurfaceTool(
+        name="tool_browse",
+        description=(
+            "Find tools by query (what you want to do) or path ('/': all namespaces). Gives cards; pass a card's id to "
+            "tool_execute, or as path if it starts with '/'."
+        ),
+        input_schema={
+            "type": "object",
+            "properties": {
+                "query": {"type": "string"},
+                "path": {"type": "string"},
+                "top_k": {"type": "integer", "maximum": MAX_TOP_K},
+            },
+        },
+        read_only=True,
+    ),
+    SurfaceTool(
+        name="tool_execute",
+        description=(
+            "Run a tool by its id. If args do not fit, nothing runs and the error says what is expected. Large results "
+            "are kept as artifacts for tool_view."
+        ),
+        input_schema={
+            "type": "object",
+            "properties": {
+                "tool_id": {"type": "string"},
+                "args": {"type": "object"},
+                "dry_run": {"type": "boolean"},
+            },
+            "required": ["tool_id"],
+        },
+    ),
+    SurfaceTool(
+        name="tool_view",
+        description="Read part of an artifact.",
+        input_schema={
+            "type": "object",
+            "properties": {
+                "handle": {"type": "string"},
+                "selector": {
+                    "type": "object",
+                    "description": (
+                        "type: head (chars), lines or rows (start, end), grep (pattern), json_keys (keys), "
+                        "json_path (path)"
+                    ),
+                },
+            },
+            "required": ["handle", "selector"],
+        },
+        read_only=True,
+    ),
+)
+_BROWSE, _EXECUTE, _VIEW = _TOOLS
+
+
+_ARGUMENTS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in _TOOLS}
+
+
+class GatewayFace:
+    """Implements ToolSurface over a runtime. Every failure of a meta-tool is a result, never an exception."""
+
+    def __init__(
+        self, runtime: ProxyRuntime, *, started: Callable[[], bool] = lambda: True, meter: Meter | None = None
+    ) -> None:
+        """*started* is false while the first tools are still being gathered: then nothing is said not to exist."""
+        self._runtime = runtime
+        self._started = started
+        self._meter = meter or NoMeter()
+        self._views = Views(runtime, self._with_inventory)
+        self._spare_tokens = MAX_TOKENS - sum(runtime.tokens.count(_definition(tool)) for tool in _TOOLS)
+
+    def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
+        """The three, the first of which says what the caller can find now."""
+        return self._views.of(context)
+
+    def _with_inventory(self, catalog: Catalog, visible: Visible | None) -> tuple[SurfaceTool, ...]:
+        count = self._runtime.tokens.count
+        items = (item for item in catalog.items.values() if visible is None or visible(item.id))
+        line = inventory(items, fits=lambda line: count(f" {line}") + 1 <= self._spare_tokens)
+        return replace(_BROWSE, description=f"{_BROWSE.description} {line}".rstrip()), _EXECUTE, _VIEW
+
+    async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            result = await self._call(name, arguments, context)
+        except GatewayError as error:
+            result = json_result(error.as_dict(), is_error=True)
+        outcome = result.structured.get("error") or result.structured.get("status") or "ok"
+        self._meter.meta_tool(name, outcome, clock() - began, result.cost)
+        return result
+
+    async def _call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
+        known = _ARGUMENTS.get(name)
+        if known is None:
+            raise UnknownTool(name)
+        if not self._started():
+            raise UpstreamUnavailable("The tool servers are still being connected. Try again in a moment.")
+        fields = read_fields(arguments, name, known)
+        match name:
+            case "tool_browse":
+                return self._browse(fields, context)
+            case "tool_execute":
+                return await self._execute(fields, context)
+            case _:
+                return await self._view(fields, context)
+
+    def _browse(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
+        query, path = fields.get("query"), fields.get("path")
+        if (query is None) == (path is None):
+            raise ArgsInvalid("tool_browse takes exactly one of query and path.")
+        top_k = fields.get("top_k", DEFAULT_TOP_K)
+        if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= MAX_TOP_K:
+            raise ArgsInvalid(f"top_k must be an integer from 1 to {MAX_TOP_K}.")
+        if path is not None:
+            if not isinstance(path, str):
+                raise ArgsInvalid("path must be a string.")
+            return _browse_result(self._runtime.browse_path(path, context))
+        if not isinstance(query, str):
+            raise ArgsInvalid("query must be a string.")
+        return _browse_result(self._runtime.browse_query(query, top_k, context))
+
+    async def _execute(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
+        tool_id = read_text(fields, "tool_id")
+        dry_run = fields.get("dry_run", False)
+        if not isinstance(dry_run, bool):
+            raise ArgsInvalid("dry_run must be true or false.", path=tool_id)
+        outcome = await self._runtime.execute(tool_id, fields.get("args", {}), context, dry_run=dry_run)
+        if isinstance(outcome, DryRun):
+            return json_result(dry_run_json(outcome))
+        result = json_result(outcome.envelope.as_dict(), is_error=outcome.envelope.status == "error")
+        return replace(result, cost=outcome.cost)
+
+    async def _view(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
+        handle = read_text(fields, "handle")
+        selector = fields.get("selector")
+        view = await self._runtime.view(handle, selector, context)
+        body: dict[str, Any] = {"handle": handle, "selector": selector, "content": view.content, "total": view.total}
+        if view.next is not None:
+            body["next"] = view.next
+        result = json_result(body)
+        if view.media is None:
+            return result
+        data = base64.b64encode(view.media.data).decode("ascii")
+        media = {"type": view.media.kind, "data": data, "mimeType": view.media.media_type}
+        return replace(result, content=(*result.content, media))
+
+
+def _definition(tool: SurfaceTool) -> str:
+    """As a model gets it."""
+    definition = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    return json.dumps(definition, separators=(",", ":"))
+
+
+def _browse_result(browse: Browse) -> SurfaceResult:
+    body: dict[str, Any] = {"cards": [card_json(card) for card in browse.cards]}
+    if browse.hint:
+        body["hint"] = browse.hint
+    lines = render_cards(browse.cards) or browse.hint
+    return json_result(body, lines=lines, naive_chars=browse.spared_chars)

@@ -1,0 +1,132 @@
+"""What a face shows, fitted to what the client's protocol version can carry, so that one odd tool or result of a server
+does not cost the client the whole answer (guide "Serve /mcp from FastAPI"); long lists go out in pages.
+"""
+
+import base64
+import binascii
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS
+from mcp_types.methods import serialize_server_result
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from wicketgate.faces.surface import SurfaceTool
+
+T = TypeVar("T")
+
+PAGE = 1_000
+
+WHOLE = {"resultType": "complete"}
+"""The newer era asks for it in every result; older clients pass over it."""
+
+_TTL = {"ttlMs": 0, "cacheScope": "private"}
+_OF_THE_CONNECTION = "io.modelcontextprotocol/"
+_MAX_KEPT = 32
+
+
+class ToolListings:
+    """Pages of ``tools/list``, kept as long as a face shows the same list."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[int, str, str], tuple[Sequence[SurfaceTool], dict[str, Any]]] = OrderedDict()
+
+    def page(self, tools: Sequence[SurfaceTool], cursor: str | None, version: str) -> dict[str, Any]:
+        """Raises MCPError for a cursor that is not one."""
+        key = (id(tools), cursor or "", version)
+        kept = self._kept.get(key)
+        if kept is None or kept[0] is not tools:
+            shown, following = paged(tools, cursor, lambda tool: tool.name)
+            answer: dict[str, Any] = {"tools": _fitting([_tool_json(tool, version) for tool in shown], version)}
+            if following is not None:
+                answer["nextCursor"] = following
+            kept = self._kept[key] = tools, answer
+            if len(self._kept) > _MAX_KEPT:
+                self._kept.popitem(last=False)
+        return {**WHOLE, **kept[1]}
+
+
+def paged(items: Sequence[T], cursor: str | None, name: Callable[[T], str]) -> tuple[Sequence[T], str | None]:
+    """A page and the cursor of the next. A cursor names the last item shown, so it outlives changes of the others.
+
+    Raises MCPError for one that was never given, or whose item is gone: the client lists from the beginning then.
+    """
+    start = 0
+    if cursor is not None:
+        try:
+            last = base64.urlsafe_b64decode(cursor.encode("ascii")).decode("utf-8", "surrogatepass")
+        except (binascii.Error, UnicodeError):
+            last = ""
+        start = next((place for place, item in enumerate(items, 1) if name(item) == last), 0)
+        if start == 0:
+            raise MCPError(INVALID_PARAMS, "This cursor is not valid any more. List again from the beginning.")
+    page = items[start : start + PAGE]
+    if start + PAGE >= len(items):
+        return page, None
+    return page, base64.urlsafe_b64encode(name(page[-1]).encode("utf-8", "surrogatepass")).decode("ascii")
+
+
+def as_it_came(result: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """A server's own result of ``tools/call``, less what is between it and us alone."""
+    answer = without_ours(result)
+    if not isinstance(answer.get("content"), list):
+        answer["content"] = []  # MCP requires it, and a server may have left it out
+    if version not in MODERN_PROTOCOL_VERSIONS and not isinstance(answer.get("structuredContent"), Mapping):
+        answer.pop("structuredContent", None)
+    return answer
+
+
+def without_ours(result: Mapping[str, Any]) -> dict[str, Any]:
+    answer = {**result, **WHOLE}
+    meta = answer.pop("_meta", None)
+    if isinstance(meta, Mapping):
+        kept = {key: value for key, value in meta.items() if not key.startswith(_OF_THE_CONNECTION)}
+        if kept:
+            answer["_meta"] = kept
+    return answer
+
+
+def _tool_json(tool: SurfaceTool, version: str) -> dict[str, Any]:
+    schema = tool.input_schema
+    answer: dict[str, Any] = {
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": schema if schema.get("type") == "object" else {**schema, "type": "object"},
+    }
+    if tool.title is not None:
+        answer["title"] = tool.title
+    output = tool.output_schema
+    if output is not None and (version in MODERN_PROTOCOL_VERSIONS or output.get("type") == "object"):
+        answer["outputSchema"] = output
+    if tool.read_only or tool.hints:
+        answer["annotations"] = {**tool.hints, **({"readOnlyHint": True} if tool.read_only else {})}
+    return answer
+
+
+def fitting(method: str, key: str, items: Sequence[Mapping[str, Any]], version: str) -> list[Mapping[str, Any]]:
+    """Those of *items* that this version can carry."""
+    if _carries(method, {key: list(items)}, version):
+        return list(items)
+    return [item for item in items if _carries(method, {key: [item]}, version)]
+
+
+def _fitting(tools: list[dict[str, Any]], version: str) -> list[dict[str, Any]]:
+    """All of them; one that this version cannot carry without what it may go without."""
+    if _carries("tools/list", {"tools": tools}, version):
+        return tools
+    return [tool if _carries("tools/list", {"tools": [tool]}, version) else _bare(tool) for tool in tools]
+
+
+def _carries(method: str, answer: Mapping[str, Any], version: str) -> bool:
+    try:
+        serialize_server_result(method, version, {**answer, **WHOLE, **_TTL})
+    except ValidationError:
+        return False
+    return True
+
+
+def _bare(tool: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": tool["name"], "description": tool["description"], "inputSchema": {"type": "object"}}

@@ -1,0 +1,141 @@
+"""What a face has besides tools, as methods of its MCP server: resources, templates, prompts, completion, subscriptions
+(S2 "Broadcast Methods"; gatekit B)."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from mcp import types as t
+from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.context import HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
+from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel
+
+from wicketgate.faces.mcp.changes import Announcer
+from wicketgate.faces.mcp.fit import WHOLE, fitting, paged, without_ours
+from wicketgate.faces.surface import Offer, Offers, Refusal
+from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureKind, ListChanged, ResourceChanged
+from wicketgate.ports import CallContext
+
+MISSING_KEY = "wicketgate/missing"
+"""Under this key of ``_meta`` a list says by server why its items are not among them."""
+
+Ctx = ServerRequestContext[Any, Any]
+Run = Callable[[CallContext], Awaitable[Mapping[str, Any]]]
+Carry = Callable[[Ctx, Run], Awaitable[Mapping[str, Any] | t.InputRequiredResult]]
+P = TypeVar("P", bound=BaseModel)
+Handler = Callable[[Ctx, P], Awaitable[HandlerResult]]
+ContextOf = Callable[[Ctx], CallContext]
+
+_LISTS: Mapping[FeatureKind, tuple[str, str]] = {
+    "resources": ("resources/list", "resources"),
+    "templates": ("resources/templates/list", "resourceTemplates"),
+    "prompts": ("prompts/list", "prompts"),
+}
+
+OFFERS_FRESH: Mapping[CacheableMethod, CacheHint] = {
+    method: CacheHint(0, "private")
+    for method in ("resources/list", "resources/templates/list", "prompts/list", "resources/read")
+}
+
+
+class OfferMethods:
+    """*carry* runs what goes to a tool server, with the client that waits for it; *context_of* says who asks."""
+
+    def __init__(self, offers: Offers, announcer: Announcer, carry: Carry, context_of: ContextOf) -> None:
+        self._offers = offers
+        self._announcer = announcer
+        self._carry = carry
+        self._context_of = context_of
+        offers.watch(self._announce)
+
+    def add_to(self, server: "Server[Any]") -> None:
+        def add(method: str, offer: Offer, params: type[P], handler: Handler[P]) -> None:
+            async def if_offered(ctx: Ctx, params: P) -> HandlerResult:
+                # What is not declared is not there.
+                if not self._offers.offered(offer):
+                    raise MCPError(t.METHOD_NOT_FOUND, "Method not found", method)
+                return await handler(ctx, params)
+
+            server.add_request_handler(method, params, if_offered)
+
+        for kind, (method, _) in _LISTS.items():
+            add(method, "prompts" if kind == "prompts" else "resources", t.PaginatedRequestParams, self._lister(kind))
+        add("resources/read", "resources", t.ReadResourceRequestParams, self._read)
+        add("resources/subscribe", "resources", t.SubscribeRequestParams, self._subscribe)
+        add("resources/unsubscribe", "resources", t.UnsubscribeRequestParams, self._unsubscribe)
+        add("prompts/get", "prompts", t.GetPromptRequestParams, self._get_prompt)
+        add("completion/complete", "completions", t.CompleteRequestParams, self._complete)
+        server.add_request_handler("subscriptions/listen", t.SubscriptionsListenRequestParams, self._listen)
+
+    def _lister(self, kind: FeatureKind) -> Callable[[Ctx, t.PaginatedRequestParams], Awaitable[dict[str, Any]]]:
+        method, key = _LISTS[kind]
+        address = ADDRESS[kind]
+
+        async def lister(ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
+            listed = await self._offers.list_all(kind, self._context_of(ctx))
+            page, following = paged(listed.items, params.cursor, lambda item: str(item[address]))
+            answer: dict[str, Any] = {**WHOLE, key: fitting(method, key, page, ctx.protocol_version)}
+            if following is not None:
+                answer["nextCursor"] = following
+            if listed.missing:
+                answer["_meta"] = {MISSING_KEY: dict(listed.missing)}
+            return answer
+
+        return lister
+
+    async def _read(self, ctx: Ctx, params: t.ReadResourceRequestParams) -> dict[str, Any] | t.InputRequiredResult:
+        result = await self._carried(ctx, lambda context: self._offers.read_resource(ctx.params or {}, context))
+        if isinstance(result, dict) and "cacheScope" in result:
+            result["cacheScope"] = "private"  # whom it was given to is for us to say
+        return result
+
+    async def _get_prompt(self, ctx: Ctx, params: t.GetPromptRequestParams) -> dict[str, Any] | t.InputRequiredResult:
+        return await self._carried(ctx, lambda context: self._offers.get_prompt(ctx.params or {}, context))
+
+    async def _complete(self, ctx: Ctx, params: t.CompleteRequestParams) -> dict[str, Any] | t.InputRequiredResult:
+        return await self._carried(ctx, lambda context: self._offers.complete(ctx.params or {}, context))
+
+    async def _carried(self, ctx: Ctx, run: Run) -> dict[str, Any] | t.InputRequiredResult:
+        result = await self._carry(ctx, run)
+        return result if isinstance(result, t.InputRequiredResult) else without_ours(result)
+
+    async def _subscribe(self, ctx: Ctx, params: t.SubscribeRequestParams) -> t.EmptyResult:
+        uri = str(params.uri)
+        self._announcer.subscribe(ctx, uri, await self._follow(ctx, uri))
+        return t.EmptyResult()
+
+    async def _unsubscribe(self, ctx: Ctx, params: t.UnsubscribeRequestParams) -> t.EmptyResult:
+        self._announcer.unsubscribe(ctx, str(params.uri))
+        return t.EmptyResult()
+
+    async def _listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
+        """What may not be listened to is left out of what is acknowledged."""
+        releases: dict[str, Callable[[], None]] = {}
+        try:
+            for uri in dict.fromkeys(params.notifications.resource_subscriptions or ()):
+                try:
+                    releases[uri] = await self._follow(ctx, uri)
+                except MCPError:
+                    continue
+            wanted = params.notifications.model_copy(update={"resource_subscriptions": list(releases)})
+            return await self._announcer.listen(ctx, params.model_copy(update={"notifications": wanted}))
+        finally:
+            for release in releases.values():
+                release()
+
+    async def _follow(self, ctx: Ctx, uri: str) -> Callable[[], None]:
+        try:
+            return await self._offers.subscribe(uri, self._context_of(ctx))
+        except Refusal as refusal:
+            raise MCPError(refusal.code, refusal.message, refusal.data) from None
+
+    def _announce(self, change: FeatureChange) -> None:
+        match change:
+            case ListChanged(kind="prompts"):
+                self._announcer.announce(PromptsListChanged())
+            case ListChanged():
+                self._announcer.announce(ResourcesListChanged())
+            case ResourceChanged(uri=uri):
+                self._announcer.announce(ResourceUpdated(uri))

@@ -1,0 +1,263 @@
+"""A face as an MCP server, in both protocol eras, through the official SDK; over which transport is settled elsewhere.
+
+What is settled here: a face's failures are results with ``isError``, never exceptions (the SDK shows an exception's
+text to clients of the older era), unless the face itself speaks in JSON-RPC errors; long lists go out in pages.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from mcp import types as t
+from mcp.server.caching import CacheHint
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, REQUEST_TIMEOUT
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from wicketgate.access.identity import Identity
+from wicketgate.errors import GatewayError, InputRequired, UpstreamError
+from wicketgate.faces.mcp.asking import AskingApprover
+from wicketgate.faces.mcp.caller import ClientCaller, set_log_level
+from wicketgate.faces.mcp.changes import Announcer
+from wicketgate.faces.mcp.envelope import RequestCheck
+from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came
+from wicketgate.faces.mcp.input_required import answers, asks, seal_states
+from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
+from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, ToolSurface, UnknownTool
+from wicketgate.gateway.sessions import session_key
+from wicketgate.ports import CallContext, Caller, InputAnswers
+from wicketgate.text.correlation import correlation_id
+
+log = logging.getLogger("wicketgate.mcp")
+
+SESSION_META_KEY = "wicketgate/session"
+"""A client of the era without sessions may name its browsing session under this key of ``_meta`` (DESIGN §3)."""
+
+calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
+"""Who sent what is being served: the SDK asks for a tool's schema without saying for whom."""
+
+_TOOLS_FRESH_MS = 60_000
+
+Ctx = ServerRequestContext[Any, Any]
+R = TypeVar("R")
+
+
+class McpDoor:
+    """One face as an MCP server, and the word to its clients when what it shows has changed.
+
+    *key* seals what travels with clients between two attempts (32 bytes or more; the same on every replica). *local*:
+    who calls where there is no HTTP request to tell, which is on stdio.
+    """
+
+    def __init__(
+        self,
+        surface: ToolSurface,
+        *,
+        name: str,
+        version: str,
+        instructions: str,
+        key: bytes,
+        offers: Offers | None = None,
+        max_streams_per_actor: int = 500,
+        local: Identity | None = None,
+        new_id: Callable[[], str] = lambda: "-",
+    ) -> None:
+        self._surface = surface
+        self._offers = offers
+        self._local = local
+        self._new_id = new_id
+        self._listings = ToolListings()
+        self._shown: Sequence[SurfaceTool] = ()
+        self._schemas: tuple[Sequence[SurfaceTool], dict[str, Mapping[str, Any]]] = ((), {})
+        self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
+        self.server: Server[Any] = _Server(
+            offers,
+            lambda: self._context_of_caller(),
+            "wicketgate",
+            version=version,
+            instructions=instructions,
+            on_subscriptions_listen=self.announcer.listen,
+            get_tool_input_schema=self._input_schema,
+            cache_hints={"tools/list": CacheHint(_TOOLS_FRESH_MS, "private"), **OFFERS_FRESH},
+        )
+        # Added by method, since these answer with wire JSON: the SDK models it once, and that is enough.
+        self.server.add_request_handler("tools/list", t.PaginatedRequestParams, self._list_tools)
+        self.server.add_request_handler("tools/call", t.CallToolRequestParams, self._call_tool)
+        self.server.add_request_handler("logging/setLevel", t.SetLevelRequestParams, set_log_level)
+        self.server.add_notification_handler(
+            "notifications/initialized", t.NotificationParams, self.announcer.session_opened
+        )
+        if offers is not None:
+            OfferMethods(offers, self.announcer, self._carry, self._context).add_to(self.server)
+        self.server.middleware.append(RequestCheck(self.server))
+        self.server.middleware.append(seal_states(key, name, self._who))
+
+    def list_changed(self) -> None:
+        """To be called when the catalog has changed: clients are told if the list of tools is another now."""
+        tools = self._surface.tools(_EVERYBODY)
+        if tools is not self._shown and tools != self._shown:
+            self._shown = tools
+            self.announcer.announce(ToolsListChanged())
+
+    def access_changed(self) -> None:
+        """To be called when access rules or permissions have changed: every client is notified, except of what is the
+        same for all callers."""
+        tools = self._surface.tools(_EVERYBODY)
+        if tools is not self._surface.tools(_NOBODY_CALLS):
+            self._shown = tools
+            self.announcer.announce(ToolsListChanged())
+        if self._offers is not None and self._offers.offered("prompts"):
+            self.announcer.announce(PromptsListChanged())
+        if self._offers is not None and self._offers.offered("resources"):
+            self.announcer.announce(ResourcesListChanged())
+
+    async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
+        context = self._context(ctx)
+        page = self._listings.page(self._surface.tools(context), params.cursor, ctx.protocol_version)
+        if self._offers is not None and (missing := self._offers.missing(context)):
+            page["_meta"] = {MISSING_KEY: dict(missing)}
+        return page
+
+    async def _call_tool(self, ctx: Ctx, params: t.CallToolRequestParams) -> dict[str, Any] | t.InputRequiredResult:
+        async def run(context: CallContext) -> dict[str, Any]:
+            result = await self._surface.call(params.name, params.arguments, context)
+            return _result_json(result, ctx.protocol_version)
+
+        try:
+            return await self._carry(ctx, run)
+        except MCPError:
+            raise
+        except UnknownTool:
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}") from None
+        except GatewayError as error:
+            return _failure(error)
+        except Exception:
+            log.exception("tools/call failed")
+            return _failure(UpstreamError("The call failed inside the gateway."))
+
+    async def _carry(self, ctx: Ctx, run: Callable[[CallContext], Awaitable[R]]) -> R | t.InputRequiredResult:
+        """Run it with the client that waits for it: who hears what happens, is asked, and may leave.
+
+        Raises MCPError, GatewayError when the client cannot be asked, and what *run* raises besides.
+        """
+        result = None
+        given = answers(ctx)
+        try:
+            with _exchange(ctx):
+                async with ClientCaller(ctx) as caller:
+                    result = await run(self._context(ctx, caller, given))
+        except Refusal as refusal:
+            raise MCPError(refusal.code, refusal.message, refusal.data) from None
+        except InputRequired as question:
+            return asks(ctx, question)
+        if result is None:
+            raise MCPError(REQUEST_TIMEOUT, "The client has left.")
+        return result
+
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """Without it the SDK lists all tools before each call of the newer era."""
+        tools = self._surface.tools(self._context_of_caller())
+        if tools is not self._schemas[0]:
+            self._schemas = tools, {tool.name: tool.input_schema for tool in tools}
+        return self._schemas[1].get(name)
+
+    def _context_of_caller(self) -> CallContext:
+        return CallContext(calling.get() or self._local or _NOBODY, "-", "-")
+
+    def _context(self, ctx: Ctx, caller: Caller | None = None, given: InputAnswers | None = None) -> CallContext:
+        """Who calls, from what the middleware left on the request."""
+        identity = self._who(ctx)
+        if ctx.request is None:
+            trace, session = self._new_id(), session_key("stdio", identity.actor, "")
+            correlation_id.set(trace)
+        else:
+            trace, session = correlation_id.get(), _session(ctx, identity, ctx.request.headers)
+        if caller is None:
+            return CallContext(identity, trace, session)
+        return CallContext(identity, trace, session, caller, given, AskingApprover(caller))
+
+    def _who(self, ctx: Ctx) -> Identity:
+        if ctx.request is not None:
+            identity: Identity = ctx.request.state.identity
+            return identity
+        if self._local is None:
+            raise RuntimeError("nobody is named who calls where there is no HTTP request")
+        return self._local
+
+
+class _Server(Server[Any]):
+    """Tells each client what there is for it at this moment; and also those of the handshake era that lists may change,
+    for the HTTP manager asks with no options."""
+
+    def __init__(self, offers: Offers | None, who: Callable[[], CallContext], *args: Any, **kwargs: Any) -> None:
+        self._offers = offers
+        self._who = who
+        super().__init__(*args, **kwargs)
+
+    @property
+    def instructions(self) -> str | None:
+        return self._own_instructions if self._offers is None else self._offers.instructions(self._who())
+
+    @instructions.setter
+    def instructions(self, text: str | None) -> None:
+        self._own_instructions = text
+
+    def get_capabilities(self, *args: Any, **kwargs: Any) -> t.ServerCapabilities:
+        can = super().get_capabilities(*args, **kwargs)
+        if self._offers is None:
+            return can
+        names: tuple[Offer, ...] = ("resources", "prompts", "completions")
+        return can.model_copy(update={name: None for name in names if not self._offers.offered(name)})
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
+    ) -> InitializationOptions:
+        changes = notification_options or NotificationOptions(
+            tools_changed=True, resources_changed=True, prompts_changed=True
+        )
+        return super().create_initialization_options(changes, *args, **kwargs)
+
+
+_NOBODY = Identity("nobody")
+_NOBODY_CALLS = CallContext(_NOBODY, "-", "-")
+_EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
+
+
+def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
+    if result.as_it_came is not None:
+        return as_it_came(result.as_it_came, version)
+    return {
+        **WHOLE,
+        "content": list(result.content),
+        "structuredContent": result.structured,
+        "isError": result.is_error,
+    }
+
+
+def _failure(error: GatewayError) -> dict[str, Any]:
+    body = error.as_dict()
+    content = [{"type": "text", "text": body["message"]}]
+    return {**WHOLE, "content": content, "structuredContent": body, "isError": True}
+
+
+def _exchange(ctx: Ctx) -> AbstractContextManager[object]:
+    """Cancelled once the HTTP exchange that brought this call is over."""
+    if ctx.request is None:
+        return nullcontext()
+    exchange: AbstractContextManager[object] = ctx.request.state.exchange
+    return exchange
+
+
+def _session(ctx: Ctx, identity: Identity, headers: Mapping[str, str]) -> str:
+    """The browsing session (DESIGN §3): the handshake's own; in the newer era, where that header means nothing, the
+    one that the client names, or the actor's."""
+    if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return session_key("mcp", identity.actor, headers.get("mcp-session-id", ""))
+    named = (ctx.meta or {}).get(SESSION_META_KEY)
+    return session_key("named", identity.actor, named if isinstance(named, str) else "")

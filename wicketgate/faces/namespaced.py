@@ -1,0 +1,168 @@
+"""The namespaced face: every tool under ``server__tool`` with its full schema, and results as they are (S2).
+
+It speaks in JSON-RPC errors where a call could not be brought to its tool or the server refused it; what a model can
+mend (arguments, rights, quotas) is a result with ``isError``.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from wicketgate.access.access import Hidden
+from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.errors import (
+    GatewayError,
+    HydrateFailed,
+    UpstreamError,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
+from wicketgate.faces.namespaced_names import ToolNames
+from wicketgate.faces.routing import INVALID_PARAMS, RoutedRequest, parse_incoming_request, prepare_outgoing_response
+from wicketgate.faces.surface import Refusal, SurfaceResult, SurfaceTool
+from wicketgate.faces.views import Views, Visible
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext, UpstreamStatus
+
+log = logging.getLogger("wicketgate.namespaced")
+
+UPSTREAM_FAILED = -32004
+"""The server could not be reached, did not answer in time, or failed without an error of its own (gatekit D)."""
+
+_TOLD = 5
+
+
+class NamespacedFace:
+    """Implements ToolSurface over a runtime. *statuses*: every configured server, also one that has no tools yet."""
+
+    def __init__(
+        self,
+        runtime: ProxyRuntime,
+        statuses: Callable[[], Mapping[str, UpstreamStatus]],
+        *,
+        started: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._runtime = runtime
+        self._statuses = statuses
+        self._started = started
+        self._catalog: Catalog | None = None
+        self._names = ToolNames(())
+        self._tools: Sequence[tuple[SelectableItem, SurfaceTool]] = ()
+        self._views = Views(runtime, self._shown)
+
+    def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
+        """Sorted by name whatever the case of its letters (gatekit G32)."""
+        return self._views.of(context)
+
+    def missing(self, context: CallContext) -> Mapping[str, str]:
+        """By server, why its tools are not all there; only those that the caller may know of (gatekit G34)."""
+        statuses = self._statuses()
+        down = {name: status.error or status.phase for name, status in statuses.items() if status.phase != "ready"}
+        troubles = {**down, **{name: text for name, text in self._runtime.troubles().items() if name in statuses}}
+        return {name: text for name, text in sorted(troubles.items()) if self.knows(name, context)}
+
+    async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
+        if not self._started():
+            raise Refusal(UPSTREAM_FAILED, "The tool servers are still being connected. Try again in a moment.")
+        self._follow()
+        try:
+            params = {"name": name, "arguments": arguments}
+            routed = parse_incoming_request("tools/call", params, aliases=self._names.aliases)
+        except Refusal:
+            await self._runtime.turn_away(name, context)
+            raise
+        tool_id = self._names.targets.get((routed.target_server, routed.request.name))
+        if tool_id is None:
+            await self._runtime.turn_away(name, context)
+            raise self._not_there(routed, context)
+        try:
+            # Absent arguments are none; anything else that is not an object is the runtime's to refuse.
+            result = await self._runtime.call(tool_id, {} if arguments is None else arguments, context)
+        except HydrateFailed:
+            raise self._not_there(routed, context) from None
+        except UpstreamRefused as error:
+            called = routed.update_request(replace(routed.request, name=error.name or routed.request.name))
+            message = prepare_outgoing_response(error.refusal, called)
+            raise Refusal(error.upstream_code, message, error.data) from None
+        except (UpstreamUnavailable, UpstreamTimeout, UpstreamError) as error:
+            raise Refusal(UPSTREAM_FAILED, error.message, {"error": error.code, "retryable": error.retryable}) from None
+        except GatewayError as error:
+            error.path = routed.namespaced_name
+            return _refused(error)
+        return SurfaceResult((), {}, "", bool(result.get("isError")), as_it_came=result)
+
+    def _not_there(self, routed: RoutedRequest, context: CallContext) -> Refusal:
+        """One answer for what is not there and for what this caller may not see of it."""
+        server = routed.target_server
+        if not self.knows(server, context):
+            return Refusal(INVALID_PARAMS, f"Unknown server '{server[:256]}' in request")
+        status = self._statuses().get(server)
+        if status is not None and status.phase != "ready" and server not in self._names.servers:
+            why = status.error or "it is being connected"
+            return Refusal(UPSTREAM_FAILED, f"Server '{server}' is unavailable: {why}")
+        return Refusal(INVALID_PARAMS, f"Tool '{routed.namespaced_name[:256]}' not found")
+
+    def knows(self, server: str, context: CallContext) -> bool:
+        """Whether the caller may know of a server of this name: it sees a tool of it, or may use them all."""
+        if server not in self._statuses():
+            return False
+        if context.identity.allows(f"tools:{server}:*") and not isinstance(
+            self._runtime.access.rules_on_all_of(context.identity, server), Hidden
+        ):
+            return True
+        return self._sees_one(server, context)
+
+    def may_use(self, server: str, context: CallContext) -> bool:
+        """Whether the caller has the permission for every tool of *server*, and sees one if there are any."""
+        if not context.identity.allows(f"tools:{server}:*"):
+            return False
+        self._follow()
+        return self._sees_one(server, context) or not any(item.server == server for item, _ in self._tools)
+
+    def _sees_one(self, server: str, context: CallContext) -> bool:
+        self._follow()
+        visible = self._runtime.visible(context)
+        return any(item.server == server and (visible is None or visible(item.id)) for item, _ in self._tools)
+
+    def _shown(self, catalog: Catalog, visible: Visible | None) -> tuple[SurfaceTool, ...]:
+        self._follow()
+        return tuple(tool for item, tool in self._tools if visible is None or visible(item.id))
+
+    def _follow(self) -> None:
+        """Names and definitions are worked out once for each catalog."""
+        catalog = self._runtime.catalog()
+        if catalog is self._catalog:
+            return
+        names = ToolNames(catalog.items.values())
+        shown = [(catalog.items[tool_id], _tool(catalog.items[tool_id], name)) for tool_id, name in names.shown.items()]
+        shown.sort(key=lambda pair: (pair[1].name.casefold(), pair[1].name))
+        self._catalog, self._names, self._tools = catalog, names, shown
+        if names.aliases:
+            some = ", ".join(sorted(names.aliases)[:_TOLD])
+            log.warning("%d tools have an alias, since models cannot say their names: %s", len(names.aliases), some)
+        for tool_id in names.unreachable[:_TOLD]:
+            log.warning("%s has the name of another tool of its server, and is not reachable by it", tool_id)
+
+
+def _tool(item: SelectableItem, name: str) -> SurfaceTool:
+    hints = dict(item.metadata)
+    if "destructive" in item.tags:
+        hints["destructiveHint"] = True
+    return SurfaceTool(
+        name=name,
+        description=item.description,
+        input_schema=item.args_schema,
+        read_only=not item.side_effects,
+        output_schema=item.output_schema,
+        hints=hints,
+        title=item.title,
+    )
+
+
+def _refused(error: GatewayError) -> SurfaceResult:
+    body = error.as_dict()
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    return SurfaceResult(({"type": "text", "text": text},), body, text, is_error=True)

@@ -1,0 +1,202 @@
+"""Resources, prompts and completions of the namespaced face: ``server__uri`` and ``server__prompt`` (S2; gatekit B).
+
+Who may use every tool of a server (``tools:<server>:*``), or holds ``resources:<server>`` or ``prompts:<server>``, may
+use these of it, unless a rule about all of its tools keeps them from it, or wants an approval that nobody can give.
+For anybody else they do not exist.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from wicketgate.access.access import Visible
+from wicketgate.errors import Forbidden, GatewayError, UpstreamRefused
+from wicketgate.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
+from wicketgate.faces.routing import (
+    INVALID_PARAMS,
+    RoutedRequest,
+    join_name,
+    parse_incoming_request,
+    prepare_outgoing_response,
+)
+from wicketgate.faces.surface import Listed, Offer, Refusal
+from wicketgate.fleet.feature_fleet import FeatureFleet
+from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureKind, ListChanged, ResourceChanged
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.plugin_api import Request
+from wicketgate.ports import CallContext
+
+BLOCKED = -32000
+"""A plugin refused the request or the result (gatekit G93)."""
+
+Right = Literal["resources", "prompts"]
+
+_MAX_INSTRUCTIONS = 4_000
+_MAX_OF_ONE = 500
+
+
+class NamespacedOffers:
+    """Implements Offers over the servers that *face* shows the tools of."""
+
+    def __init__(self, face: NamespacedFace, fleet: FeatureFleet, runtime: ProxyRuntime, own_words: str) -> None:
+        """*own_words* open the instructions."""
+        self._face = face
+        self._fleet = fleet
+        self._runtime = runtime
+        self._own_words = own_words
+
+    def missing(self, context: CallContext) -> Mapping[str, str]:
+        return self._face.missing(context)
+
+    def offered(self, offer: Offer) -> bool:
+        support = self._fleet.support().values()
+        return any(one is None or getattr(one, offer) for one in support)
+
+    def instructions(self, context: CallContext) -> str:
+        """Ours, then those of each server that the caller may use, in the order of their names, bounded."""
+        parts = [self._own_words]
+        for name, support in sorted(self._fleet.support().items()):
+            if support and support.instructions and self._face.knows(name, context):
+                parts.append(f"{name}: {_one_line(support.instructions)[:_MAX_OF_ONE]}")
+        return "\n".join(parts)[:_MAX_INSTRUCTIONS]
+
+    async def list_all(self, kind: FeatureKind, context: CallContext) -> Listed:
+        """Sorted by address whatever the case of its letters."""
+        listing = await self._fleet.list_all(kind, self._open_to(context, _right(kind)))
+        address = ADDRESS[kind]
+        shown: dict[str, Mapping[str, Any]] = {}
+        for server, items in listing.items.items():
+            for item in items:
+                name = join_name(server, item[address])
+                shown.setdefault(name, {**item, address: name})
+        return Listed(
+            [shown[name] for name in sorted(shown, key=lambda name: (name.casefold(), name))], listing.missing
+        )
+
+    async def read_resource(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        routed = await self._routed("resources/read", params, "resources", context)
+        result = await self._ask(routed, lambda request: {"uri": request.name}, "read", context)
+        contents = result.get("contents")
+        if not isinstance(contents, list):
+            raise Refusal(UPSTREAM_FAILED, f"{routed.target_server} gave an answer that is not a valid MCP result.")
+        return {**result, "contents": [_addressed(part, routed) for part in contents]}
+
+    async def get_prompt(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        routed = await self._routed("prompts/get", params, "prompts", context)
+
+        def asked(request: Request) -> dict[str, Any]:
+            return {"name": request.name, "arguments": request.arguments}
+
+        return await self._ask(routed, asked, "prompt", context)
+
+    async def complete(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        by_uri = isinstance(ref := params.get("ref"), Mapping) and ref.get("type") == "ref/resource"
+        routed = await self._routed("completion/complete", params, "resources" if by_uri else "prompts", context)
+        own_ref = {**params["ref"], "uri" if by_uri else "name": routed.request.name}
+        asked = {key: params[key] for key in ("argument", "context") if key in params}
+        try:
+            return await self._fleet.request(
+                routed.target_server, "completion/complete", {**asked, "ref": own_ref}, context
+            )
+        except GatewayError as error:
+            raise _refusal(error, routed) from None
+
+    async def subscribe(self, uri: str, context: CallContext) -> Callable[[], None]:
+        routed = await self._routed("resources/subscribe", {"uri": uri}, "resources", context)
+        server, own_uri = routed.target_server, routed.request.name
+        try:
+            self._fleet.follow(server, own_uri)
+        except GatewayError as error:
+            raise _refusal(error, routed) from None
+        return lambda: self._fleet.unfollow(server, own_uri)
+
+    def watch(self, heard: Callable[[FeatureChange], None]) -> None:
+        def told(server: str, change: FeatureChange) -> None:
+            match change:
+                case ResourceChanged(uri=uri):
+                    heard(ResourceChanged(join_name(server, uri)))
+                case ListChanged():
+                    heard(change)
+
+        self._fleet.watch(told)
+
+    async def _routed(
+        self, method: str, params: Mapping[str, Any], right: Right, context: CallContext
+    ) -> RoutedRequest:
+        """Where it goes. Raises Refusal, which is on record by then (gatekit G109, G110)."""
+        operation: Literal["read", "prompt"] = "read" if right == "resources" else "prompt"
+        try:
+            routed = parse_incoming_request(method, params)
+        except Refusal:
+            asked = params.get("uri", params.get("name"))
+            await self._runtime.turn_away(asked if isinstance(asked, str) else "", context, operation=operation)
+            raise
+        server, there = routed.target_server, routed.target_server in self._fleet.support()
+        if there and self._may(context, right, server):
+            return routed
+        await self._runtime.turn_away(routed.namespaced_name, context, operation=operation, hidden=there)
+        if self._face.knows(server, context):
+            noun = "Resource" if right == "resources" else "Prompt"
+            raise Refusal(INVALID_PARAMS, f"{noun} '{routed.namespaced_name[:256]}' not found")
+        raise Refusal(INVALID_PARAMS, f"Unknown server '{server[:256]}' in request")
+
+    async def _ask(
+        self,
+        routed: RoutedRequest,
+        params: Callable[[Request], Mapping[str, Any]],
+        operation: Literal["read", "prompt"],
+        context: CallContext,
+    ) -> Mapping[str, Any]:
+        arguments = routed.request.arguments
+        method, name = routed.request.method, routed.request.name
+        request = Request(
+            context.correlation_id,
+            method,
+            routed.target_server,
+            name,
+            arguments if isinstance(arguments, Mapping) else {},
+            context.identity,
+        )
+        called = routed
+
+        async def send(request: Request) -> Mapping[str, Any]:
+            nonlocal called
+            called = routed.update_request(replace(routed.request, name=request.name))
+            return await self._fleet.request(request.server, method, params(request), context)
+
+        try:
+            return await self._runtime.pass_on(request, context, operation, send)
+        except GatewayError as error:
+            raise _refusal(error, called) from None
+
+    def _open_to(self, context: CallContext, right: Right) -> list[str]:
+        return [name for name in self._fleet.support() if self._may(context, right, name)]
+
+    def _may(self, context: CallContext, right: Right, server: str) -> bool:
+        if not isinstance(self._runtime.access.rules_on_all_of(context.identity, server), Visible):
+            return False
+        return context.identity.allows(f"{right}:{server}") or self._face.may_use(server, context)
+
+
+def _right(kind: FeatureKind) -> Right:
+    return "prompts" if kind == "prompts" else "resources"
+
+
+def _addressed(part: object, routed: RoutedRequest) -> object:
+    """Contents under the URI that was asked for, so that a client can tell what it has (gatekit G17)."""
+    uri = part.get("uri") if isinstance(part, Mapping) else None
+    if not isinstance(part, Mapping) or not isinstance(uri, str):
+        return part
+    own = uri == routed.request.name
+    return {**part, "uri": routed.namespaced_name if own else join_name(routed.target_server, uri)}
+
+
+def _refusal(error: GatewayError, routed: RoutedRequest) -> Refusal:
+    if isinstance(error, UpstreamRefused):
+        return Refusal(error.upstream_code, prepare_outgoing_response(error.refusal, routed), error.data)
+    code = BLOCKED if isinstance(error, Forbidden) else UPSTREAM_FAILED
+    return Refusal(code, error.message, {"error": error.code, "retryable": error.retryable})
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

@@ -1,0 +1,156 @@
+"""One record of every call, whichever way it ended and whichever door it came through (gatekit F).
+
+A record says who, what, when and how it went; never a value: arguments only as a digest, results not at all. A critical
+sink fails closed: no call begins while it cannot be written, and no result is shown that was not recorded.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from wicketgate.errors import Forbidden, UpstreamError
+from wicketgate.gateway.plugin_chain import Stage
+
+log = logging.getLogger("wicketgate.audit")
+
+_MAX_BACKGROUND = 10_000
+"""Records that wait for sinks that nobody waits for."""
+
+Operation = Literal["execute", "view", "read", "prompt"]
+
+AuditOutcome = Literal["allowed", "denied", "invalid", "failed", "cancelled", "approval_required"]
+
+Leg = Literal["ok", "error", "timeout", "unavailable", "lost", "none"]
+"""``none``: the call did not get so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """*at* is seconds since the epoch, when the call came in. *arguments* is the SHA-256 of their canonical JSON.
+
+    How it went is told apart by who was at fault: *transport* (was the server reached), *protocol* (did it answer as
+    MCP says), *tool* (what the tool itself said). *code* is the error that the caller got, empty for none.
+    """
+
+    at: float
+    operation: Operation
+    actor: str
+    correlation_id: str
+    outcome: AuditOutcome
+    tool_id: str = ""
+    server: str = ""
+    arguments: str = ""
+    transport: Leg = "none"
+    protocol: Leg = "none"
+    tool: Leg = "none"
+    code: str = ""
+    cached: bool = False
+    duration_ms: float = 0.0
+    upstream_ms: float = 0.0
+    stages: Sequence[Stage] = field(default_factory=tuple)
+
+
+class AuditSink(Protocol):
+    """Where records go. Each is written whole or not at all."""
+
+    async def write(self, record: AuditRecord) -> None:
+        """Return once it is kept. Raises AuditFailed when it is not, and keeps no part of it then."""
+        ...
+
+    async def ready(self) -> None:
+        """Return if a record could be written now. Raises AuditFailed. Cheap while all is well."""
+        ...
+
+    async def aclose(self) -> None:
+        """Once, when no more records come."""
+        ...
+
+
+class AuditFailed(Exception):
+    """A record could not be kept. The text is for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A sink with its name in the configuration, and whether calls may go on without it."""
+
+    name: str
+    sink: AuditSink
+    critical: bool = True
+
+
+class Auditor:
+    """All sinks as one. Nobody waits for a sink that is not critical. By its name, *lost* counts the records that it
+    did not keep, *refused* the calls that could not be made for want of it."""
+
+    def __init__(self, sinks: Sequence[Attached], *, wall_clock: Callable[[], float]) -> None:
+        self._critical = tuple(attached for attached in sinks if attached.critical)
+        self._others = tuple(attached for attached in sinks if not attached.critical)
+        self._wall_clock = wall_clock
+        self._background: set[asyncio.Task[bool]] = set()
+        self.lost = {attached.name: 0 for attached in sinks}
+        self.refused = {attached.name: 0 for attached in self._critical}
+
+    def now(self) -> float:
+        return self._wall_clock()
+
+    async def admit(self) -> None:
+        """Raises Forbidden while a critical sink cannot take a record: nothing may run that would leave no trace."""
+        for attached in self._critical:
+            try:
+                await attached.sink.ready()
+            except AuditFailed as error:
+                self.refused[attached.name] += 1
+                log.error("audit sink %s cannot be written: %s", attached.name, error)
+                raise Forbidden("Calls are refused while the audit log cannot be written. Nothing was run.") from None
+
+    async def record(self, record: AuditRecord) -> None:
+        """Give it to every sink. Raises UpstreamError when a critical one did not keep it: what came of the call is
+        not to be shown then."""
+        self.tell_others(record)
+        if len(self._critical) == 1:
+            kept = [await self._written(self._critical[0], record)]
+        else:
+            # Each in a task of its own: a caller that leaves while one writes does not keep the others from it.
+            writing = [self._start(self._written(attached, record)) for attached in self._critical]
+            kept = await asyncio.gather(*map(asyncio.shield, writing))
+        if not all(kept):
+            if record.transport == "none":
+                raise UpstreamError("This could not be recorded, so its answer is withheld. No server was called.")
+            raise UpstreamError("The call was made, but it could not be recorded, so its result is withheld.")
+
+    def tell_others(self, record: AuditRecord) -> None:
+        """Give it to the sinks that are not critical."""
+        for attached in self._others:
+            if len(self._background) < _MAX_BACKGROUND:
+                self._start(self._written(attached, record))
+            else:
+                self.lost[attached.name] += 1
+
+    def record_soon(self, record: AuditRecord) -> None:
+        """For a call that was cancelled: its task must end now, and the record is written all the same."""
+        self.tell_others(record)
+        for attached in self._critical:
+            self._start(self._written(attached, record))
+
+    async def aclose(self) -> None:
+        await asyncio.gather(*self._background, return_exceptions=True)
+        for attached in (*self._critical, *self._others):
+            await attached.sink.aclose()
+
+    async def _written(self, attached: Attached, record: AuditRecord) -> bool:
+        try:
+            await attached.sink.write(record)
+        except AuditFailed as error:
+            self.lost[attached.name] += 1
+            log.error("audit sink %s lost a record: %s", attached.name, error)
+            return False
+        return True
+
+    def _start(self, work: Coroutine[None, None, bool]) -> asyncio.Task[bool]:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task

@@ -1,0 +1,223 @@
+"""How the catalog in force comes about: upstreams are asked, a new one is built whole, and swapped in (S0 §1.5, K).
+
+Refreshes that wait for one another are built as one. Listings that are what they were change nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from wicketgate.catalog.catalog import Catalog, build_catalog
+from wicketgate.catalog.pins import PinPolicy
+from wicketgate.catalog.selectable import UPSTREAM_NAME_KEY
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.errors import CatalogError, GatewayError
+from wicketgate.fleet.member import Member
+from wicketgate.fleet.multiplex import Listing, MultiplexUpstream
+from wicketgate.gateway.plugin_chain import PluginChain, PluginFailed
+from wicketgate.gateway.screening import Screening, log_screened
+from wicketgate.gateway.snapshot import Snapshot
+
+log = logging.getLogger("wicketgate.catalog")
+
+_LARGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshReport:
+    """What a refresh did: tools in force; upstreams whose last good tools stay in use, and tools left out, with why."""
+
+    tools: int
+    stale: Mapping[str, str]
+    left_out: Mapping[str, str]
+
+
+class HeapKeeper(Protocol):
+    def refreshing(self) -> AbstractContextManager[None]:
+        """Open while a refresh is under way."""
+        ...
+
+    def settle(self) -> None:
+        """A large catalog has been replaced."""
+        ...
+
+
+class CatalogKeeper:
+    """Holds the one mutable reference: *snapshot*, replaced by assignment after a refresh has fully succeeded."""
+
+    def __init__(
+        self,
+        fleet: MultiplexUpstream,
+        tokens: TokenCounter,
+        *,
+        inferred: Collection[str] = (),
+        heap: HeapKeeper | None = None,
+        plugins: PluginChain | None = None,
+        pins: PinPolicy | None = None,
+    ) -> None:
+        self._fleet = fleet
+        self._tokens = tokens
+        self._inferred = frozenset(inferred)
+        self._heap = heap
+        self._plugins = plugins
+        self._screening = Screening(pins or PinPolicy())
+        self._pending: dict[str, Listing] = {}
+        self._building = asyncio.Lock()
+        self.snapshot = Snapshot(build_catalog({}, tokens), {}, {})
+
+    async def refresh(self, upstreams: Collection[str] | None) -> RefreshReport:
+        """Raises CatalogError when tools of one of *upstreams* collide; all of its last good tools stay in use then."""
+        with self._heap.refreshing() if self._heap else nullcontext():
+            answers = await self._fleet.list_tools(upstreams)
+            failed = {name: str(answer) for name, answer in answers.items() if isinstance(answer, GatewayError)}
+            fresh = {name: answer for name, answer in answers.items() if not isinstance(answer, GatewayError)}
+            self._pending.update(fresh)
+            async with self._building:
+                await self._take_over(failed)
+            snapshot = self.snapshot
+            for name, reason in failed.items():
+                log.warning("upstream %s: tools not refreshed: %s", name, reason)
+            collided = [snapshot.troubles[name] for name in fresh if name in snapshot.troubles]
+            if collided:
+                raise CatalogError(collided[0])
+            return RefreshReport(len(snapshot.catalog.items), failed, tools_left_out(snapshot.catalog))
+
+    async def exchange(
+        self, members: Mapping[str, Member], inferred: Collection[str], pins: PinPolicy, also: Callable[[], None]
+    ) -> None:
+        """Other upstreams: the fleet has *members*, the catalog loses the tools of those that are gone, the rest is
+        screened by *pins*, and *also* is called, all in one step. Who stays under the same name keeps the tools it last
+        gave until it gives others.
+
+        Raises CatalogError when tools collide under other *inferred* namespaces or pins; then nothing has changed.
+        """
+        async with self._building:
+            before, names = self.snapshot, frozenset(inferred)
+            catalog, listings = before.catalog, {n: given for n, given in before.listings.items() if n in members}
+            screening = self._screening if pins == self._screening.policy else Screening(pins)
+            as_before = names == self._inferred and screening is self._screening
+            rebuilt = len(listings) < len(before.listings) or not as_before
+            screened = before.screened
+            if rebuilt:
+                catalog = await self._build(listings, catalog, names, screening)
+                screened = await asyncio.to_thread(screening.of_all, listings)
+            # No await from here on: nobody sees one of these without the others.
+            self._inferred, self._screening = names, screening
+            self._fleet.members = members
+            troubles = {name: trouble for name, trouble in before.troubles.items() if name in members}
+            if rebuilt:
+                self.snapshot = Snapshot(catalog, listings, troubles, screened)
+                log_screened(before.screened, screened)
+            else:
+                self.snapshot = _with_troubles(before, troubles)
+            also()
+
+    async def _take_over(self, failed: Mapping[str, str]) -> None:
+        """Build with all that waits. If tools collide, each upstream is taken over alone, as far as it goes."""
+        # Some may have been taken out of the fleet while they gave their tools.
+        waiting = {name: listing for name, listing in self._pending.items() if name in self._fleet.members}
+        failed = {name: reason for name, reason in failed.items() if name in self._fleet.members}
+        self._pending = {}
+        before = self.snapshot
+        troubles = {**before.troubles, **failed}
+        if not waiting:
+            self.snapshot = _with_troubles(before, troubles)
+            return
+        # Off the loop: comparing and building take up to a second for a large catalog, and calls go on meanwhile.
+        changed = await asyncio.to_thread(_changed, waiting, before.listings)
+        for name in waiting:
+            troubles.pop(name, None)
+        if not changed:
+            log.info("catalog %s: unchanged", before.catalog.version)
+            self.snapshot = _with_troubles(before, troubles)
+            return
+        catalog, listings = before.catalog, dict(before.listings)
+        try:
+            catalog = await self._build({**listings, **changed}, catalog)
+            listings.update(changed)
+        except CatalogError as error:
+            if len(changed) == 1:
+                troubles[next(iter(changed))] = str(error)
+            else:
+                for name, listing in changed.items():
+                    try:
+                        catalog = await self._build({**listings, name: listing}, catalog)
+                        listings[name] = listing
+                    except CatalogError as collision:
+                        troubles[name] = str(collision)
+        await self._put_in_force(catalog, listings, troubles)
+
+    async def _put_in_force(
+        self, catalog: Catalog, listings: Mapping[str, Listing], troubles: Mapping[str, str]
+    ) -> None:
+        before = self.snapshot
+        screened = await asyncio.to_thread(self._screening.of_all, listings)
+        self.snapshot = Snapshot(catalog, listings, troubles, screened)
+        log_screened(before.screened, screened)
+        for tool, reason in tools_left_out(catalog).items():
+            log.warning("tool left out: %s: %s", tool, reason)
+        log.info("catalog %s: %d tools of %d upstreams", catalog.version, len(catalog.items), len(listings))
+        if self._heap and catalog is not before.catalog and len(catalog.items) > _LARGE:
+            self._heap.settle()
+
+    async def _build(
+        self,
+        listings: Mapping[str, Listing],
+        previous: Catalog,
+        inferred: Collection[str] | None = None,
+        screening: Screening | None = None,
+    ) -> Catalog:
+        infer = self._inferred if inferred is None else inferred
+        return await asyncio.to_thread(self._built, listings, previous, infer, screening or self._screening)
+
+    def _built(
+        self, listings: Mapping[str, Listing], previous: Catalog, inferred: Collection[str], screening: Screening
+    ) -> Catalog:
+        # Before the plugins: what is compared with a pin is what the upstream declared.
+        listings = {
+            name: _under_their_own_names(screening.of(name, listing).kept) for name, listing in listings.items()
+        }
+        if self._plugins is not None:
+            try:
+                listings = {name: self._plugins.on_tools(name, listing) for name, listing in listings.items()}
+            except PluginFailed as failure:
+                raise CatalogError(failure.message) from None
+        return build_catalog(listings, self._tokens, previous=previous, infer=inferred)
+
+
+def _under_their_own_names(listing: Listing) -> Listing:
+    """Only a plugin says that a tool is called by another name than it is shown under; a server's own word is void."""
+    if not any(map(_renames, listing)):
+        return listing
+    return [
+        {**tool, "_meta": {key: value for key, value in tool["_meta"].items() if key != UPSTREAM_NAME_KEY}}
+        if _renames(tool)
+        else tool
+        for tool in listing
+    ]
+
+
+def _renames(tool: Mapping[str, Any]) -> bool:
+    meta = tool.get("_meta") if isinstance(tool, Mapping) else None
+    return isinstance(meta, Mapping) and UPSTREAM_NAME_KEY in meta
+
+
+def tools_left_out(catalog: Catalog) -> dict[str, str]:
+    """Tools that cannot be shown, and why: by id, or by place in the upstream's list if it has not even an id."""
+    return {**catalog.quarantine, **{f"{s.server}[{s.index}]": s.reason for s in catalog.skipped}}
+
+
+def _changed(waiting: Mapping[str, Listing], in_force: Mapping[str, Listing]) -> dict[str, Listing]:
+    return {name: listing for name, listing in waiting.items() if in_force.get(name) != listing}
+
+
+def _with_troubles(snapshot: Snapshot, troubles: Mapping[str, str]) -> Snapshot:
+    """The same catalog; what was worked out for it is kept where nothing has changed."""
+    if troubles == snapshot.troubles:
+        return snapshot
+    other = Snapshot(snapshot.catalog, snapshot.listings, troubles, snapshot.screened)
+    other.validators = snapshot.validators
+    return other

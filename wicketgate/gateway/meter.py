@@ -1,0 +1,48 @@
+"""What is counted of every meta-tool call, whichever door it came through, and what it saved (DESIGN §2 "/metrics").
+
+Tokens of what is only counted here are estimates, four characters each, cheap enough for every call; what has to fit a
+budget (cards, envelopes, the context) is counted exactly where it is fitted.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from wicketgate.models.events import Usage
+
+CHARS_PER_TOKEN = 4
+
+
+def estimate_tokens(chars: int) -> int:
+    return -(-chars // CHARS_PER_TOKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCost:
+    """*shown*: what the model was given. *naive*: what it would have been given without a gateway: for a browse the
+    definitions of all tools that the caller may use, for a call the raw result. Both estimated."""
+
+    shown: int = 0
+    naive: int = 0
+
+    def __add__(self, other: "TokenCost") -> "TokenCost":
+        return TokenCost(self.shown + other.shown, self.naive + other.naive)
+
+
+class Meter(Protocol):
+    """Counts; must not fail and must not wait."""
+
+    def stream_ended(self, outcome: str, usage: Usage) -> None:
+        """One chat stream. *outcome* is the finish reason of ``done``, the code of ``error``, or ``disconnected``."""
+        ...
+
+    def meta_tool(self, tool: str, outcome: str, seconds: float, cost: TokenCost) -> None:
+        """One call of a meta-tool. *outcome* is ``ok``, ``partial``, ``error`` (the tool's own), or an error code."""
+        ...
+
+
+class NoMeter:
+    def stream_ended(self, outcome: str, usage: Usage) -> None:
+        pass
+
+    def meta_tool(self, tool: str, outcome: str, seconds: float, cost: TokenCost) -> None:
+        pass

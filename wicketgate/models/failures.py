@@ -1,0 +1,141 @@
+"""What a provider's error means: overflow, refused by a filter, unavailable for now, or just failed (S3 "Mid-Stream
+Errors").
+
+Codes first, then texts, because most compatible servers send a text only. The table covers OpenAI, Azure, Anthropic,
+Gemini, Mistral, Groq, Cerebras, Bedrock, DashScope, vLLM, sglang, llama.cpp, LM Studio, Ollama, TGI and the proxies
+that pass their texts through.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from wicketgate.errors import ContextOverflow, ProviderError, ProviderUnavailable
+
+FailureKind = Literal["overflow", "filtered", "bad_call", "unavailable", "failed"]
+"""*filtered* ends the turn and is no failure; so does *bad_call*, a tool call that the server itself could not read."""
+
+_OVERFLOW_CODES = frozenset(
+    {
+        "context_length_exceeded",
+        "context_window_exceeded",
+        "exceed_context_size_error",
+        "model_context_window_exceeded",
+        "request_too_large",
+    }
+)
+_FILTER_CODES = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})
+# Their texts speak of sizes and tokens as well ("request too large ... tokens per minute"), so they are asked first.
+_OTHER_CODES = frozenset({"rate_limit_exceeded", "insufficient_quota", "string_above_max_length", "rate_limit_error"})
+_NEVER_OVERFLOW = frozenset({401, 402, 403, 404, 429})
+
+UNAVAILABLE_STATUSES = frozenset({429, 500, 502, 503, 504, 529})
+# The same, told inside a stream that began with 200; OpenRouter puts the status in the code.
+_UNAVAILABLE_CODES = frozenset(
+    {
+        *map(str, UNAVAILABLE_STATUSES),
+        "api_error",
+        "engine_overloaded_error",
+        "internal_server_error",
+        "overloaded_error",
+        "rate_limit_error",
+        "rate_limit_exceeded",
+        "resource_exhausted",
+        "server_error",
+        "server_is_overloaded",
+        "service_unavailable",
+        "timeout_error",
+        "unavailable",
+    }
+)
+# Nothing that waiting would mend.
+_QUOTA_CODES = re.compile(r"insufficient_quota|billing_hard_limit_reached|billing_error|\w*spend_limit_exceeded")
+_QUOTA_TEXT = re.compile(
+    r"current quota|credit balance|insufficient (?:balance|credits|funds)|spend limit", re.IGNORECASE
+)
+
+_RATE_TEXT = re.compile(r"tokens per (?:min|day)|rate limit|quota", re.IGNORECASE)
+_OVERFLOW_TEXT = re.compile(
+    r"maximum context length"
+    r"|maximum (?:model|prompt) length"
+    r"|reduce the length of (?:the|your) (?:messages|prompt|input)"
+    r"|(?:prompt|input) (?:is )?too long"
+    r"|prompt exceeds max length"
+    r"|exceed(?:s|ed)? (?:the |your |this |our )?(?:model'?s? |available |maximum |max )*"
+    r"(?:context|(?:total )?tokens? limit|token limit|number of tokens)"
+    r"|input token count"
+    r"|token count of \S+ exceeds"
+    r"|longer than the model'?s? (?:maximum )?context"
+    r"|context (?:length|window|size|limit) (?:is |was )?(?:exceed|overflow)"
+    r"|context (?:the )?overflow"
+    r"|current length is \S+ while limit is"
+    r"|range of input length should be"
+    r"|too many tokens"
+    r"|inputs. (?:tokens \+|must have less than)",
+    re.IGNORECASE,
+)
+
+_MAX_TEXT_CHARS = 4000
+_FIELDS = (
+    *("code", "type", "status", "status_code", "param"),
+    *("message", "msg", "detail", "error_type", "error_message", "object"),
+)
+
+
+def classify(body: bytes, status: int = 200) -> FailureKind:
+    """Kind of the error in *body*: JSON of any of the usual shapes, or plain text. *status* is that of HTTP."""
+    try:
+        error: object = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        error = body[:_MAX_TEXT_CHARS].decode(errors="replace")
+    return classify_error(error, status)
+
+
+def classify_error(error: object, status: int = 200) -> FailureKind:
+    """The same for an error that is already parsed: an object with or without an outer ``error``, or a text."""
+    texts = [text[:_MAX_TEXT_CHARS] for text in _texts(error, depth=4)]
+    codes = {text.lower() for text in texts}
+    if codes & _FILTER_CODES:
+        return "filtered"
+    if "tool_use_failed" in codes:
+        return "bad_call"
+    is_other = status in _NEVER_OVERFLOW or codes & _OTHER_CODES or any(_RATE_TEXT.search(text) for text in texts)
+    if not is_other and (
+        status == 413 or codes & _OVERFLOW_CODES or any(_OVERFLOW_TEXT.search(text) for text in texts)
+    ):
+        return "overflow"
+    if (status in UNAVAILABLE_STATUSES or (status == 200 and codes & _UNAVAILABLE_CODES)) and not _is_quota(texts):
+        return "unavailable"
+    return "failed"
+
+
+def failure(kind: FailureKind, detail: str, retry_after_s: float | None = None) -> ProviderError | ContextOverflow:
+    """What is raised for an error of that kind. *detail* is for the log."""
+    if kind == "overflow":
+        return ContextOverflow(detail)
+    return ProviderUnavailable(detail, retry_after_s) if kind == "unavailable" else ProviderError(detail)
+
+
+def _is_quota(texts: list[str]) -> bool:
+    # Google calls its rate limits quotas too, and then says when to come again.
+    if any(_QUOTA_CODES.fullmatch(text.lower()) for text in texts):
+        return True
+    return any(_QUOTA_TEXT.search(text) for text in texts) and "RESOURCE_EXHAUSTED" not in texts
+
+
+def _texts(error: Any, depth: int) -> Iterator[str]:
+    """The texts in the fields that name an error; never the others, which may echo what the user wrote."""
+    if isinstance(error, str):
+        yield error
+    elif isinstance(error, int):
+        yield str(error)
+    elif isinstance(error, list) and depth:
+        for item in error[:4]:
+            yield from _texts(item, depth - 1)
+    elif isinstance(error, dict) and depth:
+        for field in _FIELDS:
+            yield from _texts(error.get(field), depth - 1)
+        yield from _texts(error.get("error"), depth - 1)
+        yield from _texts(error.get("innererror"), depth - 1)

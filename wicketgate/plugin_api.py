@@ -1,0 +1,134 @@
+"""What a plugin is: the interface that third parties build against, version 1 (S2 "Plugin Processing").
+
+A plugin sees clean names (the server's own, no namespace), may look at and change a call on its way to the server and
+its result on the way back, and never reaches the wire. Three kinds, each with verdicts of its own:
+
+- security: every call gets an explicit ``Allow`` or ``Block``; nothing else counts as a decision.
+- middleware: ``Continue``, or ``Complete`` with a result of its own; it decides nothing about permission.
+- auditing: told of every call when it is over (``wicketgate/gateway/audit.py``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.selectable import UPSTREAM_NAME_KEY as UPSTREAM_NAME_KEY
+
+API_VERSION = 1
+"""Raised when a plugin written for an older interface can no longer work."""
+
+Result = Mapping[str, Any]
+"""A result as MCP wire JSON: ``{"content": [...], "structuredContent"?, "isError"?}`` for ``tools/call``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call as plugins see it. *id* and *method* are what they are: a plugin that changes one fails the call.
+
+    *method* is ``tools/call``, ``resources/read`` or ``prompts/get``; *name* is the tool's own name, the resource's
+    URI or the prompt's name; *server* is the configured name of the upstream. All three of these may be redirected.
+    """
+
+    id: str
+    method: str
+    server: str
+    name: str
+    arguments: Mapping[str, Any]
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """A security plugin lets it pass; *instead*, if given, takes the place of what it saw. *note* goes to the audit
+    record: what was found, never the text itself."""
+
+    instead: Request | Result | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A security plugin refuses. *reason* is shown to the caller: say what was found, never the text itself."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Middleware is done; *instead*, if given, takes the place of what it saw."""
+
+    instead: Request | Result | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Middleware answers by itself: the server is not called. Only for requests."""
+
+    result: Result
+    note: str = ""
+
+
+ALLOW = Allow()
+CONTINUE = Continue()
+
+
+class PluginConfig(BaseModel):
+    """Base of what a plugin can be configured with: unknown keys are errors that name their path."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SecurityPlugin:
+    """Base of security plugins; made with one argument, an instance of its ``Config``.
+
+    ``on_request`` is awaited before the server is called, ``on_result`` before the result is shown to anybody. What
+    raises fails the call, unless the plugin is configured with ``critical: false``.
+    """
+
+    kind: ClassVar = "security"
+    api_version: ClassVar[int] = API_VERSION
+    per_server: ClassVar[bool] = False
+    """Whether it makes sense only for one server, not for all (``_global``)."""
+    Config: ClassVar[type[PluginConfig]] = PluginConfig
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    async def on_request(self, request: Request) -> Allow | Block:
+        return ALLOW
+
+    async def on_result(self, request: Request, result: Result) -> Allow | Block:
+        return ALLOW
+
+
+class MiddlewarePlugin:
+    """Base of middleware plugins; made with one argument, an instance of its ``Config``."""
+
+    kind: ClassVar = "middleware"
+    api_version: ClassVar[int] = API_VERSION
+    per_server: ClassVar[bool] = False
+    Config: ClassVar[type[PluginConfig]] = PluginConfig
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    async def on_request(self, request: Request) -> Continue | Complete:
+        return CONTINUE
+
+    async def on_result(self, request: Request, result: Result) -> Continue:
+        return CONTINUE
+
+    def on_tools(self, server: str, tools: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Which tools of *server* exist here, and how they are told: called at each refresh, off the event loop, with
+        definitions as MCP wire JSON that must not be changed in place.
+
+        A tool that is given another ``name`` keeps its own under ``_meta[UPSTREAM_NAME_KEY]``.
+        """
+        return tools
+
+
+Plugin = SecurityPlugin | MiddlewarePlugin

@@ -1,0 +1,195 @@
+"""What the runtime needs from outside, and nothing more: upstreams and a place for artifacts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from wicketgate.access.identity import Identity
+from wicketgate.errors import ApprovalRequired
+
+UpstreamPhase = Literal["connecting", "ready", "down"]
+
+AnswerTime = Literal["now", "later", "never"]
+
+
+class Caller(Protocol):
+    """The client that waits for a call, as far as the tool server may speak to it meanwhile.
+
+    *answers*: ``now``, it can be asked while the call runs (handshake era); ``later``, it sends its answers with a
+    second attempt (2026-07-28, ``input_required``); ``never``, it cannot be asked.
+    """
+
+    @property
+    def answers(self) -> AnswerTime: ...
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Forward progress; nothing happens if the client did not ask for it. Never raises."""
+        ...
+
+    async def log(self, level: str, data: object, logger: str | None) -> None:
+        """Forward a log message of the tool server. Never raises."""
+        ...
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Forward a request such as ``elicitation/create`` and wait for its result, as wire JSON. Only where *answers*
+        is ``now``. Raises CannotAsk when the client cannot answer this."""
+        ...
+
+
+class SilentCaller:
+    """A caller that hears nothing until the call is over, and cannot be asked."""
+
+    answers: AnswerTime = "never"
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        return
+
+    async def log(self, level: str, data: object, logger: str | None) -> None:
+        return
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise CannotAsk(method)
+
+
+class CannotAsk(Exception):
+    """This client cannot answer a request of a tool server."""
+
+
+SILENT = SilentCaller()
+
+
+@dataclass(frozen=True, slots=True)
+class InputAnswers:
+    """What a client brings with its second attempt after ``InputRequired``: its answers by the key of the request,
+    and the tool server's own state, byte for byte."""
+
+    responses: Mapping[str, Any]
+    request_state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCall:
+    """A call that waits for the owner's word: the tool, and the arguments that would be sent."""
+
+    tool_id: str
+    args: Mapping[str, Any]
+
+
+class Approver(Protocol):
+    """Where the owner's word for a call is looked for."""
+
+    async def approve(self, call: PendingCall) -> None:
+        """Return if the owner has agreed to this very call, which may then run once. Raises ApprovalRequired."""
+        ...
+
+
+class NobodyToAsk:
+    """Where no word can come from: the call is refused, and says why."""
+
+    async def approve(self, call: PendingCall) -> None:
+        raise approval_required(call)
+
+
+def approval_required(call: PendingCall, **details: str) -> ApprovalRequired:
+    return ApprovalRequired(
+        "This call needs the owner's approval first. It was not run.", path=call.tool_id, details=details
+    )
+
+
+NOBODY_TO_ASK = NobodyToAsk()
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """Who asks, under which trace, in which browsing session (DESIGN §3 "Browsing"); who hears what happens meanwhile,
+    what was answered to the tool server's questions, and who approves."""
+
+    identity: Identity
+    correlation_id: str
+    session: str
+    caller: Caller = SILENT
+    answers: InputAnswers | None = None
+    approver: Approver = NOBODY_TO_ASK
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamStatus:
+    """Health of one upstream, as ``/readyz`` shows it. *error* is a fixed phrase, never an exception's text.
+
+    *connections*: how many sessions it has had, this one included; 0 where there is nothing to connect. *last_error*:
+    why the session before this one ended, or could not be.
+    """
+
+    phase: UpstreamPhase
+    error: str = ""
+    connections: int = 0
+    last_error: str = ""
+
+
+class Upstream(Protocol):
+    """One tool server. Implementations keep themselves connected; a call never waits for a reconnection."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def status(self) -> UpstreamStatus: ...
+
+    async def supervise(self, changed: Callable[[str], None]) -> None:
+        """Stay connected until cancelled. *changed* is called with our name after each connection, and whenever the
+        server says that its tools are others now."""
+        ...
+
+    async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+        """All tool definitions as MCP wire JSON (camelCase keys), pages followed.
+
+        Raises UpstreamUnavailable, UpstreamTimeout or UpstreamError.
+        """
+        ...
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        """One call under the upstream's own tool name; the result as MCP wire JSON.
+
+        Cancelling the caller cancels the call upstream. Raises UpstreamUnavailable (the call never left),
+        UpstreamTimeout, or UpstreamError (the server refused it, or the connection was lost meanwhile). Raises
+        InputRequired when the server needs answers and the caller can give them later.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """Bytes kept out of the model's context. *handle* is content-addressed (DESIGN §3 "Results")."""
+
+    handle: str
+    media_type: str
+    label: str
+    data: bytes
+
+
+PutOutcome = Literal["kept", "too_large", "failed"]
+
+
+class ArtifactStore(Protocol):
+    """Artifacts by owner and handle: another actor's handle does not exist. Bounded in bytes and age."""
+
+    async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
+        """Keep it whole, or not at all; never raises for what the store is or holds. The same again renews its age.
+
+        ``too_large``: no store of this size keeps it, and nothing was pushed out for it. ``failed``: the store is out
+        of order at the moment, which it logs.
+        """
+        ...
+
+    async def get(self, owner: str, handle: str) -> Artifact | None:
+        """The artifact, which counts as a use but does not renew its age; None if *owner* has no such handle.
+
+        Raises ViewFailed when the store is out of order.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Once, when nothing is put or got any more."""
+        ...

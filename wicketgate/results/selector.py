@@ -1,0 +1,167 @@
+"""Which part of an artifact ``tool_view`` shows (S0 §4.2, DESIGN §3 "Results").
+
+Positions count from 0 and ends are exclusive. Every answer is bounded and says how to go on. Artifacts can be tens of
+megabytes, so lines are found on the bytes and JSON is parsed no deeper than it is asked for.
+"""
+
+import codecs
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from wicketgate.errors import ViewFailed
+from wicketgate.results import json_path as paths
+from wicketgate.results.bulk import characters
+from wicketgate.results.envelope import shorten
+from wicketgate.results.grep import MAX_CONTEXT_LINES, MAX_PATTERN_CHARS, grep
+from wicketgate.results.json_part import json_keys, json_path
+from wicketgate.results.lines import lines
+from wicketgate.results.rows import rows
+from wicketgate.results.view import MAX_VIEW_CHARS, MediaPart, View
+
+DEFAULT_HEAD_CHARS = 500
+MAX_MEDIA_BYTES = 4 << 20
+_MAX_HEX_BYTES = 4_096
+_MAX_KEYS = 100
+_MAX_KEY_CHARS = 2_000
+# Farther than any artifact goes, and what an index of Python may still be after a sum.
+_FARTHEST = 1 << 60
+
+FORMS = (
+    '{"type":"head","start":0,"chars":500}',
+    '{"type":"lines","start":0,"end":50}',
+    '{"type":"rows","start":0,"end":20}',
+    '{"type":"json_keys","keys":["a","b"],"start":0}',
+    paths.EXAMPLE,
+    '{"type":"grep","pattern":"error","context":2,"ignore_case":true}',
+)
+_FIELDS = {
+    "head": {"start", "chars"},
+    "lines": {"start", "end"},
+    "rows": {"start", "end", "offset"},
+    "json_keys": {"keys", "start"},
+    "json_path": {"path", "start", "offset"},
+    "grep": {"pattern", "context", "ignore_case", "start"},
+}
+
+
+def select(data: bytes, media_type: str, selector: object) -> View:
+    """The part of *data* that *selector* names. Raises ViewFailed, with the valid forms, for any other selector.
+
+    ``head``: characters. ``lines``: whole lines. ``rows``: records of a table, the first of them (row 0) repeated on
+    every later page; of a JSON array, its elements, one a line. ``json_keys``: these members of a JSON object,
+    indented, where ``start`` is a character of that text; empty when the data is no JSON object. ``json_path``: the
+    values at a path, one a line, from the ``start``-th on. ``grep``: lines that hold a text, from the ``start``-th on.
+
+    An image or a sound of up to 4 MB is given as it is, whatever the selector. Of other data that is no text,
+    ``head`` shows bytes in hexadecimal.
+    """
+    if not isinstance(selector, Mapping):
+        raise _refused("a selector is an object")
+    kind = selector.get("type")
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        raise _refused("unknown selector type")
+    if unknown := [key for key in selector if key != "type" and key not in _FIELDS[kind]]:
+        raise _refused(f"{kind} has no field {shorten(str(unknown[0]), 40)!r}")
+    start = _count(selector, "start", 0)
+    if not _is_text(data, media_type):
+        return _without_text(data, media_type, kind, start, selector)
+    if kind in ("rows", "json_keys", "json_path") and data.startswith(codecs.BOM_UTF8):
+        data = data[len(codecs.BOM_UTF8) :]  # no part of the JSON or of the first field
+    match kind:
+        case "head":
+            return _head(data, start, _count(selector, "chars", DEFAULT_HEAD_CHARS))
+        case "lines":
+            return lines(data, start, _end(selector))
+        case "rows":
+            return rows(data, start, _end(selector), _count(selector, "offset", 0))
+        case "json_keys":
+            return json_keys(data, _keys(selector), start)
+        case "json_path":
+            steps = paths.parse_json_path(selector.get("path"))
+            return json_path(data, str(selector["path"]), steps, start, _count(selector, "offset", 0))
+        case _:
+            return _grep(data, selector, start)
+
+
+def _head(data: bytes, start: int, chars: int) -> View:
+    content, total = characters(data, start, min(chars, MAX_VIEW_CHARS))
+    end = start + min(chars, MAX_VIEW_CHARS)
+    following = {"type": "head", "start": end, "chars": chars or DEFAULT_HEAD_CHARS}
+    return View(content, total, "chars", following if end < total else None)
+
+
+def _without_text(data: bytes, media_type: str, kind: str, start: int, selector: Mapping[Any, Any]) -> View:
+    media = _media_kind(media_type)
+    if media is not None and 0 < len(data) <= MAX_MEDIA_BYTES:
+        part = MediaPart(media, media_type.partition(";")[0].strip().lower(), data)
+        return View(f"{media}, {part.media_type}, {len(data):,} bytes", len(data), "bytes", None, part)
+    if kind != "head":
+        raise ViewFailed(
+            f"This artifact is {media_type}, {len(data):,} bytes: it has no text to view; "
+            '{"type":"head"} shows bytes in hexadecimal.'
+        )
+    count = min(_count(selector, "chars", DEFAULT_HEAD_CHARS), _MAX_HEX_BYTES)
+    end = start + count
+    following = {"type": "head", "start": end, "chars": count or DEFAULT_HEAD_CHARS}
+    return View(data[start:end].hex(" ", 4), len(data), "bytes", following if end < len(data) else None)
+
+
+def _grep(data: bytes, selector: Mapping[Any, Any], start: int) -> View:
+    pattern, ignore_case = selector.get("pattern"), selector.get("ignore_case", False)
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_PATTERN_CHARS or "\n" in pattern:
+        raise _refused(f"pattern must be a text (no expression) on one line, of 1 to {MAX_PATTERN_CHARS} characters")
+    if not isinstance(ignore_case, bool):
+        raise _refused("ignore_case must be true or false")
+    context = _count(selector, "context", 0)
+    if context > MAX_CONTEXT_LINES:
+        raise _refused(f"context must be at most {MAX_CONTEXT_LINES}")
+    return grep(data, pattern, ignore_case=ignore_case, context=context, start=start)
+
+
+def _media_kind(media_type: str) -> Literal["image", "audio"] | None:
+    match media_type.partition("/")[0].strip().lower():
+        case "image":
+            return "image"
+        case "audio":
+            return "audio"
+        case _:
+            return None
+
+
+def _is_text(data: bytes, media_type: str) -> bool:
+    major, _, minor = media_type.partition(";")[0].strip().lower().partition("/")
+    if major == "text" or minor == "json" or minor.endswith(("+json", "+xml")):
+        return True
+    if major in ("image", "audio", "video", "font"):
+        return False
+    # Whatever else is said about it, it is text if it begins as text.
+    sample = data[:4096]
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in sample
+
+
+def _count(selector: Mapping[Any, Any], field: str, default: int) -> int:
+    value = selector.get(field, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _refused(f"{field} must be an integer that is not negative")
+    return min(value, _FARTHEST)
+
+
+def _end(selector: Mapping[Any, Any]) -> int | None:
+    return _count(selector, "end", 0) if "end" in selector else None
+
+
+def _keys(selector: Mapping[Any, Any]) -> list[str]:
+    keys = selector.get("keys")
+    if not isinstance(keys, list) or len(keys) > _MAX_KEYS or not all(isinstance(key, str) for key in keys):
+        raise _refused(f"keys must be a list of at most {_MAX_KEYS} strings")
+    if sum(map(len, keys)) > _MAX_KEY_CHARS:  # they come back in the answer
+        raise _refused(f"keys must not have more than {_MAX_KEY_CHARS:,} characters together")
+    return keys
+
+
+def _refused(problem: str) -> ViewFailed:
+    return ViewFailed(f"{problem}. Selectors: {', '.join(FORMS)}", details={"selectors": list(FORMS)})

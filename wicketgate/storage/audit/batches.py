@@ -1,0 +1,118 @@
+"""Audit records written together: all that came while one write was under way go with the next (group commit)."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from wicketgate.daemon_threads import DaemonThreads, NoThreadLeft
+from wicketgate.gateway.audit import AuditFailed, AuditRecord
+
+log = logging.getLogger("wicketgate.audit")
+
+_MAX_BATCH = 1_000
+_MAX_WAITING = 10_000
+
+
+class BatchWriter(Protocol):
+    """Called in a thread, one call at a time."""
+
+    def write(self, records: Sequence[AuditRecord]) -> None:
+        """Keep all of them, or none. Raises AuditFailed."""
+        ...
+
+    def probe(self) -> None:
+        """Raises AuditFailed if a record could not be kept now."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class BatchedSink:
+    """Implements AuditSink over a writer that blocks. While it cannot be written, it is tried once every *pause_s*,
+    whatever the number of callers. A writer that takes longer than *patience_s* is left to itself: what it was given
+    counts as lost, and nothing else is given to it until it comes back."""
+
+    def __init__(self, writer: BatchWriter, *, pause_s: float = 1.0, patience_s: float = 15.0) -> None:
+        self._writer = writer
+        self._pause_s = pause_s
+        self._patience_s = patience_s
+        self._threads = DaemonThreads(1, "audit")
+        self._waiting: list[tuple[AuditRecord, asyncio.Future[None]]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self._failed = False
+        self._probing: asyncio.Task[None] | None = None
+        self._probed = float("-inf")
+        self._why = ""
+
+    async def write(self, record: AuditRecord) -> None:
+        self._refuse_too_many()
+        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((record, kept))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_waiting())
+        # Shielded: a caller that leaves does not unwrite what goes with the records of others.
+        await asyncio.shield(kept)
+
+    async def ready(self) -> None:
+        self._refuse_too_many()
+        if not self._failed:
+            return
+        if self._probing is None or self._probing.done():
+            if asyncio.get_running_loop().time() < self._probed + self._pause_s:
+                raise AuditFailed(self._why)
+            self._probing = asyncio.create_task(self._probe())
+        await asyncio.shield(self._probing)
+        if self._failed:
+            raise AuditFailed(self._why)
+
+    async def aclose(self) -> None:
+        for task in (self._writing, self._probing):
+            if task is not None:
+                await task
+        await self._in_thread(self._writer.close)
+        self._threads.close()
+
+    def _refuse_too_many(self) -> None:
+        if len(self._waiting) >= _MAX_WAITING:
+            raise AuditFailed(f"{_MAX_WAITING} records wait to be written")
+
+    async def _probe(self) -> None:
+        async with self._turn:
+            if self._failed:
+                self._why = await self._in_thread(self._writer.probe)
+                self._failed = self._why != ""
+                if not self._failed:
+                    log.info("the audit log can be written again")
+            self._probed = asyncio.get_running_loop().time()
+
+    async def _write_waiting(self) -> None:
+        while self._waiting:
+            async with self._turn:
+                batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
+                self._why = await self._in_thread(partial(self._writer.write, [record for record, _ in batch]))
+                self._failed = self._why != ""
+            for _, kept in batch:
+                if kept.done():
+                    continue
+                if not self._failed:
+                    kept.set_result(None)
+                else:
+                    kept.set_exception(AuditFailed(self._why))
+                    kept.exception()  # noted as seen, for a caller that has left does not look
+
+    async def _in_thread(self, work: Callable[[], None]) -> str:
+        """Why it failed; empty if it did not."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._threads.run(work)
+        except AuditFailed as error:
+            return str(error) or "no reason given"
+        except (TimeoutError, NoThreadLeft):
+            return "it does not answer"
+        except Exception as error:  # whatever it is, callers wait for these records and must not wait for ever
+            log.exception("the audit log has a fault")
+            return type(error).__name__
+        return ""

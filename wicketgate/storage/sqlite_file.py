@@ -1,0 +1,162 @@
+"""The SQLite file of artifacts: its tables, and whether a file that is there can be used (DESIGN §2 "storage").
+
+A file that is not ours, is damaged, or was written by another version is told in one line and left as it is.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from wicketgate.errors import ConfigError
+
+T = TypeVar("T")
+
+_BUSY_S = 10.0
+_RETRY_S = 0.02
+_PAGE_BYTES = 8192
+_WAL_BYTES = 64 * 1024 * 1024
+_APPLICATION_ID = 0x57676174
+_VERSION = 1
+
+# Names and texts are kept as bytes: a client may send any string as a handle, also one that is not valid Unicode.
+_SCHEMA = """
+CREATE TABLE store (version INTEGER NOT NULL, uses INTEGER NOT NULL);
+CREATE TABLE owner (name BLOB PRIMARY KEY, held_bytes INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE artifact (
+    id INTEGER PRIMARY KEY, owner BLOB NOT NULL, handle BLOB NOT NULL, media_type BLOB NOT NULL, label BLOB NOT NULL,
+    data_bytes INTEGER NOT NULL, size_bytes INTEGER NOT NULL, stored_at REAL NOT NULL, used INTEGER NOT NULL,
+    UNIQUE (owner, handle)
+);
+CREATE INDEX artifact_by_age ON artifact (stored_at);
+CREATE INDEX artifact_by_use ON artifact (owner, used);
+CREATE TABLE piece (artifact INTEGER NOT NULL, place INTEGER NOT NULL, data BLOB NOT NULL, UNIQUE (artifact, place));
+CREATE TRIGGER artifact_put AFTER INSERT ON artifact BEGIN
+    INSERT INTO owner VALUES (new.owner, new.size_bytes)
+        ON CONFLICT (name) DO UPDATE SET held_bytes = held_bytes + excluded.held_bytes;
+END;
+CREATE TRIGGER artifact_dropped AFTER DELETE ON artifact BEGIN
+    DELETE FROM piece WHERE artifact = old.id;
+    UPDATE owner SET held_bytes = held_bytes - old.size_bytes WHERE name = old.owner;
+    DELETE FROM owner WHERE name = old.owner AND held_bytes = 0;
+END;
+"""
+
+
+def prepare(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
+    """Make the file or check it, then do *at_start* with it, in one transaction. Raises ConfigError."""
+    try:
+        # Never opened by ourselves once it is there: closing it would drop the locks that SQLite holds on it.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        if not path.is_file():
+            raise ConfigError(f"storage.url: {path} is not a file") from None
+    except FileNotFoundError:
+        text = f"storage.url: the directory {path.parent} does not exist; make it, or name another file"
+        raise ConfigError(text) from None
+    except OSError as error:
+        raise ConfigError(f"storage.url: {path} cannot be made: {error.strerror}") from None
+    give_up_at = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            return _begin(path, at_start)
+        except sqlite3.Error as error:
+            # SQLite itself does not wait for another process that is just changing the journal's mode.
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                raise ConfigError(f"storage.url: {path} {told(error)}") from None
+        time.sleep(_RETRY_S)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """For the use of one thread at a time. The file must be there."""
+    disk = sqlite3.connect(
+        f"{path.as_uri()}?mode=rw", uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+    )
+    # Whole after a kill; only a power cut may lose the last puts, and it loses them whole.
+    disk.execute("PRAGMA synchronous = NORMAL")
+    disk.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+    return disk
+
+
+@contextmanager
+def transaction(disk: sqlite3.Connection) -> Iterator[None]:
+    """What is written within is written whole or not at all. Waits for other writers."""
+    disk.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        disk.execute("COMMIT")
+    except BaseException:
+        disk.rollback()
+        raise
+
+
+def told(error: sqlite3.Error) -> str:
+    """The trouble in our own words, after the name of the file."""
+    return _TROUBLE.get(_code(error)) or f"cannot be used ({error.sqlite_errorname})"
+
+
+def _begin(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
+    with closing(connect(path)) as disk:
+        disk.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        # Decided under the lock that a write takes, so that of processes that start together only one makes it.
+        with transaction(disk):
+            _make_or_check(disk, path)
+            done = at_start(disk)
+        disk.execute("PRAGMA journal_mode = WAL")
+    return done
+
+
+def _make_or_check(disk: sqlite3.Connection, path: Path) -> None:
+    (application,) = disk.execute("PRAGMA application_id").fetchone()
+    (tables,) = disk.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application == 0 and tables == 0:
+        disk.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        for statement in _statements(_SCHEMA):
+            disk.execute(statement)
+        disk.execute("INSERT INTO store VALUES (?, 0)", (_VERSION,))
+        return
+    if application != _APPLICATION_ID:
+        raise ConfigError(f"storage.url: {path} is a database of another program; name another file")
+    versions = disk.execute("SELECT version FROM store").fetchall()
+    if len(versions) != 1:
+        raise sqlite3.DatabaseError("there is no version")
+    ((version,),) = versions
+    if version != _VERSION:
+        raise ConfigError(
+            f"storage.url: {path} was written by another version of Wicketgate (format {version}, this one knows "
+            f"{_VERSION}); name another file"
+        )
+    # Without the pieces, which may be many: a damaged one is told when it is read.
+    (verdict,) = disk.execute("PRAGMA quick_check(artifact)").fetchone()
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(verdict)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One by one: ``executescript`` would end the transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code; those that we raise ourselves tell of damage."""
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+    return code & 0xFF
+
+
+_TROUBLE = {
+    sqlite3.SQLITE_NOTADB: "is not a database; name another file",
+    sqlite3.SQLITE_CORRUPT: "is damaged; move it away to begin with an empty one",
+    sqlite3.SQLITE_ERROR: "is damaged; move it away to begin with an empty one",
+    sqlite3.SQLITE_READONLY: "cannot be written: no permission",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: no permission, or it is gone",
+    sqlite3.SQLITE_BUSY: "is locked by another process",
+    sqlite3.SQLITE_FULL: "has no room: the disk is full",
+}

@@ -1,0 +1,130 @@
+"""An OpenAPI document as plain JSON values: read, bounded, its version known, its references found (DESIGN §2).
+
+Versions 3.0, 3.1 and 3.2 are read. Nothing outside the document is ever fetched.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from wicketgate.text.yaml_values import NotYaml, read_yaml
+
+MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
+_MAX_YAML_BYTES = 12 * 1024 * 1024
+_MAX_VALUES = 2_000_000
+_MAX_DEPTH = 200
+_MAX_HOPS = 32
+
+_VERSION = re.compile(r"3\.([012])(\.|$)")
+
+
+class DocumentRefused(Exception):
+    """The whole document cannot be used; the text says why in words that may be shown."""
+
+
+class Unusable(Exception):
+    """One piece of a document cannot be used; the text says why, for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """*root* holds only JSON values with string keys. *dialect_30*: schemas are those of OpenAPI 3.0."""
+
+    root: Mapping[str, Any]
+    dialect_30: bool
+
+    def resolve(self, value: object) -> Mapping[str, Any]:
+        """*value*, or what its ``$ref`` leads to in the end. Raises Unusable."""
+        for _ in range(_MAX_HOPS):
+            if not isinstance(value, Mapping):
+                raise Unusable("something that is not an object stands where one is needed")
+            reference = value.get("$ref")
+            if not isinstance(reference, str):
+                return value
+            value = self.at(reference)
+        raise Unusable("references lead on to other references without end")
+
+    def at(self, reference: str) -> Any:
+        """What a reference such as ``#/components/schemas/Pet`` names. Raises Unusable."""
+        if not reference.startswith("#/"):
+            raise Unusable("a reference leads out of the document, or is not a path in it; it is not followed")
+        value: Any = self.root
+        for part in reference[2:].split("/"):
+            key = unquote(part).replace("~1", "/").replace("~0", "~")
+            match value:
+                case dict() if key in value:
+                    value = value[key]
+                case list() if key.isascii() and key.isdigit() and len(key) < 7 and int(key) < len(value):
+                    value = value[int(key)]
+                case _:
+                    raise Unusable("a reference leads to nothing")
+        return value
+
+
+def read_document(data: bytes) -> Document:
+    """Read JSON or YAML. Takes seconds for the largest, so call it in a thread. Raises DocumentRefused."""
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise DocumentRefused(f"the document is larger than {MAX_DOCUMENT_BYTES:,} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DocumentRefused("the document is not UTF-8 text") from None
+    try:
+        root = _Plain().copy(_parsed(text), 0)
+    except RecursionError:
+        raise DocumentRefused("the document is nested too deeply") from None
+    if not isinstance(root, dict):
+        raise DocumentRefused("the document is not an object")
+    version = root.get("openapi")
+    if "swagger" in root:
+        raise DocumentRefused("the document is Swagger 2.0; convert it to OpenAPI 3 first")
+    # YAML reads an unquoted 3.1 as a number.
+    known = _VERSION.match(str(version)) if isinstance(version, str | float) else None
+    if known is None:
+        raise DocumentRefused("the document does not say 'openapi: 3.0', '3.1' or '3.2'")
+    if not isinstance(root.get("paths", {}), dict):
+        raise DocumentRefused("the document's paths are not an object")
+    return Document(root, dialect_30=known.group(1) == "0")
+
+
+def _parsed(text: str) -> Any:
+    if text.lstrip()[:1] == "{":
+        try:
+            return json.loads(text)
+        except ValueError:
+            pass  # YAML may begin with a brace too
+    if len(text) > _MAX_YAML_BYTES:
+        raise DocumentRefused(f"YAML documents may have {_MAX_YAML_BYTES:,} bytes; give it as JSON")
+    try:
+        return read_yaml(text)
+    except NotYaml:
+        raise DocumentRefused("the document is neither JSON nor YAML") from None
+
+
+class _Plain:
+    """A copy in JSON values only; bounded, for aliases of YAML can say a little very often."""
+
+    def __init__(self) -> None:
+        self._room = _MAX_VALUES
+
+    def copy(self, value: object, depth: int) -> Any:
+        self._room -= 1
+        if self._room < 0:
+            raise DocumentRefused(f"the document holds more than {_MAX_VALUES:,} values")
+        if depth > _MAX_DEPTH:
+            raise DocumentRefused("the document is nested too deeply")
+        match value:
+            case dict():
+                return {str(key): self.copy(member, depth + 1) for key, member in value.items()}
+            case list():
+                return [self.copy(item, depth + 1) for item in value]
+            case str() | bool() | int() | None:
+                return value
+            case float() if math.isfinite(value):
+                return value
+            case _:
+                return None  # what JSON has no word for: NaN, binary data

@@ -1,0 +1,240 @@
+"""How the parameters and the body of an operation become the arguments of one tool (DESIGN §2).
+
+The properties of a JSON object or form stand beside the parameters where no name is used twice; else the body is one
+argument. What authenticates is never an argument: it is the operator's to configure.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from wicketgate.upstreams.openapi.bodies import Body, BodyKind, choose_media_type, form_parts
+from wicketgate.upstreams.openapi.document import Document, Unusable
+from wicketgate.upstreams.openapi.parameters import STYLES, Parameter, Place, Style
+from wicketgate.upstreams.openapi.schemas import ToolSchemas
+
+_MAX_ARGUMENTS = 300
+_MAX_DESCRIPTION = 1_000
+# OpenAPI leaves these three to others; the rest belong to the connection or to the gateway.
+_IGNORED_HEADERS = frozenset(
+    {
+        "accept",
+        "authorization",
+        "content-type",
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "cookie",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_FLAT_KEYWORDS = frozenset(
+    {"type", "properties", "required", "additionalProperties", "title", "description", "examples"}
+)
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    parameters: tuple[Parameter, ...]
+    body: Body | None
+    schema: dict[str, Any]
+
+
+class InputReader:
+    """Reads one operation, once. *raw* is the operation, *shared* its path item."""
+
+    def __init__(
+        self,
+        document: Document,
+        path: str,
+        shared: Mapping[str, Any],
+        raw: Mapping[str, Any],
+        reserved_headers: frozenset[str],
+        schemas: ToolSchemas,
+    ) -> None:
+        self._document = document
+        self._path_names = re.findall(r"\{([^{}]*)\}", path)
+        self._shared = shared
+        self._raw = raw
+        self._reserved_headers = reserved_headers | _IGNORED_HEADERS
+        self._takes_cookies = "cookie" not in reserved_headers
+        self._schemas = schemas
+        self._parameters: list[Parameter] = []
+        self._properties: dict[str, Any] = {}
+        self._required: list[str] = []
+
+    def read(self) -> Inputs:
+        """Raises Unusable."""
+        for (place, name), declared in self._declared().items():
+            self._add(cast(Place, place), name, declared)
+        body = self._body()
+        if len(self._properties) > _MAX_ARGUMENTS:
+            raise Unusable(f"it takes more than {_MAX_ARGUMENTS} arguments")
+        schema: dict[str, Any] = {"type": "object", "properties": self._properties}
+        if self._required:
+            schema["required"] = self._required
+        schema["additionalProperties"] = False
+        if definitions := self._schemas.definitions():
+            schema["$defs"] = definitions
+        return Inputs(tuple(self._parameters), body, schema)
+
+    def _declared(self) -> dict[tuple[str, str], Mapping[str, Any]]:
+        """By place and name, the operation's before those of its path; names in the path that nobody declared too."""
+        declared: dict[tuple[str, str], Mapping[str, Any]] = {}
+        secrets = _secret_parameters(self._document)
+        for holder in (self._shared, self._raw):
+            listed = holder.get("parameters", [])
+            if not isinstance(listed, list):
+                raise Unusable("its parameters are not a list")
+            for each in listed:
+                parameter = self._document.resolve(each)
+                place, name = parameter.get("in"), parameter.get("name")
+                if not isinstance(name, str) or not name or not isinstance(place, str) or place not in STYLES:
+                    raise Unusable("a parameter has no name, or no place that is known")
+                if self._is_ours(place, name) or (place, _folded(place, name)) in secrets:
+                    continue
+                declared[place, name] = parameter
+        for name in self._path_names:
+            declared.setdefault(("path", name), {"schema": {"type": "string"}})
+        return declared
+
+    def _is_ours(self, place: str, name: str) -> bool:
+        """Whether nobody may fill this in: it is ours to send, cannot be sent, or has no place in the path."""
+        match place:
+            case "header":
+                return name.lower() in self._reserved_headers or not _TOKEN.fullmatch(name)
+            case "cookie":
+                return not self._takes_cookies or not _TOKEN.fullmatch(name)
+            case "path":
+                return name not in self._path_names
+            case _:
+                return False
+
+    def _add(self, place: Place, name: str, declared: Mapping[str, Any]) -> None:
+        schema, as_json = self._schema_of(declared)
+        argument = name if name not in self._properties else f"{place}_{name}"
+        while argument in self._properties:
+            argument += "_"
+        if place == "path":
+            self._required.append(argument)
+            if schema.get("type") == "string" and "minLength" not in schema:
+                schema["minLength"] = 1  # an empty segment would be another path
+        elif declared.get("required") is True:
+            self._required.append(argument)
+        if isinstance(text := declared.get("description"), str) and text.strip():
+            schema["description"] = text.strip()[:_MAX_DESCRIPTION]
+        if declared.get("deprecated") is True:
+            schema["deprecated"] = True
+        self._properties[argument] = schema
+        style = declared.get("style")
+        known: Style = style if style in STYLES[place] else STYLES[place][0]
+        explode = declared.get("explode")
+        self._parameters.append(
+            Parameter(
+                argument,
+                name,
+                place,
+                known,
+                explode if isinstance(explode, bool) else known == "form",
+                allow_reserved=declared.get("allowReserved") is True,
+                as_json=as_json,
+            )
+        )
+
+    def _schema_of(self, declared: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+        content = declared.get("content")
+        if isinstance(content, Mapping) and content:
+            media = next(iter(content.values()))
+            return self._schemas.read(media.get("schema", {}) if isinstance(media, Mapping) else {}), True
+        return self._schemas.read(declared.get("schema", {})), False
+
+    def _body(self) -> Body | None:
+        if "requestBody" not in self._raw:
+            return None
+        declared = self._document.resolve(self._raw["requestBody"])
+        content = declared.get("content")
+        if not isinstance(content, Mapping) or not content:
+            return None
+        content_type, kind, media = choose_media_type(content)
+        required = declared.get("required") is True
+        raw_schema = media.get("schema", {})
+        parts = form_parts(self._document, media, kind) if kind in ("form", "multipart") else {}
+        schema = self._body_schema(raw_schema, kind)
+        files = {name for name, part in parts.items() if part.is_file}
+        flat = self._flat(schema, required) if kind in ("json", "form", "multipart") else None
+        if flat is not None:
+            properties, names = flat
+            for name, member in properties.items():
+                self._properties[name] = _as_base64(member) if name in files else member
+            self._required += names
+            return Body(kind, content_type, required, flattened={name: name for name in properties}, parts=parts)
+        if files and isinstance(schema.get("properties"), dict):
+            members = schema["properties"]
+            schema["properties"] = {n: _as_base64(m) if n in files else m for n, m in members.items()}
+        argument = "body"
+        while argument in self._properties:
+            argument = f"request_{argument}"
+        if isinstance(text := declared.get("description"), str) and text.strip():
+            schema.setdefault("description", text.strip()[:_MAX_DESCRIPTION])
+        self._properties[argument] = schema
+        if required:
+            self._required.append(argument)
+        return Body(kind, content_type, required, argument=argument, parts=parts)
+
+    def _body_schema(self, raw_schema: object, kind: BodyKind) -> dict[str, Any]:
+        """The schema of the body; that of a form is written out, for its properties are looked at."""
+        if kind == "bytes":
+            return {"type": "string", "contentEncoding": "base64", "description": "Binary data, in base64."}
+        if kind == "text":
+            return {"type": "string"}
+        return self._schemas.read(self._document.resolve(raw_schema) if isinstance(raw_schema, Mapping) else raw_schema)
+
+    def _flat(self, schema: dict[str, Any], required: bool) -> tuple[dict[str, Any], list[str]] | None:
+        """Its properties and which are required, if it is a plain object that can stand beside the parameters."""
+        properties, names = schema.get("properties"), schema.get("required", [])
+        if schema.get("type", "object") != "object" or not isinstance(properties, dict) or not properties:
+            return None
+        if not schema.keys() <= _FLAT_KEYWORDS or schema.get("additionalProperties", False) is not False:
+            return None
+        if properties.keys() & self._properties.keys() or not set(names) <= properties.keys():
+            return None
+        return None if names and not required else (properties, list(names))
+
+
+def _secret_parameters(document: Document) -> frozenset[tuple[str, str]]:
+    """Place and name of every API key that the document's security schemes name."""
+    components = document.root.get("components")
+    schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
+    found: set[tuple[str, str]] = set()
+    for scheme in (schemes if isinstance(schemes, Mapping) else {}).values():
+        try:
+            scheme = document.resolve(scheme)
+        except Unusable:
+            continue
+        place, name = scheme.get("in"), scheme.get("name")
+        if scheme.get("type") == "apiKey" and isinstance(place, str) and isinstance(name, str):
+            found.add((place, _folded(place, name)))
+    return frozenset(found)
+
+
+def _folded(place: str, name: str) -> str:
+    return name.lower() if place == "header" else name
+
+
+def _as_base64(member: Any) -> Any:
+    """What the caller gives for a file."""
+    text = {"type": "string", "contentEncoding": "base64"}
+    description = member.get("description") if isinstance(member, dict) else None
+    text["description"] = f"{description} (in base64)" if isinstance(description, str) else "A file, in base64."
+    is_list = isinstance(member, dict) and member.get("type") == "array"
+    return {"type": "array", "items": text} if is_list else text

@@ -1,0 +1,261 @@
+"""How the schemas of OpenAPI 3.0 and 3.1 become one JSON Schema 2020-12 for a tool (DESIGN §2, S1).
+
+Shared and recursive schemas are kept under ``$defs``; each is translated once, however many tools refer to it. What
+would make a tool's schema too large accepts anything.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from wicketgate.upstreams.openapi.document import Document, Unusable
+
+Direction = Literal["request", "response"]
+
+_MAX_SIZE = 4_000
+"""Of one schema by itself, in values; 40 characters of text count as one more. The validator takes 10,000 values."""
+_MAX_DEPTH = 50
+_ONE = (
+    "additionalProperties",
+    "contains",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
+_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED = ("dependentSchemas", "patternProperties")
+_AS_IT_IS = (
+    "const",
+    "contentEncoding",
+    "contentMediaType",
+    "default",
+    "dependentRequired",
+    "deprecated",
+    "enum",
+    "examples",
+    "format",
+    "maxContains",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "minContains",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "multipleOf",
+    "pattern",
+    "uniqueItems",
+)
+_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_LIMITS = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
+_TEXTS = (("title", 200), ("description", 2_000))
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A translated schema, what it refers to, and its size."""
+
+    schema: Any
+    references: tuple[str, ...]
+    size: int
+
+
+class SchemaReader:
+    """Translates the schemas of one document in one direction.
+
+    Properties that only the other direction has (``readOnly`` in requests, ``writeOnly`` in responses) are left out.
+    """
+
+    def __init__(self, document: Document, direction: Direction) -> None:
+        self.document = document
+        self._unwanted = "readOnly" if direction == "request" else "writeOnly"
+        self._names: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self._shared: dict[str, _Read] = {}
+
+    def read(self, schema: object) -> _Read:
+        """Raises Unusable when it refers to what is not there, or outside the document."""
+        translation = _Translation(self, self._unwanted)
+        return _Read(translation.read(schema, 0), tuple(translation.references), translation.size)
+
+    def shared(self, reference: str) -> _Read:
+        """Likewise for what *reference* names; translated once."""
+        if reference not in self._shared:
+            self._shared[reference] = self.read(self.document.at(reference))
+        return self._shared[reference]
+
+    def name(self, reference: str) -> str:
+        """What it is called under ``$defs``, in every tool."""
+        if reference not in self._names:
+            base = re.sub(r"[^A-Za-z0-9_.-]+", "_", reference.rpartition("/")[2])[:60] or "schema"
+            name, number = base, 1
+            while name in self._taken:
+                number += 1
+                name = f"{base}_{number}"
+            self._taken.add(name)
+            self._names[reference] = name
+        return self._names[reference]
+
+
+class ToolSchemas:
+    """The schemas of one tool: what is read, and then ``definitions`` for all that it refers to."""
+
+    def __init__(self, reader: SchemaReader, room: int) -> None:
+        """*room*: how large it may become; see *whole* and *size*."""
+        self._reader = reader
+        self._room = room
+        self._waiting: dict[str, None] = {}
+        self.size = 0
+        self.whole = True
+
+    def read(self, schema: object) -> dict[str, Any]:
+        """A schema that may be changed. Raises Unusable."""
+        read = self._take(self._reader.read(schema))
+        return dict(read) if isinstance(read, dict) else {} if read else {"not": {}}
+
+    def definitions(self) -> dict[str, Any]:
+        """For ``$defs``, once everything has been read; what there is no room for accepts anything. Raises Unusable."""
+        found: dict[str, Any] = {}
+        while waiting := [reference for reference in self._waiting if self._reader.name(reference) not in found]:
+            for reference in waiting:
+                name = self._reader.name(reference)
+                read = self._reader.shared(reference)
+                if self.size + read.size > self._room:
+                    self.whole = False
+                    found[name] = {}
+                else:
+                    found[name] = self._take(read)
+        return found
+
+    def _take(self, read: _Read) -> Any:
+        self.size += read.size
+        self._waiting |= dict.fromkeys(read.references)
+        return read.schema
+
+
+class _Translation:
+    """Of one schema."""
+
+    def __init__(self, reader: SchemaReader, unwanted: str) -> None:
+        self._reader = reader
+        self._document = reader.document
+        self._unwanted = unwanted
+        self.references: dict[str, None] = {}
+        self.size = 0
+
+    def read(self, schema: object, depth: int) -> dict[str, Any] | bool:
+        self.size += 1
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, Mapping) or self.size > _MAX_SIZE or depth > _MAX_DEPTH:
+            return {}
+        if isinstance(reference := schema.get("$ref"), str):
+            return self._reference(reference, schema, depth)
+        read: dict[str, Any] = {}
+        self._read_type(schema, read)
+        for key, most in _TEXTS:
+            if isinstance(text := schema.get(key), str):
+                read[key] = text[:most]
+                self.size += _size(read[key])
+        for key in _AS_IT_IS:
+            if key in schema:
+                read[key] = schema[key]
+                self.size += _size(schema[key])
+        self._read_limits(schema, read)
+        self._read_parts(schema, read, depth)
+        if "example" in schema and "examples" not in read:
+            read["examples"] = [schema["example"]]
+            self.size += _size(schema["example"])
+        if self._document.dialect_30 and schema.get("nullable") is True:
+            return _or_null(read)
+        return read
+
+    def _reference(self, reference: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        self._document.resolve(schema)  # a chain of mere references that never ends is found here
+        self.references[reference] = None
+        read: dict[str, Any] = {"$ref": f"#/$defs/{self._reader.name(reference)}"}
+        if self._document.dialect_30:
+            return read  # what stands beside a reference has no meaning there
+        beside = self.read({key: value for key, value in schema.items() if key != "$ref"}, depth + 1)
+        return read | beside if isinstance(beside, dict) else read
+
+    def _read_type(self, schema: Mapping[str, Any], read: dict[str, Any]) -> None:
+        match schema.get("type"):
+            case str() as kind if kind in _TYPES:
+                read["type"] = kind
+            case "file":
+                read["type"] = "string"
+            case list() as kinds:
+                if known := [kind for kind in kinds if isinstance(kind, str) and kind in _TYPES]:
+                    read["type"] = known
+
+    def _read_limits(self, schema: Mapping[str, Any], read: dict[str, Any]) -> None:
+        for limit, exclusive in _LIMITS:
+            if limit in schema:
+                read[limit] = schema[limit]
+            match schema.get(exclusive):
+                case True if limit in read:  # 3.0: the limit itself is excluded
+                    read[exclusive] = read.pop(limit)
+                case bool():
+                    pass
+                case int() | float() as number:
+                    read[exclusive] = number
+
+    def _read_parts(self, schema: Mapping[str, Any], read: dict[str, Any], depth: int) -> None:
+        for key in _ONE:
+            if key in schema:
+                read[key] = self.read(schema[key], depth + 1)
+        for key in _MANY:
+            if isinstance(parts := schema.get(key), list) and parts:
+                read[key] = [self.read(part, depth + 1) for part in parts]
+        for key in _NAMED:
+            if isinstance(named := schema.get(key), dict):
+                read[key] = {name: self.read(part, depth + 1) for name, part in named.items()}
+        left_out: set[str] = set()
+        if isinstance(properties := schema.get("properties"), dict):
+            left_out = {name for name, part in properties.items() if self._is_unwanted(part)}
+            read["properties"] = {
+                name: self.read(part, depth + 1) for name, part in properties.items() if name not in left_out
+            }
+        if isinstance(required := schema.get("required"), list):
+            names = [name for name in required if isinstance(name, str) and name not in left_out]
+            if names:
+                read["required"] = list(dict.fromkeys(names))
+
+    def _is_unwanted(self, part: object) -> bool:
+        if isinstance(part, Mapping) and "$ref" in part:
+            try:
+                part = self._document.resolve(part)
+            except Unusable:
+                return False  # told when the part itself is read
+        return isinstance(part, Mapping) and part.get(self._unwanted) is True
+
+
+def _or_null(read: dict[str, Any]) -> dict[str, Any]:
+    kind = read.get("type")
+    if isinstance(kind, str) and not any(key in read for key in (*_MANY, "const", "not")):
+        values = read.get("enum")
+        if isinstance(values, list) and None not in values:
+            read["enum"] = [*values, None]
+        return read | {"type": [kind, "null"]}
+    if any(key in read for key in ("allOf", "anyOf", "oneOf", "enum", "const")):
+        return {"anyOf": [read, {"type": "null"}]}
+    return read
+
+
+def _size(value: object) -> int:
+    match value:
+        case Mapping():
+            return 1 + sum(map(_size, value.values()))
+        case list():
+            return 1 + sum(map(_size, value))
+        case str():
+            return 1 + len(value) // 40
+        case _:
+            return 1

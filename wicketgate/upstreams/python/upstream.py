@@ -1,0 +1,166 @@
+"""Typed functions of an installed package, called in this process (DESIGN §2 ``python:``; W-KINDS).
+
+Async functions run on the event loop, all others in a bounded number of threads. A thread cannot be ended: when its
+caller has gone it runs on, keeps its place, and the status says so.
+"""
+
+import asyncio
+import functools
+import importlib
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from wicketgate.daemon_threads import DaemonThreads, NoThreadLeft
+from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.tools import ToolFailed, ToolRegistry
+from wicketgate.upstreams.python.caller import CallerVoice
+from wicketgate.upstreams.python.results import NotJson, failed
+from wicketgate.upstreams.python.tool import PythonTool, UnusableFunction, read_function
+
+log = logging.getLogger("wicketgate.python")
+
+_FAILED = "The tool failed unexpectedly. The reason is in the gateway's log, under this call's correlation id."
+_MAX_MESSAGE_CHARS = 10_000
+
+
+class PythonUpstream:
+    """*target* is ``package.module:registry``; the module is looked for in *folder* too, after what is installed."""
+
+    def __init__(self, name: str, target: str, *, threads: int, folder: str) -> None:
+        self._name = name
+        self._target = target
+        self._folder = folder
+        self._limit = threads
+        self._threads = DaemonThreads(threads, f"tools of {name}")
+        self._tools: dict[str, PythonTool] = {}
+        self._status = UpstreamStatus("connecting")
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def status(self) -> UpstreamStatus:
+        held = self._threads.abandoned
+        if held and self._status.phase == "ready":
+            return UpstreamStatus("ready", f"{held} of {self._limit} threads still run calls that were given up")
+        return self._status
+
+    async def supervise(self, changed: Callable[[str], None]) -> None:
+        try:
+            # In a thread: importing can take long, and everything else is served meanwhile.
+            self._tools = await self._threads.run(functools.partial(_load, self._target, self._folder))
+        except _NotLoaded as error:
+            log.error("%s: %s", self._name, error, exc_info=error.__cause__)
+            self._status = UpstreamStatus("down", str(error))
+        else:
+            self._status = UpstreamStatus("ready")
+            changed(self._name)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._threads.close()
+
+    async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+        self._refuse_unless_ready()
+        return [tool.definition for tool in self._tools.values()]
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        """Raises ArgsInvalid too, when the arguments fit the schema but not the declared types."""
+        self._refuse_unless_ready()
+        tool = self._tools.get(name)
+        if tool is None or tool.streams:
+            raise UpstreamError(f"{self._name} has no such tool.")
+        voice = CallerVoice(context.caller)
+        try:
+            async with asyncio.timeout(timeout_s) as deadline:
+                result = await self._run(tool, arguments, context, voice)
+                await voice.finish()
+                return result
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise UpstreamTimeout(f"{self._name} did not answer within {timeout_s:g} s.") from None
+        finally:
+            voice.close()
+
+    async def _run(
+        self, tool: PythonTool, arguments: Mapping[str, Any], context: CallContext, voice: CallerVoice
+    ) -> Mapping[str, Any]:
+        try:
+            call = tool.bind(arguments, voice.context(context))
+            if tool.on_loop:
+                return tool.result(await call())
+            value = await self._threads.run(functools.partial(_called, tool, call))
+            # A function that is not async may still give back what is to be awaited.
+            return value if isinstance(value, Mapping) else tool.result(await value.awaitable)
+        except ArgsInvalid:
+            raise
+        except NoThreadLeft:
+            raise UpstreamUnavailable(
+                f"All {self._limit} threads of {self._name} still run calls that were given up."
+            ) from None
+        except NotJson:
+            log.error("%s: the tool %s gave a result that JSON cannot hold", self._name, tool.definition["name"])
+            raise UpstreamError(f"{self._name}: the tool gave a result that JSON cannot hold.") from None
+        except ToolFailed as error:
+            return failed(str(error.message)[:_MAX_MESSAGE_CHARS])
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return self._unexpected(tool, error)
+        except (Exception, SystemExit) as error:
+            # The outermost boundary of somebody else's function: whatever it raises, the process goes on.
+            return self._unexpected(tool, error)
+
+    def _unexpected(self, tool: PythonTool, error: BaseException) -> Mapping[str, Any]:
+        log.error("%s: the tool %s failed", self._name, tool.definition["name"], exc_info=error)
+        return failed(_FAILED)
+
+    def _refuse_unless_ready(self) -> None:
+        if self._status.phase != "ready":
+            raise UpstreamUnavailable(f"{self._name} is not ready ({self._status.error or 'importing its module'}).")
+
+
+class _NotLoaded(Exception):
+    """The text is ours: it names the module and the class of what went wrong, not its words."""
+
+
+class _Awaited:
+    def __init__(self, awaitable: Any) -> None:
+        self.awaitable = awaitable
+
+
+def _called(tool: PythonTool, call: Callable[[], Any]) -> Mapping[str, Any] | _Awaited:
+    """In a thread: the result is made there as well, which may take as long as the call."""
+    value = call()
+    return _Awaited(value) if hasattr(value, "__await__") else tool.result(value)
+
+
+def _load(target: str, folder: str) -> dict[str, PythonTool]:
+    """Raises _NotLoaded."""
+    module_name, _, attribute = target.partition(":")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except BaseException as error:
+        # Whatever a foreign module does when it is imported, sys.exit() too, concerns this upstream alone.
+        raise _NotLoaded(f"the module {module_name} cannot be imported ({type(error).__name__})") from error
+    try:
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        raise _NotLoaded(f"the module {module_name} has no {attribute}") from None
+    if not isinstance(found, ToolRegistry):
+        raise _NotLoaded(f"{target} is not a ToolRegistry of wicketgate.tools")
+    try:
+        return {tool.name: read_function(tool) for tool in found}
+    except UnusableFunction as error:
+        raise _NotLoaded(str(error)) from error
