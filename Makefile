@@ -6,7 +6,7 @@ WORKERS ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
-CODE   := wicketgate app routers middleware examples bench tests
+CODE   := wicketgate app routers middleware examples bench tests hatch_build.py
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators fuzz-validation
