@@ -2,7 +2,6 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ from app.catalog.graph import ChoiceGraph, Inner, Node
 from app.catalog.path import parse_path
 from app.catalog.selectable import SelectableItem, mcp_tool_to_selectable
 from app.errors import PathNotFound
+from bench.catalogs import MISSING, routing_data
 from tests.catalog.fixtures import item, tokens
 from tests.support.requirement import requirement
 
@@ -42,7 +42,7 @@ GITHUB = [
     "search_code",
 ]
 
-REAL = Path(__file__).parents[3] / "shared" / "data" / "routing"
+REAL = routing_data()
 
 
 def graph(names: Iterable[str], server: str | None = "github") -> ChoiceGraph:
@@ -251,9 +251,10 @@ def test_in_any_catalog_every_tool_has_one_path_and_every_inner_card_fits(drawn:
 
 
 @requirement("DESIGN §3 Browsing", "gateway 51")
-@pytest.mark.skipif(not REAL.exists(), reason="the real catalogs are not beside this checkout")
+@pytest.mark.skipif(REAL is None, reason=MISSING)
 @pytest.mark.parametrize("source", ["azure", "bfcl", "mcpzero", "metatool", "sealtools"])
 def test_real_catalogs_are_reached_whole_in_levels_of_at_most_50(source: str) -> None:
+    assert REAL
     lines = (REAL / source / "tools.jsonl").read_text("utf-8").splitlines()
     items = {made.id: made for made in (mcp_tool_to_selectable(json.loads(line), source) for line in lines)}
     found = ChoiceGraph(items.values())
