@@ -20,6 +20,7 @@ from wicketgate.access.keys import HashedKey, new_key
 from wicketgate.config.reloader import Reloader
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
+from wicketgate.gate import Gate
 from wicketgate.text.redaction import Redactor
 
 _BACKLOG = 2048
@@ -45,22 +46,22 @@ def serve_until_stopped(settings: Settings, load: Callable[[], Settings], watche
         app = create_app(settings, extra_keys=extra_keys)
         collect_seldom()
         address = _address(listener)
-        lifecycle = app.state.lifecycle
-        app.state.applied.follow(follow)
+        gate: Gate = app.state.gate
+        gate.follow(follow)
 
         required = [upstream.name for upstream in settings.upstreams if upstream.required and upstream.enabled]
         missing: dict[str, str] = {}
 
         async def begin() -> None:
-            await lifecycle.wait_ready()
-            missing.update(lifecycle.missing(required))
+            await gate.wait_ready()
+            missing.update(gate.lifecycle.missing(required))
             if missing:
                 signal.raise_signal(signal.SIGTERM)
             else:
                 _greet(address, shown_key)
 
         async def run() -> bool:
-            reloader = Reloader(load, app.state.applied.apply, ready=lifecycle.wait_ready, watched=watched)
+            reloader = Reloader(load, gate.apply, ready=gate.wait_ready, watched=watched)
             on_hangup(reloader.request)
             greeting = asyncio.create_task(begin())
             try:
@@ -70,8 +71,8 @@ def serve_until_stopped(settings: Settings, load: Callable[[], Settings], watche
                         listener,
                         drain_s=settings.server.drain_s,
                         stuck_reader_s=settings.engine.stuck_reader_s,
-                        stopping=app.state.drain.begin,
-                        drained=app.state.drain.wait,
+                        stopping=gate.drain.begin,
+                        drained=gate.drain.wait,
                     )
             finally:
                 greeting.cancel()
