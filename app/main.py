@@ -1,14 +1,22 @@
-"""The HTTP service: a gate, with paths, middleware and metrics in front of it."""
+"""The HTTP service: a gate, with paths, middleware and metrics in front of it.
 
+``uvicorn app.main:app`` and ``uvicorn --factory app.main:create_app`` start it; ``wicketgate serve`` gives it a server
+that bounds more.
+"""
+
+import os
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
 from app.heap import Heap
+from app.lifespan import Program, service_lifespan
+from app.logs import json_logs
 from app.mcp_door.doors import DoorLimits, McpDoors
 from app.metrics import CONTENT_TYPE, Gauges, Metrics
 from middleware.auth import AuthMiddleware, Refused
@@ -23,45 +31,55 @@ from routers.openapi import publish_openapi
 from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
 from wicketgate.access.identity import Identity
-from wicketgate.access.keys import HashedKey, KeyRing
+from wicketgate.access.keys import HashedKey, KeyRing, new_key
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
+from wicketgate.config.settings_file import find_config, load_settings
 from wicketgate.gate import VERSION, Gate
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
+from wicketgate.text.redaction import Redactor
 
 _LOOPBACK_NAMES = [f"[{host}]" if ":" in host else host for host in LOOPBACK_HOSTS]
 _LOOPBACK = [*_LOOPBACK_NAMES, *(f"{name}:*" for name in _LOOPBACK_NAMES)]
 
 
 def create_app(
-    settings: Settings,
+    settings: Settings | None = None,
     *,
+    program: Program | None = None,
     extra_keys: Sequence[HashedKey] = (),
     upstreams: Sequence[Upstream] | None = None,
     provider: Provider | None = None,
 ) -> FastAPI:
-    """Makes the application. *upstreams* and *provider* stand in for the configured ones, at the edge only.
+    """Makes the application; ``app.state.gate`` is the gate behind it. Raises ConfigError.
 
-    ``app.state.gate`` is the gate behind it. Raises ConfigError.
+    Without *settings* it is a program of its own, configured by the file that ``find_config`` finds. With *settings*
+    and no *program* it is part of another program, whose process stays as it is. *upstreams* and *provider* stand in
+    for the configured ones, at the edge only. Without any key it makes one, shows it at the start, and serves callers
+    on this machine only.
     """
+    if settings is None:
+        load = partial(load_settings, find_config(os.environ))
+        settings, program = load(), program or Program(load)
+    shown_key = ""
+    if not settings.auth.keys and not extra_keys:
+        shown_key, digest = new_key("local")
+        extra_keys = [HashedKey("local", digest, Identity("local", ("*",)))]
     metrics = Metrics()
-    gate = Gate(settings, upstreams=upstreams, provider=provider, keys=extra_keys, meter=metrics, heap=Heap())
+    with _logs(program, settings):
+        heap = None if program is None else Heap()
+        gate = Gate(settings, upstreams=upstreams, provider=provider, keys=extra_keys, meter=metrics, heap=heap)
     doors = McpDoors(gate.faces, version=VERSION, limits=_door_limits(settings))
     gate.runtime.watch(doors.catalog_changed)
     gate.runtime.watch_access(doors.access_changed)
     gate.drain.follow(doors.end_listening)
     metrics.watch(partial(_gauges, gate, doors))
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with gate, doors.running():
-            yield
-
     # The framework's own documentation pages load scripts from elsewhere; the documents are ours to publish.
     app = FastAPI(
         title="Wicketgate",
         version=VERSION,
-        lifespan=lifespan,
+        lifespan=lambda app: service_lifespan(gate, doors, program, shown_key),
         openapi_url=None,
         redirect_slashes=False,
         # It would look for providers at each request; nothing here sets any up.
@@ -80,10 +98,27 @@ def create_app(
 
     # Each wraps the ones above it: the last is the outermost.
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.server.max_body_bytes)
-    app.add_middleware(AuthMiddleware, authenticate=partial(_authenticate, gate.keys))
+    app.add_middleware(AuthMiddleware, authenticate=partial(_authenticate, gate.keys), local_only=bool(shown_key))
     app.add_middleware(LastResortMiddleware)
     app.add_middleware(CorrelationMiddleware, new_id=lambda: f"req_{secrets.token_hex(12)}")
     return app
+
+
+if TYPE_CHECKING:
+    app: FastAPI
+else:
+
+    def __getattr__(name: str) -> FastAPI:
+        """Makes ``app`` when it is asked for, so that importing this module reads no configuration."""
+        if name != "app":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        made = globals()[name] = create_app()
+        return made
+
+
+def _logs(program: Program | None, settings: Settings) -> AbstractContextManager[None]:
+    """For what a program logs while it makes its gate: the lifespan begins later, and maybe in a forked process."""
+    return nullcontext() if program is None else json_logs(settings.server.log_level, Redactor(settings.secrets()))
 
 
 def _gauges(gate: Gate, doors: McpDoors) -> Gauges:

@@ -7,6 +7,7 @@ import click
 
 from app.commands.screened import screened_lines
 from app.commands.shown import shown
+from app.process import search_python_folders
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.config.plugin_loader import plugin_lines
@@ -20,6 +21,7 @@ from wicketgate.ports import UpstreamStatus
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[Gate]:
     """Opens a gate and waits until its upstreams have had their turn."""
+    search_python_folders(settings)
     async with Gate(settings) as gate:
         await gate.wait_ready()
         yield gate

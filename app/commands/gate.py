@@ -138,10 +138,9 @@ async def open_gate(
         async with client as http:
             yield RemoteGate(http)
         return
-    from wicketgate.gate import Gate
+    from app.commands.check import connected
 
-    async with Gate(settings) as gate:
-        await gate.wait_ready()
+    async with connected(settings) as gate:
         yield LocalGate(gate.surface, gate.engine, identity)
 
 

@@ -6,6 +6,7 @@ import signal
 import sys
 
 from app.logs import json_logs
+from app.process import search_python_folders
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
@@ -24,6 +25,7 @@ def serve_mcp(settings: Settings, face_name: str, identity: Identity) -> None:
 
 
 async def _serve(settings: Settings, face_name: str, identity: Identity) -> None:
+    search_python_folders(settings)
     gate = Gate(settings)
     face = gate.faces[face_name]
     door = McpDoor(
