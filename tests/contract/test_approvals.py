@@ -373,12 +373,12 @@ async def test_approvals_outlive_a_reload_that_is_not_about_them_and_no_other() 
     model = ScriptModel(calls(READ), calls(READ), says("ok"), says("void"))
     secret = {"approval_key": "k" * 32}
     async with waiting(model, {**GATED, "auth": secret}) as (talk, files, approval):
-        applied = talk.service.app.state.applied
-        await applied.apply(Settings.model_validate({**GATED, "auth": secret, "quota": {"per_actor": 100}}))
+        gate = talk.service.app.state.gate
+        await gate.apply(Settings.model_validate({**GATED, "auth": secret, "quota": {"per_actor": 100}}))
         other = Conversation(talk.service)
         kept = asked(await other.go_on())["c1"]
         assert "output" in results(await talk.go_on((approval, "approve")))["c1"]
-        await applied.apply(Settings.model_validate({**GATED, "auth": {"approval_key": "j" * 32}}))
+        await gate.apply(Settings.model_validate({**GATED, "auth": {"approval_key": "j" * 32}}))
         stream = await other.go_on((kept, "approve"))
     assert results(stream)["c1"]["error"] == "approval_refused: this approval is not known here"
     assert len(files.calls) == 1
