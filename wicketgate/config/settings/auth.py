@@ -1,5 +1,7 @@
 """The section ``auth``: who may come in."""
 
+from pathlib import Path
+
 from pydantic import Field, SecretStr, field_validator
 
 from wicketgate.access.identity import ACTOR_PATTERN, parse_permissions
@@ -21,6 +23,9 @@ class KeySettings(Section):
 
 class AuthSettings(Section):
     keys: tuple[KeySettings, ...] = ()
+    key_file: Path | None = None
+    """Without *keys*, a key is made at the first start and shown once; its hash is kept in this file. Without the file
+    the key is for one run, and for callers on this machine."""
     approval_key: SecretStr | None = Field(default=None, min_length=32)
     """Seals approvals; the same for all replicas. Without it they end with the process."""
     approval_ttl_s: float = Field(default=3_600.0, ge=1, le=30 * 86_400)
