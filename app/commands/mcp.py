@@ -8,6 +8,7 @@ from time import time
 
 from app.auth.identity import Identity
 from app.edges.audit.loader import make_auditor
+from app.edges.configuration.approvals import make_seal
 from app.edges.logs import json_logs
 from app.edges.mcp_door.faces import make_faces
 from app.edges.mcp_door.server import McpDoor
@@ -46,7 +47,7 @@ async def _serve(settings: Settings, face_name: str, identity: Identity) -> None
         name=face_name,
         version=VERSION,
         instructions=face.instructions,
-        key=secrets.token_bytes(32),
+        seal=make_seal(settings.auth),
         offers=face.offers,
         local=identity,
         new_id=lambda: f"req_{secrets.token_hex(12)}",
