@@ -109,6 +109,7 @@ def create_app(
     )
     doors = McpDoors(faces, version=VERSION, seal=seal, limits=limits_of_doors)
     runtime.watch(doors.catalog_changed)
+    runtime.watch_access(doors.access_changed)
     metrics.watch(partial(_gauges, runtime, fleet, streams, doors, auditor))
 
     @asynccontextmanager
