@@ -193,6 +193,28 @@ def test_what_is_named_like_a_secret_is_masked_and_what_is_not_stays_readable(tm
     }  # fmt: skip
 
 
+def test_keys_of_the_seal_are_a_ring_from_which_an_unset_variable_is_left_out(tmp_path: Path) -> None:
+    text = "auth: {seal_keys: ['${SEAL_KEY}', '${OLD_SEAL_KEY:-}']}"
+    settings = load(tmp_path, text, SEAL_KEY="n" * 32)
+    assert settings.auth.ring() == ["n" * 32]
+    assert "n" * 32 in set(settings.secrets())
+    assert "n" * 32 not in repr(settings)
+    assert load(tmp_path, text, SEAL_KEY="n" * 32, OLD_SEAL_KEY="o" * 32).auth.ring() == ["n" * 32, "o" * 32]
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [(["short-secret"], "32 random characters"), (["n" * 32, "n" * 32], "the same key twice"), ("n" * 32, "seal_keys")],
+)
+def test_a_ring_that_is_weak_or_repeats_itself_is_refused_without_showing_it(
+    tmp_path: Path, keys: object, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem) as refused:
+        load(tmp_path, f"auth: {{seal_keys: {keys}}}")
+    assert "short-secret" not in str(refused.value)
+    assert "nnnn" not in str(refused.value)
+
+
 def test_the_environment_overrides_the_file_and_the_command_line_overrides_both(tmp_path: Path) -> None:
     text = "server: {port: 1, host: 127.0.0.2, log_level: debug}\nauth: {keys: []}"
     environ = {

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.access.aes_gcm import AesGcm
-from wicketgate.access.approval import NONCE_BYTES, ApprovalSeal
+from wicketgate.access.approval import ApprovalSeal
+from wicketgate.access.seal import Seal
 from wicketgate.engine.approvals import REQUIRED, ApprovalDesk
 from wicketgate.engine.contract import ChatRequest, parse_chat_request
 from wicketgate.errors import ApprovalRequired
@@ -28,8 +28,8 @@ class Clock:
 
 def desk(clock: Clock) -> ApprovalDesk:
     numbers = itertools.count()
-    seal = ApprovalSeal(AesGcm(b"k" * 32), clock, lambda: next(numbers).to_bytes(NONCE_BYTES, "big"), ttl_s=60)
-    return ApprovalDesk(seal, MemoryOnceStore(clock))
+    seal = Seal(["k" * 32], b"own" * 16, clock, lambda: str(next(numbers)))
+    return ApprovalDesk(ApprovalSeal(seal, ttl_s=60), MemoryOnceStore(clock))
 
 
 def request(*results: str, decisions: dict[str, str], raw: str = CALL.raw) -> ChatRequest:
@@ -83,6 +83,25 @@ async def test_calls_of_several_turns_under_one_id_are_told_apart() -> None:
     run = await at.take_up(asked, "ann")
     assert [(each.index, each.refusal) for each in run.resumed] == [(2, ""), (4, "denied by the owner")]
     assert len({each.call.id for each in run.resumed}) == 2
+
+
+@requirement("E83", "E85")
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+async def test_an_approval_counts_once_however_its_id_is_spelled(decision: str) -> None:
+    at = desk(Clock())
+    waiting = await ask(at)
+    (held,) = (await at.take_up(request(REQUIRED + waiting, decisions={waiting: decision}), "ann")).resumed
+    assert (held.approval is not None) is (decision == "approve")
+    # Letters that mean nothing, and padding, are passed over when it is read.
+    for spelling in (waiting, f"{waiting[:40]}....{waiting[40:]}", f"{waiting}!!!!"):
+        opened = at.seal.open("ann", spelling)
+        assert opened is not None
+        assert opened == at.seal.open("ann", waiting)
+        run = await at.take_up(request(decisions={spelling: "approve"}), "ann")
+        with pytest.raises(ApprovalRequired):
+            await run.approver(CALL).approve(PENDING)
+        (again,) = (await at.take_up(request(REQUIRED + waiting, decisions={waiting: "approve"}), "ann")).resumed
+        assert again.refusal == "approval_refused: this approval was decided before"
 
 
 async def test_what_a_tool_answers_is_not_taken_for_a_call_that_waits() -> None:
