@@ -127,7 +127,7 @@ class _Writer(logging.handlers.QueueListener):
         self._ended.wait(_LAST_LINES_S)
 
     def _write_all(self, lines: list[str]) -> None:
-        # Losses are told once there is room again.
+        # Losses are reported once there is room again.
         if self._lines.qsize() <= 1 and (dropped := self._handler.take_dropped()):
             lines = [*lines, dropped]
         try:

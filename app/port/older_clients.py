@@ -1,4 +1,4 @@
-"""What the port does for clients that speak HTTP as it was, or hope for a later one.
+"""Serves clients that speak HTTP as it was, or offer to speak a later one.
 
 - A client of HTTP/1.0 knows no chunks (RFC 9112 §6.1): a stream to it ends with the connection.
 - An offer to upgrade (``Upgrade: h2c``, as Java's client makes with every first request) that is not taken must not

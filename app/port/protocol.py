@@ -1,4 +1,4 @@
-"""What the HTTP server lacks for a port that strangers can reach: bounded heads, and readers that read.
+"""Guards a port that strangers can reach: heads are bounded, and readers that do not read are cut.
 
 - A request's head may have 64 KiB and ten seconds; nothing of it is checked before it is whole, not even the key.
 - A reader that takes nothing of what waits for it is cut. What it leaves unread fills the socket, then holds the run

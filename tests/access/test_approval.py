@@ -49,9 +49,7 @@ def test_another_actor_another_key_and_a_changed_id_open_nothing() -> None:
     assert seal("other" * 8).open("owner_1", issued) is None
     for changed in range(4, len(issued)):
         letter = "A" if issued[changed] != "A" else "B"
-        opened = sealed.open("owner_1", issued[:changed] + letter + issued[changed + 1 :])
-        # The last letter has bits that nothing reads: another spelling of the same approval, with its uid.
-        assert opened is None or (changed == len(issued) - 1 and opened == sealed.open("owner_1", issued))
+        assert sealed.open("owner_1", issued[:changed] + letter + issued[changed + 1 :]) is None
 
 
 @pytest.mark.parametrize(

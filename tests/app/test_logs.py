@@ -94,7 +94,7 @@ class Stuck(io.StringIO):
         return super().write(text)
 
 
-def test_lines_that_find_no_room_are_dropped_counted_and_told() -> None:
+def test_lines_that_find_no_room_are_dropped_and_counted() -> None:
     stream = Stuck()
     total = 12_000
     with json_logs("info", Redactor([]), stream):
@@ -104,10 +104,10 @@ def test_lines_that_find_no_room_are_dropped_counted_and_told() -> None:
             log.info("line %d", number)
         stream.let.set()
     messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
-    written, told = messages[:-1], messages[-1]
+    written, report = messages[:-1], messages[-1]
     assert written == ["first", *(f"line {number}" for number in range(1, len(written)))]
     assert len(written) in range(10_000, 10_200)
-    assert told == f"{total - len(written)} log lines were dropped"
+    assert report == f"{total - len(written)} log lines were dropped"
 
 
 def test_a_record_that_cannot_be_formatted_fails_nobody_and_is_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""How YAML is read, whoever wrote it, and that it is read in one place."""
+"""YAML is read by version 1.2, in bounds, in one place."""
 
 import re
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Seals what clients carry for us between two requests, under a ring of keys.
 
 A sealed text holds its purpose, its actor, the time when it lapses and an id of its own, all encrypted and signed
-(Fernet). Nothing is kept of it. What may count only once is remembered by that id: one token can be spelled in several
-ways, and all of them have the same id.
+(Fernet). Nothing is kept of it. What may count only once is remembered by that id, never by the token's text. A token
+has one spelling besides: base64 reads several, and only the one that was issued opens.
 """
 
 import base64
@@ -51,11 +51,13 @@ class Seal:
 
     def open(self, purpose: str, actor: str, token: str) -> Sealed | None:
         """Returns None for what was not sealed here for this purpose and actor. What opens may have expired."""
-        if not token.isascii():
-            return None
+        padded = token + "=" * (-len(token) % 4)
         try:
-            inside = self._ring.decrypt(token + "=" * (-len(token) % 4))
-        except InvalidToken:
+            respelled = base64.urlsafe_b64encode(base64.urlsafe_b64decode(padded)).decode().rstrip("=")
+            if respelled != token:
+                return None
+            inside = self._ring.decrypt(padded)
+        except (InvalidToken, ValueError):
             return None
         for_purpose, for_actor, expires_at, uid, text = json.loads(inside)
         return Sealed(text, expires_at, uid) if (for_purpose, for_actor) == (purpose, actor) else None
