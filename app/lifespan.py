@@ -70,7 +70,7 @@ async def service_lifespan(
         if program is not None:
             _own_process(stack, gate, local)
         if server is None:
-            log.warning(_OTHER_SERVER)
+            log.info(_OTHER_SERVER)
         # The gate, and the doors in front of it.
         await stack.enter_async_context(gate)
         await stack.enter_async_context(doors.running())

@@ -70,7 +70,7 @@ def create_app(
     with _logs(program, settings):
         heap = None if program is None else Heap()
         gate = Gate(settings, upstreams=upstreams, provider=provider, keys=extra_keys, meter=metrics, heap=heap)
-    doors = McpDoors(gate.faces, version=VERSION, limits=_door_limits(settings))
+    doors = McpDoors(gate.faces, version=VERSION, seal=gate.seal, limits=_door_limits(settings))
     gate.runtime.watch(doors.catalog_changed)
     gate.runtime.watch_access(doors.access_changed)
     gate.drain.follow(doors.end_listening)

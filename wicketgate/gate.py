@@ -16,7 +16,7 @@ from typing import Self
 from wicketgate.access.identity import Identity
 from wicketgate.access.keys import HashedKey, KeyRing
 from wicketgate.config.applied import Applied, Changes
-from wicketgate.config.approvals import make_approval_desk, reseal
+from wicketgate.config.approvals import make_approval_desk, make_seal, reseal
 from wicketgate.config.arrangement import guarded, make_members
 from wicketgate.config.audit_loader import make_auditor
 from wicketgate.config.engine import engine_limits, make_keyed_runs, model_window
@@ -80,7 +80,8 @@ class Gate:
         )
         # The engine, whose tools are those of the gateway's face.
         self._provider = make_provider(settings.model) if provider is None else provider
-        self._approvals = make_approval_desk(settings.auth, settings.storage)
+        self.seal = make_seal(settings.auth)
+        self._approvals = make_approval_desk(settings, self.seal)
         window = model_window(settings.model, tokens)
         self.engine = Engine(self._provider, self.surface, window, engine_limits(settings), meter, self._approvals)
         self.streams = StreamLimit(settings.engine.max_streams)
@@ -137,7 +138,7 @@ class Gate:
     def _follow(self, settings: Settings) -> None:
         self.keys.replace([*map(_hashed, settings.auth.keys), *self._extra_keys])
         self.engine.limits = engine_limits(settings)
-        reseal(self._approvals, self.settings.auth, settings.auth)
+        reseal(self.seal, self._approvals, settings.auth)
 
 
 @asynccontextmanager

@@ -33,7 +33,7 @@ async def _serve(settings: Settings, face_name: str, identity: Identity) -> None
         name=face_name,
         version=VERSION,
         instructions=face.instructions,
-        key=secrets.token_bytes(32),
+        seal=gate.seal,
         offers=face.offers,
         local=identity,
         new_id=lambda: f"req_{secrets.token_hex(12)}",

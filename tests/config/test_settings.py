@@ -1,5 +1,6 @@
 """A wrong configuration never starts, and says where it is wrong (DESIGN §2)."""
 
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import yaml
 
 from tests.support.requirement import requirement
 from wicketgate.config.settings import Settings
-from wicketgate.config.settings_file import load_settings
+from wicketgate.config.settings_file import find_config, load_settings
 from wicketgate.errors import ConfigError
 
 
@@ -113,10 +114,12 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
             "upstreams[0].url: the environment variable NOPE is not set",
         ),
         ("- a", "must hold sections"),
-        ("a: [", "line 1: not valid YAML"),
-        ("a: 2024-13-45", "not valid YAML"),
-        ("a: &a [*a]", "not valid YAML"),
-        ("server: {port: 1}\nserver: {port: 2}", "line 2: the key 'server' is given twice"),
+        ("a: [", "line 1, column 5: not valid YAML"),
+        ("a: 2024-13-45", "a: unknown key"),
+        ("a: &a [*a]", "line 1, column 8: an alias of nothing"),
+        ("a: 1\nb: !include x", "line 2, column 4: tags"),
+        ("a: 1\n---\nb: 2", "line 2, column 1: a second document"),
+        ("server: {port: 1}\nserver: {port: 2}", "line 2, column 1: the key 'server' is given twice"),
         ("upstreams: [{name: a, url: 'http://[::1/mcp'}]", "upstreams[0]: url must be an http:// or https:// URL"),
         ("upstreams: [{name: a, url: 'http:///x'}]", "upstreams[0]: url must be an http:// or https:// URL"),
         ('upstreams: [{name: a, command: [x], env: {A: "\\0"}}]', "upstreams[0]: command and env must not hold NUL"),
@@ -193,6 +196,28 @@ def test_what_is_named_like_a_secret_is_masked_and_what_is_not_stays_readable(tm
     }  # fmt: skip
 
 
+def test_keys_of_the_seal_are_a_ring_from_which_an_unset_variable_is_left_out(tmp_path: Path) -> None:
+    text = "auth: {seal_keys: ['${SEAL_KEY}', '${OLD_SEAL_KEY:-}']}"
+    settings = load(tmp_path, text, SEAL_KEY="n" * 32)
+    assert settings.auth.ring() == ["n" * 32]
+    assert "n" * 32 in set(settings.secrets())
+    assert "n" * 32 not in repr(settings)
+    assert load(tmp_path, text, SEAL_KEY="n" * 32, OLD_SEAL_KEY="o" * 32).auth.ring() == ["n" * 32, "o" * 32]
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [(["short-secret"], "32 random characters"), (["n" * 32, "n" * 32], "the same key twice"), ("n" * 32, "seal_keys")],
+)
+def test_a_ring_that_is_weak_or_repeats_itself_is_refused_without_showing_it(
+    tmp_path: Path, keys: object, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem) as refused:
+        load(tmp_path, f"auth: {{seal_keys: {keys}}}")
+    assert "short-secret" not in str(refused.value)
+    assert "nnnn" not in str(refused.value)
+
+
 def test_the_environment_overrides_the_file_and_the_command_line_overrides_both(tmp_path: Path) -> None:
     text = "server: {port: 1, host: 127.0.0.2, log_level: debug}\nauth: {keys: []}"
     environ = {
@@ -233,3 +258,16 @@ def test_words_that_are_no_booleans_in_yaml_of_today_stay_words_and_switches_rea
     assert settings.plugins.security["_global"][0].config == {"on": ["result"], "action": "redact"}
     first, second = settings.upstreams
     assert (first.command, first.enabled, first.required, second.enabled) == (("x", "no", "truest"), False, True, True)
+
+
+def test_the_file_is_the_one_that_is_named_else_the_usual_one_if_it_is_there(tmp_path: Path) -> None:
+    with chdir(tmp_path):
+        assert find_config({}) is None
+        (tmp_path / "wicketgate.yaml").mkdir()  # what a container engine makes of a mount that is not there
+        assert find_config({}) is None
+        (tmp_path / "wicketgate.yaml").rmdir()
+        (tmp_path / "wicketgate.yaml").write_text("server: {port: 9000}\n")
+        assert find_config({"WICKETGATE_CONFIG": ""}) == Path("wicketgate.yaml")
+        other = tmp_path / "other.yaml"
+        assert find_config({"WICKETGATE_CONFIG": str(other)}) == other, "a name is taken at its word"
+        assert load_settings(None, {"WICKETGATE_CONFIG": str(other)}) == load_settings(None, {})

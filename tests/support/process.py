@@ -63,13 +63,13 @@ class Program:
 
 @asynccontextmanager
 async def program(
-    *args: str, env: Mapping[str, str] | None = None, stdin: int = asyncio.subprocess.DEVNULL
+    *args: str, env: Mapping[str, str] | None = None, stdin: int = asyncio.subprocess.DEVNULL, cwd: Path = ROOT
 ) -> AsyncIterator[Program]:
-    """Run ``python -m ARGS`` in the checkout; killed, with its group, if it still runs at the end.
+    """Run ``python -m ARGS`` in the checkout, or in *cwd*; killed, with its group, if it still runs at the end.
 
     With ``stdin=PIPE`` its input stays open as long as the context.
     """
-    async with command(sys.executable, "-m", *args, folder=ROOT, env=env, stdin=stdin) as running:
+    async with command(sys.executable, "-m", *args, folder=cwd, env=env, stdin=stdin) as running:
         yield running
 
 
