@@ -18,7 +18,7 @@ from app.heap import collect_seldom
 from app.local_key import LocalKey
 from app.logs import json_logs, set_log_level
 from app.mcp_door.doors import McpDoors
-from app.process import on_hangup, search_python_folders
+from app.process import on_hangup, on_stop, search_python_folders
 from wicketgate.config.reloader import Reloader
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
@@ -29,7 +29,7 @@ log = logging.getLogger("wicketgate.service")
 
 _OTHER_SERVER = (
     "this is not the server of `wicketgate serve`: it chooses the address itself, bounds neither request heads nor "
-    "readers that stop reading, and closes its connections before server.drain_s begins "
+    "readers that stop reading, and at its stop waits without a bound for MCP calls under way "
     "(uvicorn: set --timeout-graceful-shutdown)"
 )
 _USUAL_ADDRESS = "http://127.0.0.1:8000"
@@ -82,6 +82,8 @@ async def service_lifespan(
             reloader = Reloader(program.load, gate.apply, ready=gate.wait_ready, watched=program.watched)
             stack.enter_context(on_hangup(reloader.request))
             await stack.enter_async_context(reloader.running())
+        if program is not None and server is None:
+            stack.enter_context(on_stop(lambda: gate.drain.begin(gate.settings.server.drain_s)))
         async with asyncio.TaskGroup() as tasks:
             greeting = tasks.create_task(_greet_when_ready(gate, program, local))
             yield

@@ -32,6 +32,13 @@ async def hold(port: int) -> str:
     return "whole"
 """
 
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+
 AFTER_THE_SIGNAL_S = 3.0
 """Longer than the half second after which sse-starlette, left alone, cuts every stream of the process."""
 
@@ -118,3 +125,18 @@ async def test_what_runs_three_seconds_into_the_drain_ends_whole_through_every_d
     assert frames(text)[-1][1]["finish_reason"] == "stop"
     for result in results:
         assert "whole" in result, result
+
+
+@requirement("E90")
+async def test_clients_that_only_listen_do_not_hold_up_a_stop(tmp_path: Path) -> None:
+    config = write_config(tmp_path, upstreams=[], server={"drain_s": 600})
+    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+        url = await address(running)
+        accept = {"Accept": "application/json, text/event-stream"}
+        async with httpx.AsyncClient(base_url=url, headers={**HEADERS, **accept}, trust_env=False) as http:
+            session = {"mcp-session-id": (await http.post("/mcp", json=INITIALIZE)).headers["mcp-session-id"]}
+            async with http.stream("GET", "/mcp", headers=session) as listening:
+                running.process.send_signal(signal.SIGTERM)
+                async with asyncio.timeout(BOUND_S):
+                    assert [piece async for piece in listening.aiter_text()] == []
+        assert await running.ended() == 0
