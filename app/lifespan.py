@@ -125,7 +125,8 @@ async def _greet_when_ready(gate: Gate, program: Program | None, shown_key: str)
             server.fail(error)
         return
     if program is not None or shown_key:
-        click.echo(_greeting(server.address if server is not None else "", shown_key), err=True)
+        with suppress(OSError, ValueError):  # a terminal that has gone, or was closed
+            click.echo(_greeting(server.address if server is not None else "", shown_key), err=True)
 
 
 async def _drain(gate: Gate) -> None:
@@ -149,7 +150,7 @@ def _greeting(address: str, shown_key: str) -> str:
         }
         lines += [
             f"  Key, for this run only: {shown_key}",
-            "  It serves callers on this machine only, until auth.keys has a key: wicketgate key new",
+            "  Only callers on this machine are served. For others, put a key into auth.keys (wicketgate key new).",
             "",
             "Try it:",
             f"  curl -N {url}/engine/chat -H 'Authorization: Bearer {shown_key}' \\",
