@@ -131,7 +131,8 @@ async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey
             server.fail(error)
         return
     if program is not None or local is not None:
-        click.echo(_greeting(server.address if server is not None else "", local), err=True)
+        with suppress(OSError, ValueError):  # a terminal that has gone, or was closed
+            click.echo(_greeting(server.address if server is not None else "", local), err=True)
 
 
 async def _drain(gate: Gate) -> None:
@@ -151,6 +152,7 @@ def _greeting(address: str, local: LocalKey | None) -> str:
     lines = ["", f"Wicketgate is ready on {address}" if address else f"Wicketgate is ready, {_ADDRESS_IS_THE_SERVERS}"]
     lines.append(f"  MCP clients: {url}/mcp")
     if local is not None:
+        key = local.secret if local.file is None else "$KEY"
         body = {
             "messages": [{"role": "user", "content": "What time is it in Tokyo?"}],
             "metadata": {"correlation_id": "hello-1"},
@@ -159,9 +161,7 @@ def _greeting(address: str, local: LocalKey | None) -> str:
             *_about(local),
             "",
             "Try it:",
-            f"  curl -N {url}/engine/chat -H 'Authorization: Bearer {local.secret}' \\"
-            if local.file is None
-            else f'  curl -N {url}/engine/chat -H "Authorization: Bearer $KEY" \\',
+            f'  curl -N {url}/engine/chat -H "Authorization: Bearer {key}" \\',
             f"    -H 'Content-Type: application/json' -d '{json.dumps(body)}'",
         ]
     return "\n".join([*lines, ""])
@@ -171,7 +171,7 @@ def _about(local: LocalKey) -> list[str]:
     if local.file is None:
         return [
             f"  Key, for this run only: {local.secret}",
-            "  It serves callers on this machine only, until auth.keys has a key: wicketgate key new",
+            "  Only callers on this machine are served. For others, put a key into auth.keys (wicketgate key new).",
         ]
     return [
         f"  Key: as shown at the first start ({local.file} keeps its hash; without that file, a start makes a new one)"

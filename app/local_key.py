@@ -43,7 +43,11 @@ def local_key(file: Path | None) -> LocalKey:
         raise ConfigError(f"auth.key_file: {file} cannot be made or read: {error.strerror}") from None
     if secret:
         # At once and not with the greeting: if the start fails later, the next one can only read the hash.
-        click.echo(f"Key, made at this first start and shown only now: {secret}", err=True)
+        try:
+            click.echo(f"Key, made at this first start and shown only now: {secret}", err=True)
+        except (OSError, ValueError):
+            file.unlink()  # a key that could not be shown is of no use to anybody
+            raise ConfigError("auth.key_file: the new key cannot be shown, since stderr is closed") from None
     return LocalKey(
         HashedKey(entry.id, entry.sha256, Identity(entry.actor, entry.permissions), entry.suspended), secret, file
     )

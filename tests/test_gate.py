@@ -45,12 +45,12 @@ def greet() -> str:
 """
 
 
-async def embedded(folder: Path, upstreams: list[dict[str, Any]]) -> dict[str, Any]:
+async def embedded(folder: Path, upstreams: list[dict[str, Any]], **calls: str) -> dict[str, Any]:
     """What the program of ``tests.support.embedded_gate`` reports, in an interpreter of its own."""
-    settings = folder / "settings.json"
-    settings.write_text(json.dumps({"upstreams": upstreams}))
+    wanted = folder / "wanted.json"
+    wanted.write_text(json.dumps({"settings": {"upstreams": upstreams}, "calls": calls}))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.support.embedded_gate", str(settings)),
+        *(sys.executable, "-m", "tests.support.embedded_gate", str(wanted)),
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -77,7 +77,7 @@ async def test_an_embedded_gate_brings_no_web_framework_and_leaves_the_process_a
     document.write_text(json.dumps(_DOCUMENT))
     async with HttpService(lambda seen: Reply(b'{"orders": []}')) as service:
         shop = {"name": "shop", "openapi": str(document), "base_url": service.url}
-        report = await embedded(tmp_path, [python_package(tmp_path), shop])
+        report = await embedded(tmp_path, [python_package(tmp_path), shop], office="greet", shop="list_orders")
     assert report["answers"] == {"office": "ok", "shop": "ok"}
     assert report["loaded"] == []
     assert report["before"] == report["during"] == report["after"]

@@ -1,6 +1,8 @@
 """The key of a service that has none configured, and which callers it serves."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -8,6 +10,7 @@ import pytest
 
 from app.local_key import local_key
 from app.main import create_app
+from tests.support.process import ROOT
 from tests.support.service import chat_body
 from wicketgate.access.keys import hash_key
 from wicketgate.config.settings import AuthSettings, ServerSettings, Settings
@@ -53,3 +56,11 @@ def test_a_kept_key_is_enough_to_listen_on_every_address(tmp_path: Path) -> None
     assert Settings(server=everywhere, auth=AuthSettings(key_file=tmp_path / "key.json")).server == everywhere
     with pytest.raises(ValueError, match=r"auth\.keys is empty"):
         Settings(server=everywhere)
+
+
+def test_a_key_that_cannot_be_shown_is_not_kept(tmp_path: Path) -> None:
+    make = "import sys; from pathlib import Path; from app.local_key import local_key; local_key(Path(sys.argv[1]))"
+    line = f'exec "$0" -c "{make}" "$1" 2>/dev/full'
+    process = subprocess.run(["sh", "-c", line, sys.executable, str(tmp_path / "key.json")], cwd=ROOT, timeout=30)
+    assert process.returncode == 1
+    assert not (tmp_path / "key.json").exists()

@@ -84,3 +84,18 @@ def test_folders_of_python_upstreams_are_searched_last_and_named_once(tmp_path: 
         assert sys.path == [*before, str(tmp_path)]
     finally:
         sys.path[:] = before
+
+
+class Gone(Terminal):
+    def write(self, text: str) -> int:
+        super().write(text)
+        raise BrokenPipeError
+
+
+async def test_a_greeting_that_cannot_be_written_ends_nothing() -> None:
+    app = create_app(Settings())
+    with redirect_stderr(Gone()) as terminal:
+        async with asyncio.timeout(BOUND_S), app.router.lifespan_context(app):
+            await terminal.written.wait()
+            await asyncio.sleep(0)
+            assert app.state.gate.ready()

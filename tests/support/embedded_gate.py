@@ -1,7 +1,7 @@
-"""Embeds a gate in a program of its own: executes one tool of each upstream, and reports what the process looks like.
+"""Embeds a gate in a program of its own: executes tools, and reports what the process looks like.
 
-``python -m tests.support.embedded_gate settings.json`` prints one JSON object. The first look at the process comes
-before any import of the library.
+``python -m tests.support.embedded_gate wanted.json`` prints one JSON object. The file holds ``settings``, and under
+``calls`` the name of a tool by upstream. The first look at the process comes before any import of the library.
 """
 
 import asyncio
@@ -39,11 +39,13 @@ async def main() -> None:
     from wicketgate.gate import Gate
     from wicketgate.ports import CallContext
 
-    settings = Settings.model_validate_json(Path(sys.argv[1]).read_text())
+    wanted = json.loads(Path(sys.argv[1]).read_text())
     answers: dict[str, Any] = {}
-    async with Gate(settings) as gate:
+    async with Gate(Settings.model_validate(wanted["settings"])) as gate:
         await gate.wait_ready()
         for item in gate.runtime.catalog().items.values():
+            if wanted["calls"].get(item.server) != item.upstream_name:
+                continue
             context = CallContext(Identity("me", ("*",)), "trace", "session")
             answer = await gate.surface.call("tool_execute", {"tool_id": item.id, "args": {}}, context)
             answers[item.server] = answer.structured.get("status")
