@@ -166,9 +166,13 @@ class Transport(httpx.AsyncBaseTransport):
             connection.close()
             return
         loop = asyncio.get_running_loop()
-        self._idle.setdefault(origin, []).append((loop.time() + keep_s, connection))
+        until = loop.time() + keep_s
+        self._idle.setdefault(origin, []).append((until, connection))
+        if self._sweeping is not None and until < self._sweeping.when():
+            self._sweeping.cancel()
+            self._sweeping = None
         if self._sweeping is None:
-            self._sweeping = loop.call_later(self._idle_s, self._sweep)
+            self._sweeping = loop.call_at(until, self._sweep)
 
     def _sweep(self) -> None:
         """One timer for all, for connections are taken and given back with every request."""
