@@ -14,6 +14,7 @@ import pytest
 from tests.support.raw_server import CHUNKED, OK, WHOLE, RawServer
 from tests.support.requirement import requirement
 from wicketgate.net import (
+    MAX_BODY_BYTES,
     MAX_HEAD_BYTES,
     AnswerBroken,
     AnswerTimedOut,
@@ -173,6 +174,12 @@ async def test_a_body_without_end_is_cut_and_the_server_left(http: HttpClient, h
         await left.wait()
 
 
+async def test_a_bound_may_be_larger_than_the_usual_one(http: HttpClient) -> None:
+    size = MAX_BODY_BYTES + 1
+    async with RawServer(([OK + b"content-length: %d\r\n\r\n" % size, bytes(size)], False)).running() as server:
+        assert len((await get(http, server.url, size)).body) == size
+
+
 async def test_iterating_is_bounded_for_users_of_httpx_too(http: HttpClient) -> None:
     body = OK + b"content-length: 100\r\n\r\n" + b"x" * 100
     async with RawServer(([body], False), ([body], False)).running() as server:
@@ -271,18 +278,18 @@ async def test_a_body_in_drips_lasts_as_long_as_it_drips_and_between_reads_no_ti
 
 
 async def test_a_large_request_that_is_taken_in_slowly_is_no_silence(http: HttpClient) -> None:
-    size = 16 << 20
+    size = 60 << 20  # far more than the system keeps for a connection
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        for _ in range(8):
-            await reader.readexactly(size // 8)
-            await asyncio.sleep(SOON_S / 2)
+        for _ in range(12):
+            await reader.readexactly(size // 12)
+            await asyncio.sleep(SOON_S)
         writer.write(WHOLE)
         await writer.drain()
 
     async with served_by(serve) as url:
-        response = await http.put(url, content=bytes(size), timeout=httpx.Timeout(None, read=SOON_S * 2))
+        response = await http.put(url, content=bytes(size), timeout=httpx.Timeout(None, read=SOON_S * 7))
     assert response.text == "hello"
 
 
