@@ -1,7 +1,7 @@
 """A chat-completions server with a script: real HTTP on a free loopback port, and a record of what it was asked.
 
     async with ModelServer(tool_turn(("c1", "tool_browse", {"path": "/"})), text_turn("Done.")) as server:
-        provider = OpenAIChatProvider(server.base_url, ...)
+        provider = OpenAIChatProvider(ModelAddress(server.base_url, ...), ...)
 
 Each request takes the next reply of the script; one that comes after the end gets a 500. A reply is made of steps:
 bytes go out in one write, HOLD waits until the client leaves (or the server stops), CUT ends the connection without
