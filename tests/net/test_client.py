@@ -113,6 +113,15 @@ async def test_a_header_cannot_become_two(http: HttpClient, name: str, value: st
     assert service.seen == []
 
 
+async def test_the_credentials_of_a_url_are_sent_in_a_header_both_ways(http: HttpClient) -> None:
+    async with HttpService() as service, http:
+        url = service.url.replace("://", "://me:p%40ss@")
+        await fetch(http, "POST", url, {}, max_bytes=MANY)
+        await http.transport.send(Target("POST", url, {}), b"", connect_s=5.0)
+        await http.transport.send(Target("POST", url, {"authorization": "mine"}), b"", connect_s=5.0)
+    assert [seen.headers["authorization"] for seen in service.seen] == [*["Basic bWU6cEBzcw=="] * 2, "mine"]
+
+
 # Redirects.
 
 
@@ -185,6 +194,9 @@ async def test_redirects_without_end_end(http: HttpClient) -> None:
         ("https://a.test/x", "http://a.test/y", None),
         ("http://a.test/x", "https://b.test/y", None),
         ("http://a.test/x", "file:///y", None),
+        ("http://me:pw@a.test/x", "http://a.test/y", "http://me:pw@a.test/y"),
+        ("http://me:pw@a.test/x", "y?a=%2F..%2e", "http://me:pw@a.test/y?a=%2F..%2e"),
+        ("http://a.test/x", "http://you@a.test/y", None),
     ],
 )
 def test_the_origin_is_kept_but_tls_may_be_turned_on(url: str, location: str, onward: str | None) -> None:

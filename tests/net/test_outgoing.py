@@ -149,6 +149,17 @@ async def test_https_through_a_proxy_is_a_tunnel_that_hides_the_request(tmp_path
     assert server.connections == 1
 
 
+async def test_a_server_behind_a_tunnel_has_to_be_trusted_too(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with (
+        RawServer().running(authority.serving("other.test"), host="api.test") as server,
+        HttpProxy().running() as proxy,
+    ):
+        with pytest.raises(CertificateRefused):
+            await get(through(proxy, str(authority.ca_file)), server.url)
+    assert server.requests == []
+
+
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_proxy_that_speaks_tls_has_to_be_trusted_too(tmp_path: Path, scheme: str) -> None:
     authority = Authority(tmp_path)

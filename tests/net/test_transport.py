@@ -7,11 +7,23 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import anyio
 import httpx
 import pytest
 
 from tests.support.raw_server import CHUNKED, OK, WHOLE, RawServer, cut
-from wicketgate.net import MAX_HEAD_BYTES, AnswerAbandoned, NeverSent, NotSendable, Outgoing, Target, Transport, body_of
+from tests.support.requirement import requirement
+from wicketgate.net import (
+    MAX_HEAD_BYTES,
+    AnswerAbandoned,
+    AnswerTimedOut,
+    NeverSent,
+    NotSendable,
+    Outgoing,
+    Target,
+    Transport,
+    body_of,
+)
 
 
 @asynccontextmanager
@@ -382,3 +394,56 @@ async def test_it_serves_the_client_of_httpx() -> None:
         httpx.AsyncClient(transport=transport, trust_env=False) as client,
     ):
         assert (await client.post(server.url, json={})).text == "hello"
+
+
+@requirement("E74")
+@pytest.mark.parametrize("earlier", [[], [60.0], [0.01], [60.0, 0.02, 30.0]])
+async def test_a_read_that_outlasts_its_deadline_fails_whatever_the_deadlines_before_it_were(
+    earlier: list[float],
+) -> None:
+    now = asyncio.get_running_loop().time
+    pieces = [CHUNKED, *[b"1\r\nx\r\n" for _ in earlier], b""]
+    async with transport_to((pieces, False)) as (transport, server):
+        body = body_of(await transport.handle_async_request(post(server.url)))
+        came = 0
+        for seconds in earlier:
+            body.watch(now() + seconds)
+            if came < len(earlier):  # several pieces may come together
+                came += len(await body.read())
+        while came < len(earlier):
+            came += len(await body.read())
+        body.watch(now() + 0.05)
+        with pytest.raises(AnswerTimedOut):
+            await body.read()
+        await body.aclose()
+        await server.left.wait()
+
+
+async def test_a_deadline_already_past_ends_the_read_at_once() -> None:
+    async with transport_to(([CHUNKED, b""], False)) as (transport, server):
+        body = body_of(await transport.handle_async_request(post(server.url)))
+        body.watch(asyncio.get_running_loop().time() - 1)
+        with pytest.raises(AnswerTimedOut):
+            await body.read()
+
+
+async def test_between_reads_no_time_runs_and_once_closed_a_deadline_means_nothing() -> None:
+    now = asyncio.get_running_loop().time
+    async with transport_to(([WHOLE[:-2], b"", WHOLE[-2:]], False), ([b"", WHOLE], False)) as (transport, server):
+        response = await transport.handle_async_request(post(server.url))
+        body = body_of(response)
+        body.watch(now() + 0.02)
+        assert await body.read() == b"hel"
+        with anyio.move_on_after(0.06):
+            await asyncio.Event().wait()
+        server.go_on.set()
+        assert (await body.read(), await body.read()) == (b"lo", b"")
+        body.watch(now() + 0.02)
+        await response.aclose()
+        server.go_on.clear()
+        asking = asyncio.create_task(ask(transport, server.url))
+        done, _ = await asyncio.wait([asking], timeout=0.06)
+        assert not done
+        server.go_on.set()
+        assert (await asking)[1] == b"hello"
+        assert server.connections == 1

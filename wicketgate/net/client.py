@@ -162,8 +162,13 @@ def redirect_of(url: str, response: httpx.Response) -> str | None:
     if response.status_code not in _REDIRECTS or not location:
         return None
     try:
-        onward = urljoin(url, location)
-        before, after = urlsplit(url), urlsplit(onward)
+        before, after = urlsplit(url), urlsplit(urljoin(url, location))
+        # The credentials of the URL stay; the server names no others.
+        own, _, _ = before.netloc.rpartition("@")
+        named, _, host = after.netloc.rpartition("@")
+        if named not in ("", own):
+            return None
+        onward = after._replace(netloc=f"{own}@{host}" if own else host).geturl()
         usual = before.port in (None, 80) and after.port in (None, 443)
         upgraded = (before.scheme, after.scheme) == ("http", "https") and before.hostname == after.hostname and usual
         return onward if upgraded or _origin(before) == _origin(after) else None

@@ -7,6 +7,7 @@ call have their own.
 
 import asyncio
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from functools import partial
 from math import inf
@@ -39,6 +40,9 @@ class Target:
         self.method = method
         self.path = path_of(url, parsed)
         fields = {"Host": parsed.netloc.decode("ascii"), "Accept-Encoding": "identity", "User-Agent": "wicketgate"}
+        if parsed.userinfo:
+            pair = f"{parsed.username}:{parsed.password}".encode()
+            fields["Authorization"] = f"Basic {b64encode(pair).decode()}"
         # Names differ by case in no two headers of one request.
         named = {name.lower(): (name, value) for name, value in (*fields.items(), *headers.items())}
         self.fields = _fields((name.encode(), value.encode()) for name, value in named.values())

@@ -449,3 +449,26 @@ async def test_one_bad_operation_is_named_in_the_log(caplog: pytest.LogCaptureFi
     async with supervised(upstream):
         assert await names(upstream) == ["a"]
     assert "GET /b" in caplog.text and "evil" not in caplog.text
+
+
+@pytest.mark.parametrize("status", [301, 302, 307])
+async def test_a_call_that_is_redirected_is_answered_so_and_not_repeated_elsewhere(status: int) -> None:
+    async with HttpService(lambda seen: Reply(status=status, headers={"location": "/other"})) as service:
+        upstream = make(document("a"), service.url)
+        async with supervised(upstream):
+            result = await call(upstream, "a")
+    assert result["isError"] is True
+    assert [seen.target for seen in service.seen] == ["/a"]
+
+
+async def test_a_document_may_be_redirected_three_times_within_its_origin() -> None:
+    def answer(seen: Seen) -> Reply:
+        number = int(seen.target.rpartition("/")[2])
+        return Reply(status=302, headers={"location": f"/{number + 1}"}) if number < 3 else Reply(document("a"))
+
+    async with HttpService(answer) as service:
+        http = make_http_client(Outgoing())
+        upstream = make(UrlSource(f"{service.url}/0", http, {}, None), http=http)
+        async with supervised(upstream):
+            assert await names(upstream) == ["a"]
+    assert [seen.target for seen in service.seen] == ["/0", "/1", "/2", "/3"]
