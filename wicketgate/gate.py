@@ -17,7 +17,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.keys import HashedKey, KeyRing
 from wicketgate.config.applied import Applied, Changes
 from wicketgate.config.approvals import make_approval_desk, make_seal, reseal
-from wicketgate.config.arrangement import guarded, make_members
+from wicketgate.config.arrangement import guarded, make_members, outgoing_rules
 from wicketgate.config.audit_loader import make_auditor
 from wicketgate.config.engine import engine_limits, make_keyed_runs, model_window
 from wicketgate.config.providers import make_provider
@@ -79,7 +79,7 @@ class Gate:
             timeout_s=settings.engine.tool_timeout_s,
         )
         # The engine, whose tools are those of the gateway's face.
-        self._provider = make_provider(settings.model) if provider is None else provider
+        self._provider = make_provider(settings.model, outgoing_rules(settings)) if provider is None else provider
         self.seal = make_seal(settings.auth)
         self._approvals = make_approval_desk(settings, self.seal)
         window = model_window(settings.model, tokens)
