@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from wicketgate.config.arrangement import call_policies, inferred_names, make_member, upstream_limits
+from wicketgate.config.arrangement import call_policies, inferred_names, upstream_limits
 from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings, UpstreamSettings
 from wicketgate.config.settings.access import access_policy
@@ -51,7 +51,7 @@ class Applied:
         runtime: ProxyRuntime,
         fleet: MultiplexUpstream,
         lifecycle: Lifecycle,
-        make: MakeMember = make_member,
+        make: MakeMember,
     ) -> None:
         self.settings = settings
         self._runtime = runtime
