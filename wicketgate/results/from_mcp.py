@@ -1,8 +1,8 @@
-"""How an MCP tool result becomes an envelope, its binaries and its full text (S1 "mcp_result_to_envelope").
+"""Reading of an MCP tool result into an envelope, its binaries and its full text (S1 "mcp_result_to_envelope").
 
-The input comes from somebody else's server, so nothing of its shape is taken for granted. What cannot be read is
-kept as JSON under a ``malformed`` handle and named in ``provenance["problems"]``; the status is then ``partial``, or
-``error`` when there is no result at all.
+The input comes from a foreign server and can have any shape. A part that cannot be read is kept as JSON under a
+``malformed`` handle and named in ``provenance["problems"]``. The status is then ``partial``, or ``error`` if there is
+no result at all.
 """
 
 import math
@@ -19,7 +19,7 @@ Binary = tuple[bytes, str, str]
 NO_CONTENT = "(no content)"
 
 MAX_FACTS = 20
-# As many characters of structured content as are given whole; of a larger one, each fact is short.
+# Structured content of up to so many characters is given whole; of a larger one, each fact is short.
 WHOLE_FACTS_CHARS = 2_000
 FACT_CHARS = 120
 _LIKE_CHARS = 80
@@ -30,11 +30,12 @@ _NOT_THE_ANSWER = ("isError", "structuredContent", "resultType", "_meta")
 def mcp_result_to_envelope(result: object, tool_name: str) -> tuple[ResultEnvelope, dict[str, Binary], str]:
     """Read a ``tools/call`` result in wire JSON; never raises.
 
-    Gives the envelope, the binaries by handle (``mcp:<tool>:image:0``; the number is the part's index) and the
+    Returns the envelope, the binaries by handle (``mcp:<tool>:image:0``; the number is the index of the part), and the
     complete text: text parts and resource texts, joined by newlines.
     """
     reading = _Reading(f"mcp:{tool_name}:")
     structured: object = None
+    # Gather the parts and the structured content.
     if isinstance(result, Mapping):
         for index, part in enumerate(_parts(result, reading)):
             reading.part(index, part)
@@ -46,6 +47,7 @@ def mcp_result_to_envelope(result: object, tool_name: str) -> tuple[ResultEnvelo
     else:
         reading.malformed("result", result, "the answer is not a result object")
 
+    # Then say what they are: text, status, origin, problems.
     text = "\n".join(reading.texts)
     status = _status(result, reading)
     provenance: dict[str, Any] = {"tool": tool_name, "protocol": "mcp"}
@@ -67,7 +69,7 @@ def mcp_result_to_envelope(result: object, tool_name: str) -> tuple[ResultEnvelo
 
 
 class _Reading:
-    """What has been gathered from the parts so far."""
+    """Gathers texts, binaries, annotations and problems from the parts of a result."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -104,7 +106,7 @@ class _Reading:
         if data is None:
             self.problems.append("structuredContent: not JSON, so it could not be kept")
             return
-        # Bytes for characters: near enough for a budget, and nothing is counted twice.
+        # The number of bytes is near enough to that of characters for a budget.
         self.structured_chars = len(data)
         self.keep("structured_content", data, "application/json", "structured content")
 
@@ -117,6 +119,7 @@ class _Reading:
             self.keep(f"malformed:{where}", data, "application/json", "unreadable part, as it came")
 
     def keep(self, handle: str, data: bytes, media_type: object, label: str) -> None:
+        # A server's media type goes into headers later, so only a plain one is believed.
         known = isinstance(media_type, str) and media_type.isascii() and media_type.isprintable()
         known = known and 0 < len(str(media_type)) <= 100
         self.binaries[self._prefix + handle] = (
@@ -126,7 +129,7 @@ class _Reading:
         )
 
     def _decoded(self, index: int, text: str) -> bytes:
-        """Base64, or else the characters themselves (S1: nothing is lost)."""
+        """Decodes base64; keeps the characters of any other text (S1: nothing is lost)."""
         data = base64_bytes(text)
         if data is None:
             self.problems.append(f"content[{index}] is not base64; its characters are kept")
@@ -184,9 +187,9 @@ def _without_text(binaries: Mapping[str, Binary]) -> str:
 
 
 def facts(structured: object, *, whole: bool) -> tuple[str, ...]:
-    """``key: value`` for the top level of an object, ``value: ...`` for any other JSON.
+    """Returns ``key: value`` for each member of an object, ``value: ...`` for any other JSON.
 
-    Unless *whole*, at most 20 of them, and what is longer than 120 characters is given as its type, size and shape.
+    Unless *whole*, there are at most 20, and a value longer than 120 characters is given as its type, size and shape.
     """
     if structured is None:
         return ()
@@ -205,7 +208,7 @@ def _value(value: object, limit: int) -> str:
         case str():
             return shorten(value, limit) if len(value) <= limit else f"text of {len(value):,} characters"
         case Mapping() | list() | tuple():
-            # What has more members than characters are allowed cannot fit: it is not even written out.
+            # A value of more members than characters allowed cannot fit, so it is not written at all.
             data = None if outweighs(value, limit) else json_bytes(value)
             if data is not None and len(data) <= limit:
                 return data.decode("utf-8", "replace")
@@ -215,7 +218,7 @@ def _value(value: object, limit: int) -> str:
 
 
 def _shape(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...]) -> str:
-    """How much there is, and what it looks like if that is short."""
+    """Describes the size of a value, and its keys or first element if that is short."""
     if isinstance(value, Mapping):
         keys = ", ".join(shorten(str(key), 20) for key in islice(value, 6))
         return f"object of {len(value):,} keys: {keys}{', …' if len(value) > 6 else ''}"
