@@ -1,4 +1,4 @@
-"""Which tools exist, and how they are called here (S2 "Server-Specific Security"; gatekit G85 to G91)."""
+"""The tool manager hides tools and gives them other names (S2 "Server-Specific Security"; gatekit G85 to G91)."""
 
 from typing import Any
 
