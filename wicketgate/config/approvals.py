@@ -8,8 +8,7 @@ from wicketgate.access.aes_gcm import AesGcm
 from wicketgate.access.approval import NONCE_BYTES, ApprovalSeal
 from wicketgate.config.settings import AuthSettings, StorageSettings
 from wicketgate.engine.approvals import ApprovalDesk
-from wicketgate.storage.once_store import MemoryOnceStore
-from wicketgate.storage.sqlite_once import SQLiteOnceStore
+from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
 
 log = logging.getLogger("wicketgate.approvals")
 
