@@ -66,6 +66,10 @@ def test_a_required_argument_without_a_value_is_missing() -> None:
     assert fill_arguments("do it", expected) == Filling({}, ("order_id",))
 
 
+def test_a_pattern_that_cannot_be_run_finds_nothing() -> None:
+    assert fill_arguments("a" * 60, {"x": "string matching ^(?=a), required"}).missing == ("x",)
+
+
 @given(st.text(max_size=200), st.dictionaries(st.text(max_size=12), st.text(max_size=60), max_size=4))
 def test_filling_never_fails_and_never_invents(message: str, expected: dict[str, str]) -> None:
     filling = fill_arguments(message, expected)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from wicketgate.schemas.patterns import safe_pattern
+from wicketgate.schemas.patterns import compile_pattern
 
 MAX_MESSAGE_CHARS = 4_000
 
@@ -96,11 +96,11 @@ def _candidates(text: str, name: str, shape: str, description: str, required: bo
 
 
 def _matching(text: str, pattern: str) -> list[str]:
-    safe = safe_pattern(pattern)
-    if safe is None:
+    compiled = compile_pattern(pattern)
+    if compiled is None:
         return []
     tokens = [token.rstrip(".!?:") for token in _TOKEN.findall(text)[:_MAX_PATTERN_TOKENS]]
-    return [token for token in tokens if 0 < len(token) <= _MAX_TOKEN_CHARS and safe.search(token)]
+    return [token for token in tokens if 0 < len(token) <= _MAX_TOKEN_CHARS and compiled.search(token)]
 
 
 def _zones(text: str) -> list[str]:
