@@ -55,11 +55,6 @@ def test_the_handle_is_made_of_the_content() -> None:
     assert seal(text_result("same")).artifacts[0].ref.handle == expected
 
 
-def test_the_digest_can_be_chosen() -> None:
-    sealed = seal(text_result("a"), digest=lambda data: "0123456789abcdef-and-more")
-    assert sealed.artifacts[0].ref.handle == f"text:{TOOL_ID}:0123456789abcdef"
-
-
 @requirement("gateway 96")
 def test_each_call_can_be_viewed_as_what_it_was() -> None:
     first = seal({"content": [], "structuredContent": {"n": 1}}).artifacts

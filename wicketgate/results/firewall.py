@@ -7,7 +7,7 @@ can only ever show its own data.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,10 +46,6 @@ class Sealed:
     shown_tokens: int
 
 
-def sha256_hex(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def is_bulky(result: object) -> bool:
     """Returns true if sealing takes long enough to be worth a thread; looks at 4,096 values or 64 KB at most."""
     return outweighs(result, _BULKY_UNITS)
@@ -64,22 +60,21 @@ def seal_result(
     provenance: Mapping[str, Any] | None = None,
     not_stored: Mapping[str, str] | None = None,
     inline_tokens: int = INLINE_TOKENS,
-    digest: Callable[[bytes], str] = sha256_hex,
 ) -> Sealed:
     """Makes the envelope for the model, and the artifacts to store, each handle once; never raises.
 
-    Handles are ``<kind>:<tool_id>:<16 hex of digest>`` with kind text, structured_content, image, audio, resource,
-    resource_link, malformed, parts or index. The text comes first. *digest* gives hex of bytes. *provenance* is added
-    to the envelope's. *not_stored* says by handle why an artifact could not be stored: then it is not offered, a fact
-    says why, and the index leaves it out. The envelope, as compact JSON, costs at most *inline_tokens*, unless the ids
-    in it alone cost more. The time is linear in the size of the result.
+    Handles are ``<kind>:<tool_id>:<16 hex>`` with kind text, structured_content, image, audio, resource,
+    resource_link, malformed, parts or index. The text comes first. *provenance* is added to the envelope's.
+    *not_stored* says by handle why an artifact could not be stored: then it is not offered, a fact says why, and the
+    index leaves it out. The envelope, as compact JSON, costs at most *inline_tokens*, unless the ids in it alone cost
+    more. The time is linear in the size of the result.
     """
     read, binaries, text = mcp_result_to_envelope(result, tool_name)
     fields = result if isinstance(result, Mapping) else {}
     lost = not_stored or {}
 
     # Every part becomes an artifact. Very many parts become one artifact that holds them all.
-    kept = _Artifacts(tool_id, digest)
+    kept = _Artifacts(tool_id)
     structured = _keep_parts(kept, text, binaries, f"mcp:{tool_name}:")
     if len(binaries) > _MAX_ARTIFACTS and (parts := json_bytes(fields.get("content"))) is not None:
         kept.add("parts", parts, "application/json", f"all {len(binaries):,} parts, as they came")
@@ -125,16 +120,15 @@ def seal_result(
 class _Artifacts:
     """The artifacts of one result, by handle, in the order of their parts."""
 
-    def __init__(self, tool_id: str, digest: Callable[[bytes], str]) -> None:
+    def __init__(self, tool_id: str) -> None:
         self._tool_id = tool_id
-        self._digest = digest
         self.by_handle: dict[str, SealedArtifact] = {}
 
     def add(self, kind: str, data: bytes, media_type: str, label: str) -> ArtifactRef:
-        key = self._digest(data)
+        key = hashlib.sha256(data).hexdigest()
         # The same bytes under another name or type are a different artifact, except where the kind says both.
         if kind not in ("text", "structured_content"):
-            key = self._digest(json.dumps([key, media_type, label]).encode())
+            key = hashlib.sha256(json.dumps([key, media_type, label]).encode()).hexdigest()
         handle = f"{kind}:{self._tool_id}:{key[:16]}"
         added = SealedArtifact(ArtifactRef(handle, media_type, label, len(data)), data)
         return self.by_handle.setdefault(handle, added).ref

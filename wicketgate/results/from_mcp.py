@@ -38,14 +38,14 @@ def mcp_result_to_envelope(result: object, tool_name: str) -> tuple[ResultEnvelo
     # Gather the parts and the structured content.
     if isinstance(result, Mapping):
         for index, part in enumerate(_parts(result, reading)):
-            reading.part(index, part)
+            reading.add_part(index, part)
         structured = result.get("structuredContent")
         if structured is not None:
-            reading.structured(structured)
+            reading.add_structured(structured)
         elif "content" not in result and (rest := {key: result[key] for key in result if key not in _NOT_THE_ANSWER}):
-            reading.malformed("result", rest, "the answer has no content")
+            reading.add_malformed("result", rest, "the answer has no content")
     else:
-        reading.malformed("result", result, "the answer is not a result object")
+        reading.add_malformed("result", result, "the answer is not a result object")
 
     # Then say what they are: text, status, origin, problems.
     text = "\n".join(reading.texts)
@@ -79,46 +79,46 @@ class _Reading:
         self.problems: list[str] = []
         self.structured_chars = 0
 
-    def part(self, index: int, part: object) -> None:
+    def add_part(self, index: int, part: object) -> None:
         if not isinstance(part, Mapping):
-            self.malformed(str(index), part, f"content[{index}] is not an object")
+            self.add_malformed(str(index), part, f"content[{index}] is not an object")
             return
         self._annotate(index, part.get("annotations"))
         match part:
             case {"type": "text", "text": str(text)}:
                 self.texts.append(text)
             case {"type": "image" | "audio" as kind, "data": str(data)}:
-                self.keep(f"{kind}:{index}", self._decoded(index, data), part.get("mimeType"), kind)
+                self._keep(f"{kind}:{index}", self._decoded(index, data), part.get("mimeType"), kind)
             case {"type": "resource", "resource": {"text": str(text), **rest}} if "blob" not in rest:
                 self.texts.append(text)
-                self.keep(f"resource:{index}", utf8(text), rest.get("mimeType") or "text/plain", _label(rest, "uri"))
+                self._keep(f"resource:{index}", utf8(text), rest.get("mimeType") or "text/plain", _label(rest, "uri"))
             case {"type": "resource", "resource": {"blob": str(blob), **rest}} if "text" not in rest:
-                self.keep(f"resource:{index}", self._decoded(index, blob), rest.get("mimeType"), _label(rest, "uri"))
+                self._keep(f"resource:{index}", self._decoded(index, blob), rest.get("mimeType"), _label(rest, "uri"))
             case {"type": "resource_link", "uri": str(uri)}:
-                self.keep(f"resource_link:{index}", utf8(uri), "text/uri-list", _label(part, "name", "uri"))
+                self._keep(f"resource_link:{index}", utf8(uri), "text/uri-list", _label(part, "name", "uri"))
             case {"type": str(kind)}:
-                self.malformed(str(index), part, f"content[{index}] cannot be read as {shorten(kind, 40)!r}")
+                self.add_malformed(str(index), part, f"content[{index}] cannot be read as {shorten(kind, 40)!r}")
             case _:
-                self.malformed(str(index), part, f"content[{index}] has no type")
+                self.add_malformed(str(index), part, f"content[{index}] has no type")
 
-    def structured(self, value: object) -> None:
+    def add_structured(self, value: object) -> None:
         data = json_bytes(value)
         if data is None:
             self.problems.append("structuredContent: not JSON, so it could not be kept")
             return
         # The number of bytes is near enough to that of characters for a budget.
         self.structured_chars = len(data)
-        self.keep("structured_content", data, "application/json", "structured content")
+        self._keep("structured_content", data, "application/json", "structured content")
 
-    def malformed(self, where: str, value: object, problem: str) -> None:
+    def add_malformed(self, where: str, value: object, problem: str) -> None:
         self.problems.append(problem)
         data = json_bytes(value)
         if data is None:
             self.problems.append(f"{where}: not JSON, so it could not be kept")
         elif value is not None:
-            self.keep(f"malformed:{where}", data, "application/json", "unreadable part, as it came")
+            self._keep(f"malformed:{where}", data, "application/json", "unreadable part, as it came")
 
-    def keep(self, handle: str, data: bytes, media_type: object, label: str) -> None:
+    def _keep(self, handle: str, data: bytes, media_type: object, label: str) -> None:
         # A server's media type goes into headers later, so only a plain one is believed.
         known = isinstance(media_type, str) and media_type.isascii() and media_type.isprintable()
         known = known and 0 < len(str(media_type)) <= 100
@@ -163,7 +163,7 @@ def _parts(result: Mapping[Any, Any], reading: _Reading) -> list[Any]:
             reading.problems.append("content is a string instead of a list")
             return [{"type": "text", "text": content}]
         case _:
-            reading.malformed("content", content, "content is not a list")
+            reading.add_malformed("content", content, "content is not a list")
             return []
 
 
