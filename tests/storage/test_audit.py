@@ -26,7 +26,6 @@ from wicketgate.config.settings import PluginsSettings
 from wicketgate.errors import ConfigError
 from wicketgate.gateway.audit import AuditFailed, AuditRecord
 from wicketgate.gateway.plugin_chain import Stage
-from wicketgate.storage import audit_batches, audit_file
 from wicketgate.storage.audit_batches import BatchedSink
 from wicketgate.storage.audit_file import COLUMNS, AuditFile, csv_header, csv_line, json_line
 from wicketgate.storage.audit_sql import PostgresAudit, SQLiteAudit
@@ -227,12 +226,9 @@ def test_a_database_that_is_gone_is_made_anew(tmp_path: Path, gone: str) -> None
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_another_process_keeps_locked_blocks_no_caller_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(audit_file, "_LOCKED_S", 0.05)
+def test_a_file_that_another_process_keeps_locked_blocks_no_caller_for_ever(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    file = AuditFile(path, json_line)
+    file = AuditFile(path, json_line, patience_s=0.05)
     file.write([RECORD])
     with path.open() as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -319,11 +315,10 @@ async def test_a_writer_that_hangs_holds_neither_callers_nor_the_end_and_is_used
     writer.gate.set()
 
 
-async def test_only_so_many_records_wait_for_a_writer_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_batches, "_MAX_WAITING", 3)
+async def test_only_so_many_records_wait_for_a_writer_that_hangs() -> None:
     writer = Writer()
     writer.gate.clear()
-    sink = BatchedSink(writer)
+    sink = BatchedSink(writer, max_waiting=3)
     async with asyncio.timeout(BOUND_S):
         writing = [asyncio.create_task(sink.write(RECORD)) for _ in range(3)]
         await asyncio.sleep(0)

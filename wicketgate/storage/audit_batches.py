@@ -12,7 +12,6 @@ from wicketgate.gateway.audit import AuditFailed, AuditRecord
 log = logging.getLogger("wicketgate.audit")
 
 _MAX_BATCH = 1_000
-_MAX_WAITING = 10_000
 
 
 class BatchWriter(Protocol):
@@ -33,13 +32,17 @@ class BatchedSink:
     """Implements AuditSink over a writer that blocks.
 
     While the writer fails, it is tried once every *pause_s* for all callers together. A writer that takes longer than
-    *patience_s* is left alone: its records count as lost, and it gets no more until it returns.
+    *patience_s* is left alone: its records count as lost, and it gets no more until it returns. While *max_waiting*
+    records wait, further ones are refused.
     """
 
-    def __init__(self, writer: BatchWriter, *, pause_s: float = 1.0, patience_s: float = 15.0) -> None:
+    def __init__(
+        self, writer: BatchWriter, *, pause_s: float = 1.0, patience_s: float = 15.0, max_waiting: int = 10_000
+    ) -> None:
         self._writer = writer
         self._pause_s = pause_s
         self._patience_s = patience_s
+        self._max_waiting = max_waiting
         self._threads = DaemonThreads(1, "audit")
         self._waiting: list[tuple[AuditRecord, asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -79,8 +82,8 @@ class BatchedSink:
         self._threads.close()
 
     def _check_room(self) -> None:
-        if len(self._waiting) >= _MAX_WAITING:
-            raise AuditFailed(f"{_MAX_WAITING} records wait to be written")
+        if len(self._waiting) >= self._max_waiting:
+            raise AuditFailed(f"{self._max_waiting} records wait to be written")
 
     async def _probe(self) -> None:
         async with self._turn:

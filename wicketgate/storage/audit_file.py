@@ -23,7 +23,6 @@ COLUMNS = (
 )  # fmt: skip
 
 _MODE = 0o600
-_LOCKED_S = 5.0
 _LOOK_AGAIN_S = 0.001
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -34,10 +33,13 @@ class AuditFile:
     A file that was moved or removed, as by log rotation, is created again.
     """
 
-    def __init__(self, path: Path, line: Callable[[AuditRecord], bytes], header: bytes = b"") -> None:
+    def __init__(
+        self, path: Path, line: Callable[[AuditRecord], bytes], header: bytes = b"", *, patience_s: float = 5.0
+    ) -> None:
         self._path = path
         self._line = line
         self._header = header
+        self._patience_s = patience_s
         self._fd = -1
 
     def write(self, records: Sequence[AuditRecord]) -> None:
@@ -64,8 +66,8 @@ class AuditFile:
             raise AuditFailed(error.strerror or type(error).__name__) from None
 
     def _lock(self) -> None:
-        """Locks the file against other processes. Raises OSError if one of them keeps it locked for long."""
-        until = time.monotonic() + _LOCKED_S
+        """Locks the file against other processes. Raises OSError if one of them keeps it locked for *patience_s*."""
+        until = time.monotonic() + self._patience_s
         while True:
             try:
                 return fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
