@@ -30,6 +30,7 @@ class CallTrace(MiddlewarePlugin):
             f"result_bytes: {size_bytes}",
             f"request_id: {request.id}",
         )
+        # The trace comes last, behind what the tool gave.
         content = result.get("content")
         blocks = list(content) if isinstance(content, list) else []
         return Continue({**result, "content": [*blocks, {"type": "text", "text": "\n".join(lines)}]})

@@ -52,6 +52,7 @@ class Scanner:
     """
 
     def __init__(self, patterns: Iterable[str], judge: Judge, marker: Callable[[str], str]) -> None:
+        # One automaton for all patterns, so that a text is read once.
         options = re2.Options()
         options.log_errors = False
         self._pattern = re2.compile("|".join(f"(?:{pattern})" for pattern in patterns).encode(), options)
@@ -160,6 +161,7 @@ class TextFilter(SecurityPlugin):
         cleaned = {text: self.scanner.replace(text, found) for text in self.scanner.suspects(texts)}
         if not found:
             return _NO_FINDINGS
+        # Say what was found, and do what the configuration says.
         note = ", ".join(f"{kind}: {count}" for kind, count in sorted(found.items()))
         if self.config.action != "redact":
             return _Findings(note, blocked=self.config.action == "block")
@@ -181,6 +183,7 @@ _NO_FINDINGS = _Findings()
 
 def every_text(value: object, role: Role = "any") -> Iterator[str]:
     """Yields every text, in no particular order; without recursion, because arguments can be nested deeply."""
+    # First the shapes of MCP, which say what is left out; then everything below them.
     waiting: list[object] = []
     for each in _plain_values(value, role):
         if isinstance(each, str):
@@ -203,6 +206,7 @@ def every_text(value: object, role: Role = "any") -> Iterator[str]:
 
 def replace_texts(value: Any, replaced: Mapping[str, str], role: Role = "any") -> Any:
     """Returns a copy of *value* with other texts."""
+    # Each container is copied when it is reached, and its members are replaced in the copy.
     root: list[Any] = [value]
     waiting: list[tuple[Any, Any, Role]] = [(root, 0, role)]
     while waiting:

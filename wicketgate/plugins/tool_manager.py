@@ -40,6 +40,7 @@ class ToolManagerConfig(PluginConfig):
     @field_validator("tools")
     @classmethod
     def _names(cls, tools: tuple[ToolEntry, ...]) -> tuple[ToolEntry, ...]:
+        # Two tools under one name could not be called apart.
         shown = [entry.display_name or entry.tool for entry in tools]
         twice = next((name for name in shown if shown.count(name) > 1), None)
         if twice is not None:
@@ -82,6 +83,7 @@ def _renamed(tool: Mapping[str, Any], entry: ToolEntry) -> Mapping[str, Any]:
         shown["description"] = entry.display_description
     if entry.display_name is not None and entry.display_name != tool["name"]:
         shown["name"] = entry.display_name
+        # The call needs the name that the server knows.
         meta = tool.get("_meta")
         shown["_meta"] = {**(meta if isinstance(meta, Mapping) else {}), UPSTREAM_NAME_KEY: tool["name"]}
     return shown

@@ -80,6 +80,7 @@ def characters(data: bytes, start: int, count: int) -> tuple[str, int]:
     """Returns *count* characters of UTF-8 from *start* on, and the number of all."""
     if data.isascii():
         return data[start : start + count].decode("ascii"), len(data)
+    # The decoder carries a character that a slice cuts over to the next one.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     taken: list[str] = []
     position = 0
@@ -97,17 +98,20 @@ def count_newlines(data: bytes, start: int = 0, end: int | None = None) -> int:
 
 
 def _pieces(value: Any, depth: int = 0) -> Iterator[bytes]:
+    # Small values are written at once. Larger ones are taken apart.
     if depth > _MAX_DEPTH or not outweighs(value, _SLICE_UNITS):
         yield _dumps(value)
         return
     match value:
         case str():
             yield b'"'
+            # No JSON escape spans two characters, so a text can be cut anywhere.
             for at in range(0, len(value), SLICE):
                 yield _dumps(value[at : at + SLICE])[1:-1]
             yield b'"'
         case dict():
             yield b"{"
+            # Members in batches, because a call for each of a million is slow.
             items = iter(value.items())
             separator = b""
             while batch := dict(islice(items, _BATCH)):
@@ -150,6 +154,7 @@ def _dumps(value: object) -> bytes:
 
 def _base64(text: str) -> bytes:
     """Decodes slices of whole groups of four; padding is valid at the end of the last one only."""
+    # SLICE is a multiple of four, so each slice decodes by itself.
     slices = [text[at : at + SLICE] for at in range(0, len(text), SLICE)]
     if any(each.endswith("=") for each in slices[:-1]):
         raise ValueError

@@ -83,6 +83,7 @@ class _Reading:
         if not isinstance(part, Mapping):
             self.add_malformed(str(index), part, f"content[{index}] is not an object")
             return
+        # Kinds as S1 lists them. Any other part is kept as it came.
         self._annotate(index, part.get("annotations"))
         match part:
             case {"type": "text", "text": str(text)}:
@@ -170,6 +171,7 @@ def _parts(result: Mapping[Any, Any], reading: _Reading) -> list[Any]:
 def _status(result: object, reading: _Reading) -> Status:
     if not isinstance(result, Mapping):
         return "error"
+    # A flag of the wrong type is taken as an error, so that no failure passes as a result.
     flag = result.get("isError")
     if flag is not None and not isinstance(flag, bool):
         reading.problems.append("isError is not true or false")
@@ -193,6 +195,7 @@ def facts(structured: object, *, whole: bool) -> tuple[str, ...]:
     """
     if structured is None:
         return ()
+    # JSON other than an object is one fact.
     limit = WHOLE_FACTS_CHARS if whole else FACT_CHARS
     if not isinstance(structured, Mapping):
         return (f"value: {_value(structured, limit)}",)

@@ -69,13 +69,16 @@ def _count_head(head: str, length: int, tokens: TokenCounter) -> TokenCount:
 
 def choose_references(refs: Sequence[ArtifactRef], budget: int, tokens: TokenCounter) -> list[ArtifactRef]:
     """Takes the first *refs* that fit into two fifths of the budget. If not all do, leaves room for one to a list."""
+    # The rest of the budget belongs to the text and the facts.
     room = budget * 2 // 5
     shown: list[ArtifactRef] = []
     for ref in refs[:MAX_REFS]:
         short = replace(ref, label=shorten(ref.label, _LABEL_CHARS))
+        # Most results have one reference, whose bytes tell that it fits without counting tokens.
         if len(refs) == 1 and _surely_within(short.as_dict(), room):
             return [short]
         cost = _cost(short.as_dict(), tokens)
+        # The first reference is always shown, with a shorter label if need be.
         if cost > room and not shown:
             short = replace(ref, label=shorten(ref.label, 16))
         elif cost > room:
@@ -130,10 +133,12 @@ def fit(
 
 def _whole(envelope: ResultEnvelope, text: str, links: Sequence[str], budget: int) -> ResultEnvelope | None:
     """Returns the envelope with the whole text; None if it cannot fit."""
+    # A short text is the summary.
     if len(text) <= SUMMARY_CHARS:
         return replace(envelope, facts=(*envelope.facts, *links))
     if len(text) > budget * _CHARS_A_TOKEN or envelope.facts:
         return None
+    # A longer one goes on in the first fact.
     cut = SUMMARY_CHARS - len(_GOES_ON)
     rest = "[…] " + shorten(text[cut:], len(text))
     return replace(envelope, summary=shorten(text[:cut], cut) + _GOES_ON, facts=(rest, *links))
@@ -142,6 +147,7 @@ def _whole(envelope: ResultEnvelope, text: str, links: Sequence[str], budget: in
 def _summary(text: str, room: int, raw: TokenCount, viewable: bool, tokens: TokenCounter) -> str:
     if len(text) <= SUMMARY_CHARS and _cost(text, tokens) <= room:
         return shorten(text, SUMMARY_CHARS)
+    # A head that leaves room for the note, and the note that counts the rest.
     head = _head(text[:HEAD_CHARS], max(room - _NOTE_TOKENS, _LEAST_HEAD_TOKENS), tokens)
     newlines = sum(text.count("\n", at, at + SLICE) for at in range(len(head), len(text), SLICE))
     lines = newlines + (not text.endswith("\n"))
@@ -159,6 +165,7 @@ def _note(chars: int, lines: int, left: TokenCount, start: int, viewable: bool) 
 
 def _head(text: str, room: int, tokens: TokenCounter) -> str:
     """Returns a beginning of *text* that costs at most *room*, nearly the longest one."""
+    # Cutting in proportion comes near in a few rounds.
     for _ in range(8):
         cost = _cost(text, tokens)
         if cost <= room:

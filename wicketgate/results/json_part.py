@@ -54,12 +54,14 @@ def json_path(data: bytes, path: str, steps: Sequence[Step], start: int, offset:
     A path without slices and wildcards names one value. If there is none, raises ViewFailed, whose text says how far
     the path leads.
     """
+    # A path to one value has to lead somewhere; a path to several may find none.
     values = _walk(data, steps)
     if is_definite(steps):
         one = next(values, None)
         if one is None:
             raise ViewFailed(_nothing_at(data, steps))
         values = iter((one,))
+    # The page, between the values before it and those behind, which are only counted.
     skipped = sum(1 for _ in islice(values, start))
     page = paged_values(values, offset)
     total = skipped + page.looked_at + sum(1 for _ in values)
@@ -87,6 +89,7 @@ def paged_values(values: Iterator[bytes], offset: int) -> Page:
     looked_at = 0
     for value in values:
         looked_at += 1
+        # A value that does not fit goes onto the next page, or is cut if it is the only one.
         text, length = characters(_one_line(value), offset, room)
         if offset + len(text) < length:
             if given:
@@ -195,6 +198,7 @@ def _sliced_elements(data: bytes) -> list[Any] | None:
 
 def _top_level(data: bytes, kind: Any) -> Any:
     """Returns the members of a JSON object or array as raw JSON; None for any other data."""
+    # msgspec leaves each member as its bytes.
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

@@ -16,6 +16,7 @@ HELP = "A path is $ and then steps: .name, ['any name'], [0], [-1], [0:10], [*] 
 
 _MAX_PATH_CHARS = 500
 _MAX_STEPS = 50
+# The group that matched last says which kind of step it is.
 _STEP = re.compile(
     r"""\.(?:(?P<all>\*)|(?P<name>[^\s.\[\]'"*?@()$]+))"""
     r"""|\[\s*(?:(?P<every>\*)|(?P<index>-?\d{1,15})|(?P<start>-?\d{0,15})\s*:\s*(?P<end>-?\d{0,15})"""
@@ -54,6 +55,7 @@ def parse_json_path(path: object) -> tuple[Step, ...]:
     """Reads the steps of *path*. Raises ViewFailed, whose text explains the valid steps."""
     if not isinstance(path, str) or not path.startswith("$") or len(path) > _MAX_PATH_CHARS:
         raise ViewFailed(f"path must be a string that begins with $, of at most {_MAX_PATH_CHARS} characters. {HELP}")
+    # Each step begins where the last one ends.
     steps: list[Step] = []
     position = 1
     while position < len(path):

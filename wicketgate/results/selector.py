@@ -91,6 +91,7 @@ def _head(data: bytes, start: int, chars: int) -> View:
 
 
 def _without_text(data: bytes, media_type: str, kind: str, start: int, selector: Mapping[Any, Any]) -> View:
+    # A model can look at images and listen to sounds of a bounded size.
     media = _media_kind(media_type)
     if media is not None and 0 < len(data) <= MAX_MEDIA_BYTES:
         part = MediaPart(media, media_type.partition(";")[0].strip().lower(), data)
@@ -100,6 +101,7 @@ def _without_text(data: bytes, media_type: str, kind: str, start: int, selector:
             f"This artifact is {media_type}, {len(data):,} bytes: it has no text to view; "
             '{"type":"head"} shows bytes in hexadecimal.'
         )
+    # Other bytes are shown in hexadecimal, page by page.
     count = min(_count(selector, "chars", DEFAULT_HEAD_CHARS), _MAX_HEX_BYTES)
     end = start + count
     following = {"type": "head", "start": end, "chars": count or DEFAULT_HEAD_CHARS}

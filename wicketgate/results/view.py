@@ -41,10 +41,12 @@ class View:
 
 def next_page(kind: str, start: int, end: int | None, stop: int, reached: int, total: int) -> dict[str, Any] | None:
     """Returns the selector that goes on to the caller's *end*; from there on, for a page of the same size."""
+    # Nothing is left.
     if start >= total or (reached >= stop and stop >= total):
         return None
     if end is None:
         return {"type": kind, "start": reached}
+    # The page ended early, because it was full.
     if reached < stop:
         return {"type": kind, "start": reached, "end": end}
     return {"type": kind, "start": max(stop, start), "end": max(stop, start) + max(end - start, 1)}
@@ -68,6 +70,7 @@ def whole_units(data: bytes, begin: int, ends: Iterable[int], room: int) -> tupl
     Returns their text and number. If not even the first fits, it is cut: then the third value is the character of the
     artifact at which it goes on.
     """
+    # No more bytes are decoded than fit, because a unit may be the whole artifact.
     position = begin
     taken = length = 0
     for end in ends:
@@ -80,6 +83,7 @@ def whole_units(data: bytes, begin: int, ends: Iterable[int], room: int) -> tupl
         return decode_text(data[begin : position - 1]), taken, None
     if not length:
         return "", 0, None
+    # Not even one unit fits.
     content = decode_text(data[begin : begin + MAX_VIEW_BYTES + 4])[:room]
     return content, 0, count_chars(data[:begin]) + room
 

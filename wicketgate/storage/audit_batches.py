@@ -56,6 +56,7 @@ class BatchedSink:
         self._check_room()
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((record, kept))
+        # One task writes; while it does, further records gather for its next batch.
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_waiting())
         # Shielded, because the record goes with those of others even if its caller leaves.
@@ -100,6 +101,7 @@ class BatchedSink:
                 batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
                 self._reason = await self._in_thread(partial(self._writer.write, [record for record, _ in batch]))
                 self._failed = self._reason != ""
+            # Answer the callers that are still there.
             for _, kept in batch:
                 if kept.done():
                     continue

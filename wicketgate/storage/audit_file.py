@@ -77,6 +77,7 @@ class AuditFile:
                 time.sleep(_LOOK_AGAIN_S)
 
     def _write_whole(self, data: bytes, keep: bool) -> None:
+        # A new file begins with the header.
         size = os.fstat(self._fd).st_size
         if size == 0:
             data = self._header + data
@@ -92,6 +93,7 @@ class AuditFile:
                 os.ftruncate(self._fd, size)
 
     def _open_current(self) -> None:
+        # Log rotation moves the file away; then a new one is opened.
         if self._fd >= 0 and _is_open_at(self._fd, self._path):
             return
         self.close()
@@ -121,7 +123,7 @@ def fields(record: AuditRecord) -> dict[str, Any]:
         "outcome": record.outcome,
         "tool_id": record.tool_id,
         "server": record.server,
-        "arguments_sha256": record.arguments,
+        "arguments_sha256": record.arguments,  # never the arguments themselves
         "transport": record.transport,
         "protocol": record.protocol,
         "tool": record.tool,

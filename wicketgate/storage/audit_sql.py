@@ -60,6 +60,7 @@ class SQLiteAudit:
                 db.executemany(self._insert, rows)
                 db.execute("COMMIT" if keep else "ROLLBACK")
             except sqlite3.Error:
+                # After a failure the connection cannot be trusted.
                 with contextlib.suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
                 self.close()
@@ -68,6 +69,7 @@ class SQLiteAudit:
             raise AuditFailed(f"{type(error).__name__}: {error}") from None
 
     def _open_current(self) -> sqlite3.Connection:
+        # Keep the connection while the path names the same file.
         if self._db is not None and self._opened is not None:
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(self._opened, self._path.stat()):
@@ -120,6 +122,7 @@ class PostgresAudit:
 
     def _transaction(self, rows: Sequence[Sequence[Any]], *, keep: bool) -> None:
         try:
+            # One more try over a new connection, unless this one was new.
             fresh = self._db is None
             try:
                 db = self._insert_rows(rows)

@@ -46,6 +46,7 @@ class MemoryJournal:
     async def claim(self, name: str, run_id: str, digest: str) -> Claim:
         if known := await self.find(name):
             return known
+        # Refuse a run for which there may be no room later.
         live = len(self._runs) - len(self._ended)
         # Each live run is promised room for what its followers have not read.
         if (
@@ -64,6 +65,7 @@ class MemoryJournal:
     async def append(self, name: str, events: Sequence[bytes]) -> None:
         run = self._runs[name]
         for event in events:
+            # Wait for the slowest follower; a run without followers never waits.
             while run.unread_bytes() > self._bounds.unread_bytes:
                 await run.changed.wait()
             self._add(run, event)
@@ -82,6 +84,7 @@ class MemoryJournal:
         run = self._runs.get(name)
         if run is None:
             raise EventsGone
+        # At the end the last event is given again, so that a follower learns how the run ended.
         if run.ended and after == run.last:
             after -= 1
         if not run.first - 1 <= after <= run.last:
@@ -99,6 +102,7 @@ class MemoryJournal:
     async def wait_unattended(self, name: str, for_s: float) -> None:
         run = self._runs[name]
         while True:
+            # A follower stops the clock; the next one to leave starts it anew.
             left_s = run.unattended_since + for_s - self._now()
             if not run.followers and left_s <= 0:
                 return
@@ -117,6 +121,7 @@ class MemoryJournal:
         self.held_bytes = 0
 
     def _add(self, run: "_Run", event: bytes) -> None:
+        # Within the bound of the run first, then within that of the journal.
         before = run.held_bytes
         run.add(event)
         while run.held_bytes > self._bounds.run_bytes and run.drop_oldest():
@@ -170,6 +175,7 @@ class _Run:
 
     def notify(self) -> None:
         """Wakes every task that waits for a change of the run."""
+        # A new event for the next change: those who wait hold the old one.
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -230,6 +236,7 @@ class _Follower:
             if run.ended:
                 return ()
             await run.changed.wait()
+        # Take a bounded number of bytes, which count as read from now on.
         taken: list[Entry] = []
         taken_bytes = 0
         for entry in run.entries_after(self.position):

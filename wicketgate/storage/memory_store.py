@@ -79,6 +79,7 @@ class MemoryArtifactStore:
     async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
         if self._bounds.refuses(artifact):
             return "too_large"
+        # The same again renews its age.
         if (owner, artifact.handle) in self._stored_at:
             self._drop(owner, artifact.handle)
         evicted = self._make_room(owner, size_bytes(artifact))

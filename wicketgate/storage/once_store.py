@@ -28,6 +28,7 @@ class MemoryOnceStore:
         self._by_end: list[tuple[float, str]] = []
 
     async def add(self, key: str, until: float) -> bool:
+        # Keys that have lapsed make room.
         now = self._now()
         while self._by_end and self._by_end[0][0] <= now:
             self._kept.discard(heapq.heappop(self._by_end)[1])
@@ -73,6 +74,7 @@ class SQLiteOnceStore:
             self._disk = connect(self._path)
             self._disk.execute("PRAGMA synchronous = FULL")  # not even a power cut may bring an approval back
         with transaction(self._disk):
+            # One transaction, so that of several processes only one inserts the key.
             self._disk.execute("DELETE FROM once WHERE until <= ?", (self._now(),))
             return self._disk.execute("INSERT OR IGNORE INTO once VALUES (?, ?)", (key, until)).rowcount == 1
 

@@ -50,6 +50,7 @@ class MemorySessionStore:
         self._forget(session)
         self._sessions[session] = (self._now(), seen)
         self._cards += len(seen.cards)
+        # First the bound of the actor, then those of the store.
         own = self._by_actor[owner_of(session)]
         own[session] = None
         if len(own) > self._max_per_actor:

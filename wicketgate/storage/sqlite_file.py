@@ -48,6 +48,7 @@ END;
 
 def prepare(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
     """Creates or checks the file, then runs *at_start* on it in the same transaction. Raises ConfigError."""
+    # Create the file with the right mode, if it is missing.
     try:
         # An existing file is never opened here: closing it would release the locks that SQLite holds on it.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -59,6 +60,7 @@ def prepare(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
         raise ConfigError(text) from None
     except OSError as error:
         raise ConfigError(f"storage.url: {path} cannot be made: {error.strerror}") from None
+    # Other processes may be starting with the same file.
     give_up_at = time.monotonic() + _BUSY_S
     while True:
         try:

@@ -86,6 +86,7 @@ class SQLiteArtifactStore:
             raise ViewFailed("The artifact cannot be read at the moment. Try again later.", path=handle) from None
         if found is None:
             return None
+        # The latest use goes to the end.
         self._used.pop(key, None)
         self._used[key] = None
         media_type, label, data = found
@@ -197,6 +198,7 @@ def _expire(disk: sqlite3.Connection, expired: float) -> Evicted:
 
 def _make_room(disk: sqlite3.Connection, owner: bytes, needed_bytes: int, bounds: Bounds, evicted: Evicted) -> None:
     (total,) = disk.execute("SELECT coalesce(sum(held_bytes), 0) FROM owner").fetchone()
+    # One artifact at a time, because each changes which owner holds most.
     while total + needed_bytes > bounds.max_bytes:
         found = disk.execute(_NEXT_TO_GO, {"owner": owner, "needed": needed_bytes}).fetchone()
         if found is None:

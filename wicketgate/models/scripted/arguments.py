@@ -86,6 +86,7 @@ def _candidates(text: str, name: str, shape: str, description: str, required: bo
         return _matching(text, shape.removeprefix(_MATCHING).removesuffix("|null"))
     if shape.startswith(("integer", "number")):
         return [int(digits) for digits in _NUMBER.findall(text)] if required or words & _COUNTING else ()
+    # Texts by the meaning of the name, otherwise only what the message puts in quotes.
     if not shape.startswith("string"):
         return ()
     if "timezone" in words or "iana" in description.lower():

@@ -98,9 +98,11 @@ class _Step:
 def next_move(messages: Sequence[Message], tool_names: Collection[str]) -> Call | str:
     """The next call, or the answer as text, decided from everything since the last user message."""
     question, steps = _read_conversation(messages)
+    # Nothing to look for, or nothing to look with.
     words = {word.strip(".,!?").lower() for word in question.split()}
     if words <= _GREETINGS or not {"tool_browse", "tool_execute"} <= set(tool_names):
         return INTRODUCTION
+    # Otherwise the last answer decides.
     if not steps:
         return _browse(question, _ONE)
     last = steps[-1]
@@ -138,6 +140,7 @@ def _first_call(question: str, card: Mapping[str, Any]) -> Call:
 
 def _after_execute(question: str, steps: Sequence[_Step], tool_names: Collection[str]) -> Call | str:
     last = steps[-1]
+    # The refusal of a dry run teaches the arguments.
     if last.is_refused and last.is_dry_run:
         filling = _fill(question, last)
         if filling.missing:
@@ -145,6 +148,7 @@ def _after_execute(question: str, steps: Sequence[_Step], tool_names: Collection
         return Call("tool_execute", {"tool_id": last.tool_id, "args": filling.arguments})
     if last.result.get("status") not in ("ok", "partial"):
         return _answer_failure(last)
+    # A dry run that was not refused: the tool takes any arguments, so it runs without.
     if last.is_dry_run:
         return Call("tool_execute", {"tool_id": last.tool_id, "args": {}})
     if "tool_view" in tool_names and (handle := _longer_text(last.result)):
@@ -158,6 +162,7 @@ def _next_candidate(question: str, steps: Sequence[_Step]) -> Call | str:
     best = cards[0]
     if set(terms(str(best["name"]))) <= set(terms(question)):
         return _answer_missing(question, steps)
+    # More cards are asked for once.
     if sum(step.call.name == "tool_browse" for step in steps) == 1:
         return _browse(question, _SEVERAL)
     tried = {step.tool_id for step in steps}
