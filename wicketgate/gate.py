@@ -8,6 +8,7 @@ a refresh.
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from time import time
 from types import TracebackType
@@ -17,7 +18,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.keys import HashedKey, KeyRing
 from wicketgate.config.applied import Applied, Changes
 from wicketgate.config.approvals import make_approval_desk, make_seal, reseal
-from wicketgate.config.arrangement import guarded, make_members, outgoing_rules
+from wicketgate.config.arrangement import guarded, make_member, make_members, outgoing_rules
 from wicketgate.config.audit_loader import make_auditor
 from wicketgate.config.engine import engine_limits, make_keyed_runs, model_window
 from wicketgate.config.providers import make_provider
@@ -58,12 +59,12 @@ class Gate:
         heap: HeapKeeper | None = None,
     ) -> None:
         meter = meter or NoMeter()
-        tokens = load_token_counter()
+        tokens, outgoing = load_token_counter(), outgoing_rules(settings)
         # The runtime: upstreams, catalog, calls.
         self._artifacts = make_artifact_store(settings.storage)
         self.auditor = make_auditor(settings.plugins, time)
         self.fleet = MultiplexUpstream(
-            make_members(settings) if upstreams is None else [guarded(upstream) for upstream in upstreams]
+            make_members(settings, outgoing) if upstreams is None else [guarded(upstream) for upstream in upstreams]
         )
         self.runtime = make_runtime(settings, self.fleet, tokens, self._artifacts, auditor=self.auditor, heap=heap)
         self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=settings.server.start_deadline_s)
@@ -79,7 +80,7 @@ class Gate:
             timeout_s=settings.engine.tool_timeout_s,
         )
         # The engine, whose tools are those of the gateway's face.
-        self._provider = make_provider(settings.model, outgoing_rules(settings)) if provider is None else provider
+        self._provider = make_provider(settings.model, outgoing) if provider is None else provider
         self.seal = make_seal(settings.auth)
         self._approvals = make_approval_desk(settings, self.seal)
         window = model_window(settings.model, tokens)
@@ -90,7 +91,9 @@ class Gate:
         self._extra_keys = tuple(keys)
         self.keys = KeyRing(())
         self.drain = Drain(self.lifecycle, self.streams)
-        self._applied = Applied(settings, self.runtime, self.fleet, self.lifecycle)
+        self._applied = Applied(
+            settings, self.runtime, self.fleet, self.lifecycle, partial(make_member, outgoing=outgoing)
+        )
         self._follow(settings)
         self._applied.follow(self._follow)
         self._open = AsyncExitStack()

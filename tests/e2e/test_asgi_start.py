@@ -154,3 +154,22 @@ async def test_importing_the_application_reads_no_configuration_and_asking_for_i
             _, err = await process.communicate()
         assert process.returncode == status, err.decode()
     assert "nonsense: unknown key" in err.decode().splitlines()[-1]
+
+
+async def test_a_python_upstream_imports_its_neighbours_when_it_is_loaded_and_later(tmp_path: Path) -> None:
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    (folder / "early.py").write_text("WORD = 'Good'\n")
+    (folder / "late.py").write_text("WORD = 'morning'\n")
+    (folder / "office.py").write_text(
+        "from early import WORD\nfrom wicketgate.tools import ToolRegistry\nregistry = ToolRegistry()\n"
+        "@registry.tool\ndef greet() -> str:\n    import late\n    return f'{WORD} {late.WORD}'\n"
+    )
+    write_config(tmp_path, upstreams=[{"name": "office", "python": "office:registry", "cwd": "tools"}])
+    async with program(*ATTRIBUTE, "--port", "0", cwd=tmp_path) as running:
+        url = await address(running)
+        async with asyncio.timeout(BOUND_S), open_gate(Settings(), Identity("me", ()), url, KEY) as gate:
+            (card,) = (await gate.call("tool_browse", {"query": "greet"})).structured["cards"]
+            answer = await gate.call("tool_execute", {"tool_id": card["id"], "args": {}})
+        await ended_well(running)
+    assert "Good morning" in str(answer.structured)
