@@ -168,9 +168,11 @@ class Upstream(Protocol):
     ) -> Mapping[str, Any]:
         """One call under the upstream's own tool name; the result as MCP wire JSON.
 
-        Cancelling the caller cancels the call upstream. Raises UpstreamUnavailable (the call never left),
-        UpstreamTimeout, or UpstreamError (the server refused it, or the connection was lost meanwhile). Raises
-        InputRequired when the server needs answers and the caller can give them later.
+        Cancelling the caller cancels the call upstream, which is how a deadline ends it: ``Member`` enforces
+        *timeout_s*, the time that is left. An upstream uses it only for what its protocol says of deadlines. Raises
+        UpstreamUnavailable (the call never left), UpstreamTimeout, or UpstreamError (the server refused it, or the
+        connection was lost meanwhile). Raises InputRequired when the server needs answers and the caller can give
+        them later.
         """
         ...
 
