@@ -105,6 +105,7 @@ class Lifecycle:
 
     def __init__(self, fleet: MultiplexUpstream, runtime: ProxyRuntime, *, start_deadline_s: float) -> None:
         self._fleet = fleet
+        self._runtime = runtime
         self._refresher = _Refresher(runtime, lambda name: name in fleet.members)
         self._start_deadline_s = start_deadline_s
         self._started = False
@@ -157,6 +158,7 @@ class Lifecycle:
                 self._stopping = True
                 deadline.cancel()
                 self._refresher.close()
+                await self._runtime.aclose()
                 tasks.cancel_scope.cancel()
 
     def follow(self, drain_s: float) -> None:

@@ -4,7 +4,7 @@ A call works on the snapshot that was in force when it began (``catalog_keeper.p
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -69,6 +69,7 @@ class ProxyRuntime:
         """The rules in force. Assign others at any time: calls that have begun end under those they began with."""
         self._watchers: list[Callable[[], None]] = []
         self._access_watchers: list[Callable[[], None]] = []
+        self._closers: list[Callable[[], Awaitable[None]]] = []
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call *changed* on the event loop after each swap to another catalog."""
@@ -77,6 +78,15 @@ class ProxyRuntime:
     def watch_access(self, changed: Callable[[], None]) -> None:
         """Call *changed* on the event loop when callers may see other tools of a catalog than before."""
         self._access_watchers.append(changed)
+
+    def at_end(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Await *close* when the runtime ends, before its upstreams do."""
+        self._closers.append(close)
+
+    async def aclose(self) -> None:
+        """End the work that was begun for this runtime and belongs to no caller."""
+        for close in self._closers:
+            await close()
 
     def catalog(self) -> Catalog:
         """The snapshot in force; it never changes once you have it."""
