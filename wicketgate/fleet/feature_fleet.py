@@ -21,7 +21,7 @@ log = logging.getLogger("wicketgate.features")
 
 FRESH_S = 30.0
 PATIENCE_S = 3.0
-"""How long a client that wants the lists of all waits for one server's. It goes on being read, for who asks next."""
+"""A client that wants the lists of all waits so long for one server's. The reading goes on, for the next client."""
 _MAX_ITEMS = 10_000
 _MAX_ADDRESS_CHARS = 8_192
 _MAX_FOLLOWED = 1_000
@@ -138,7 +138,7 @@ class FeatureFleet:
             kept = self._listed[server, kind] = self._now(), task
         began, listing = kept
         if not listing.done():
-            # Whoever else waits for the same list still gets it when this caller leaves.
+            # Others that wait for the same list still get it when this caller leaves.
             await asyncio.wait([listing], timeout=max(0.0, began + self._patience_s - self._now()))
         if not listing.done():
             return UpstreamTimeout(f"{server} has not given its {kind} yet.")

@@ -1,4 +1,4 @@
-"""Many upstreams behind one door, each failing alone (S1 "MultiplexUpstream", S2 "Multi-Server Operations")."""
+"""The fleet: many upstreams, each failing alone (S1 "MultiplexUpstream", S2 "Multi-Server Operations")."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ class MultiplexUpstream:
     """
 
     def __init__(self, upstreams: Sequence[Upstream | Member]) -> None:
-        """What is not a Member yet becomes one, with the limits that are the default."""
+        """An upstream that is not a Member yet becomes one, with the default limits."""
         self.members = by_name([one if isinstance(one, Member) else Member(one) for one in upstreams])
 
     @property

@@ -34,8 +34,8 @@ DEFAULT_TOP_K = 10
 
 @dataclass(frozen=True, slots=True)
 class Browse:
-    """What one browse found, in the order in which it is shown; *hint* helps when nothing did. *spared_chars*: what
-    the definitions of all tools that the caller may use would have taken instead."""
+    """The cards of one browse, in the order in which they are shown; *hint* helps when there are none. *spared_chars*:
+    the length of the definitions of all tools that the caller may use, which are not shown."""
 
     cards: tuple[ChoiceCard, ...]
     hint: str = ""
@@ -143,7 +143,7 @@ class ProxyRuntime:
                 changed()
 
     def visible(self, context: CallContext) -> Callable[[str], bool] | None:
-        """Whether the caller may see a tool of this id; None if it may see every one."""
+        """A test of ids that is true for those of tools that the caller may see; None if it may see all."""
         return self._keeper.snapshot.audience(self.access, context.identity).visible
 
     def may_see(self, item: SelectableItem, context: CallContext) -> bool:
@@ -211,7 +211,8 @@ class ProxyRuntime:
         operation: Literal["read", "prompt"],
         send: Send,
     ) -> Mapping[str, Any]:
-        """What is no call of a tool, such as a resource read: through the same plugins and into the same record."""
+        """Pass on a request that is no call of a tool, such as a resource read, through the same plugins and into the
+        same audit record. *send* carries it as the plugins left it."""
         async with self._audited(operation, context, f"{request.server}__{request.name}") as note:
             return await self._calls.pass_on(request, context, note, send)
 
