@@ -23,9 +23,8 @@ def make_member(settings: UpstreamSettings, outgoing: Outgoing) -> Member:
     return guarded(make_upstream(settings, outgoing), upstream_limits(settings))
 
 
-def make_members(settings: Settings) -> list[Member]:
+def make_members(settings: Settings, outgoing: Outgoing) -> list[Member]:
     """Raises ConfigError."""
-    outgoing = outgoing_rules(settings)
     return [make_member(upstream, outgoing) for upstream in settings.upstreams if upstream.enabled]
 
 
