@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tokens import TokenCounter
-from wicketgate.catalog.truncate import ELLIPSIS, truncate
+from wicketgate.catalog.tokens import ELLIPSIS, TokenCounter, truncate
 from wicketgate.errors import CatalogError
 
 TARGET_TOKENS = 60

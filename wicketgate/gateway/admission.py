@@ -8,9 +8,8 @@ from typing import Any
 
 from wicketgate.access.access import AccessPolicy, Denied, Hidden, NeedsApproval
 from wicketgate.access.identity import Identity
-from wicketgate.catalog.near import near_ids
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tool_id import parse_tool_id
+from wicketgate.catalog.tool_id import near_ids, parse_tool_id
 from wicketgate.errors import CatalogError, Forbidden, HydrateFailed
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.schemas.validation import Admitted, Validator, compile_schema, is_bulky_json

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from wicketgate.access.access import AccessPolicy
 from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.catalog import Catalog, HydrationResult
-from wicketgate.catalog.path import parse_path
+from wicketgate.catalog.graph import parse_path
 from wicketgate.catalog.pins import PinPolicy, Screened
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tokens import TokenCounter

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
-from wicketgate.catalog.cache_order import CACHE_BREAKPOINT, SeenCards, cache_order
 from wicketgate.catalog.card import ChoiceCard, card_json
+from wicketgate.catalog.order import CACHE_BREAKPOINT, SeenCards, cache_order
 
 MARKER = "__cache_breakpoint__"
 
