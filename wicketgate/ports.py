@@ -1,10 +1,13 @@
-"""What the runtime needs from outside, and nothing more: upstreams and a place for artifacts."""
+"""The runtime's needs from outside: upstreams, a place for artifacts, and one for browsing sessions."""
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from wicketgate.access.identity import Identity
+from wicketgate.catalog.card import ChoiceCard
 from wicketgate.errors import ApprovalRequired
 
 UpstreamPhase = Literal["connecting", "ready", "down"]
@@ -193,3 +196,31 @@ class ArtifactStore(Protocol):
     async def aclose(self) -> None:
         """Once, when nothing is put or got any more."""
         ...
+
+
+class SessionStore(Protocol):
+    """Seen cards of browsing sessions, by session key (S0 §5). A session lapses when it was not used for its time to
+    live."""
+
+    def order(self, session: str, cards: Sequence[ChoiceCard]) -> tuple[ChoiceCard, ...]:
+        """*cards*, best first, in cache-stable order; they count as seen from now on."""
+        ...
+
+    def hydrated(self, session: str, tool_id: str) -> None:
+        """A tool was hydrated or executed with success, so it counts as seen (S0 §5.1, §5.5)."""
+        ...
+
+
+def session_key(kind: str, actor: str, name: str) -> str:
+    """``<actor>/<session>``, both hashed: no name that a client chooses reaches another's session, and a store can
+    see whose sessions they are."""
+    return f"{_hash([actor])}/{_hash([kind, actor, name])}"
+
+
+def owner_of(session: str) -> str:
+    """The part of a key that all sessions of one actor share."""
+    return session.partition("/")[0]
+
+
+def _hash(parts: list[str]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

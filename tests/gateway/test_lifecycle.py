@@ -11,7 +11,6 @@ from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import UpstreamStatus
-from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
@@ -47,7 +46,7 @@ class Changing(StubUpstream):
 
 def build(tokens: TokenCounter, *upstreams: StubUpstream, deadline_s: float = 10) -> tuple[Lifecycle, ProxyRuntime]:
     fleet = MultiplexUpstream(upstreams)
-    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(now=lambda: 0.0))
+    runtime = ProxyRuntime(fleet)
     return Lifecycle(fleet, runtime, start_deadline_s=deadline_s), runtime
 
 

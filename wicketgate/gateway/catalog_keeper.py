@@ -6,9 +6,9 @@ Refreshes that wait for one another are built as one. Listings that are what the
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from wicketgate.catalog.catalog import Catalog, build_catalog
 from wicketgate.catalog.pins import PinPolicy
@@ -17,6 +17,7 @@ from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import CatalogError, GatewayError
 from wicketgate.fleet.member import Member
 from wicketgate.fleet.multiplex import Listing, MultiplexUpstream
+from wicketgate.gateway.options import HeapKeeper
 from wicketgate.gateway.plugin_chain import PluginChain, PluginFailed
 from wicketgate.gateway.screening import Screening, log_screened
 from wicketgate.gateway.snapshot import Snapshot
@@ -33,16 +34,6 @@ class RefreshReport:
     tools: int
     stale: Mapping[str, str]
     left_out: Mapping[str, str]
-
-
-class HeapKeeper(Protocol):
-    def refreshing(self) -> AbstractContextManager[None]:
-        """Open while a refresh is under way."""
-        ...
-
-    def settle(self) -> None:
-        """A large catalog has been replaced."""
-        ...
 
 
 class CatalogKeeper:

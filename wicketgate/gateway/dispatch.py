@@ -40,9 +40,10 @@ class Dispatcher:
     def policy(self, server: str) -> CallPolicy:
         return self._policies.get(server, self._default)
 
-    def follow(self, policies: Mapping[str, CallPolicy]) -> None:
+    def follow(self, policies: Mapping[str, CallPolicy], default: CallPolicy) -> None:
         """Other policies from now on; calls under way go on as they began."""
         self._policies = dict(policies)
+        self._default = default
         self.forget_results()
 
     def forget_results(self) -> None:

@@ -10,31 +10,27 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from wicketgate.access.access import AccessPolicy
 from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.catalog import Catalog, HydrationResult
 from wicketgate.catalog.graph import parse_path
-from wicketgate.catalog.pins import PinPolicy, Screened
+from wicketgate.catalog.pins import Screened
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import HydrateFailed
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.member import Member
 from wicketgate.fleet.multiplex import MultiplexUpstream, by_name
 from wicketgate.gateway.admission import admit, find_item, may_view, needs_approval
 from wicketgate.gateway.archive import Archive, Execution, no_such_artifact
-from wicketgate.gateway.arrangement import Arrangement
-from wicketgate.gateway.audit import Auditor, Operation
+from wicketgate.gateway.audit import Operation
 from wicketgate.gateway.audited import AuditedCall
-from wicketgate.gateway.catalog_keeper import CatalogKeeper, HeapKeeper, RefreshReport
+from wicketgate.gateway.catalog_keeper import CatalogKeeper, RefreshReport
 from wicketgate.gateway.digest import arguments_digest
 from wicketgate.gateway.dispatch import Dispatcher
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.pipeline import Pipeline
-from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.result_cache import ResultCache
-from wicketgate.gateway.sessions import SessionStore
 from wicketgate.plugin_api import Request
-from wicketgate.ports import ArtifactStore, CallContext, PendingCall, Upstream
+from wicketgate.ports import CallContext, PendingCall, Upstream
 from wicketgate.results.firewall import is_bulky
 from wicketgate.results.view import View
 
@@ -77,36 +73,30 @@ class ProxyRuntime:
     def __init__(
         self,
         upstream: Upstream | MultiplexUpstream,
-        tokens: TokenCounter,
-        artifacts: ArtifactStore,
-        sessions: SessionStore | None = None,
-        *,
-        inferred: Collection[str] = (),
-        policies: Mapping[str, CallPolicy] | None = None,
-        default_policy: CallPolicy | None = None,
-        cache: ResultCache | None = None,
-        quota: Quota | None = None,
-        heap: HeapKeeper | None = None,
-        access: AccessPolicy | None = None,
-        plugins: PluginChain | None = None,
-        auditor: Auditor | None = None,
-        pins: PinPolicy | None = None,
-        now: Callable[[], float] = lambda: 0.0,
+        options: RuntimeOptions | None = None,
     ) -> None:
-        """*sessions* turns cache-stable browsing on (S0 §5). *inferred* names the upstreams whose namespaces the
-        S1 table decides. *policies* say by upstream name how its calls are made. *now* measures seconds, for the
-        records of *plugins* and *auditor*."""
+        options = options or RuntimeOptions()
+        policies = options.policies
         self._fleet = upstream if isinstance(upstream, MultiplexUpstream) else MultiplexUpstream([upstream])
-        self.tokens = tokens
-        self._archive = Archive(artifacts, tokens)
-        self._sessions = sessions
-        self._now = now
-        self._auditor = auditor
-        self._dispatcher = Dispatcher(self._fleet, policies, default=default_policy, cache=cache)
-        self._pipeline = Pipeline(self._dispatcher, plugins, now)
-        self._keeper = CatalogKeeper(self._fleet, tokens, inferred=inferred, heap=heap, plugins=plugins, pins=pins)
-        self._quota = quota
-        self.access = access or AccessPolicy()
+        self.tokens = options.tokens
+        self._archive = Archive(options.artifacts, options.tokens)
+        self._sessions = options.sessions
+        self._now = options.now
+        self._auditor = options.auditor
+        self._dispatcher = Dispatcher(
+            self._fleet, policies.calls, default=policies.default_call, cache=ResultCache(options.now)
+        )
+        self._pipeline = Pipeline(self._dispatcher, options.plugins, options.now)
+        self._keeper = CatalogKeeper(
+            self._fleet,
+            options.tokens,
+            inferred=policies.inferred,
+            heap=options.heap,
+            plugins=options.plugins,
+            pins=policies.pins,
+        )
+        self._quota = Quota(options.now, per_actor=policies.per_actor, per_tool=policies.per_tool)
+        self.access = policies.access
         """The rules in force. Assign others at any time: calls that have begun end under those they began with."""
         self._watchers: list[Callable[[], None]] = []
         self._access_watchers: list[Callable[[], None]] = []
@@ -149,22 +139,26 @@ class ProxyRuntime:
             self._tell_if_changed(before)
 
     async def rearrange(
-        self, arrangement: Arrangement, also: Callable[[], None], *, rights_changed: bool = False
+        self,
+        members: Sequence[Member],
+        policies: RuntimePolicies,
+        also: Callable[[], None],
+        *,
+        rights_changed: bool = False,
     ) -> None:
-        """Run by *arrangement* from now on. It takes effect as one step, in which *also* is called; unchanged members
-        keep their sessions. *rights_changed*: the permissions of some caller differ from now on. Raises CatalogError
-        when tools would collide; then all stays as it was."""
+        """Serve *members* under *policies* from now on. It takes effect as one step, in which *also* is called;
+        unchanged members keep their sessions. *rights_changed*: the permissions of some caller differ from now on.
+        Raises CatalogError when tools would collide; then all stays as it was."""
         before = self.catalog()
-        rights_changed = rights_changed or arrangement.access.rules != self.access.rules
+        rights_changed = rights_changed or policies.access.rules != self.access.rules
 
         def step() -> None:
-            self._dispatcher.follow(arrangement.policies)
-            self.access = arrangement.access
-            if self._quota is not None:
-                self._quota.limit(arrangement.per_actor, arrangement.per_tool)
+            self._dispatcher.follow(policies.calls, policies.default_call)
+            self.access = policies.access
+            self._quota.limit(policies.per_actor, policies.per_tool)
             also()
 
-        await self._keeper.exchange(by_name(arrangement.members), arrangement.inferred, arrangement.pins, step)
+        await self._keeper.exchange(by_name(members), policies.inferred, policies.pins, step)
         self._tell_if_changed(before)
         if rights_changed:
             for changed in self._access_watchers:
@@ -277,11 +271,9 @@ class ProxyRuntime:
         if dry_run:
             return DryRun(item.id, item.upstream_name, asks, admitted.notes)
         if asks:
-            if self._quota is not None:
-                self._quota.check(identity.actor, item.id)  # before an approval is used up for nothing
+            self._quota.check(identity.actor, item.id)  # before an approval is used up for nothing
             await context.approver.approve(PendingCall(item.id, admitted.args))
-        if self._quota is not None:
-            self._quota.take(context.identity.actor, item.id)
+        self._quota.take(context.identity.actor, item.id)
         result = await self._pipeline.call(snapshot.catalog, item, admitted.args, context, note)
         return _Called(item, result, {**admitted.notes, "cache_hit": True} if note.cached else admitted.notes)
 

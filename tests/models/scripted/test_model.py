@@ -30,7 +30,6 @@ from wicketgate.models.scripted.dialogue import next_move
 from wicketgate.models.scripted.model import ScriptedModel
 from wicketgate.models.scripted.values import given_arguments, read_values
 from wicketgate.ports import CallContext, Upstream, UpstreamStatus
-from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
@@ -558,7 +557,7 @@ async def face(repository: Path) -> AsyncIterator[GatewayFace]:
 
 
 async def gateway_face(upstreams: Sequence[Upstream]) -> GatewayFace:
-    runtime = ProxyRuntime(MultiplexUpstream(upstreams), load_token_counter(), MemoryArtifactStore(now=lambda: 0.0))
+    runtime = ProxyRuntime(MultiplexUpstream(upstreams))
     await runtime.refresh_catalog()
     return GatewayFace(runtime)
 

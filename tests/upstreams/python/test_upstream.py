@@ -19,8 +19,6 @@ from wicketgate.errors import ArgsInvalid, HydrateFailed, UpstreamError, Upstrea
 from wicketgate.gateway.archive import Execution
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import SILENT, CallContext, Caller, SilentCaller
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.tools import ToolContext, ToolRegistry
 from wicketgate.upstreams.python.results import to_mcp_result
 from wicketgate.upstreams.python.tool import UnusableFunction, read_function
@@ -224,7 +222,7 @@ async def test_an_async_generator_is_a_subscription_and_never_a_tool() -> None:
         assert (await definition(upstream, "ticks"))["_meta"] == {"wicketgate/operation": "subscription"}
         with pytest.raises(UpstreamError):
             await call(upstream, "ticks")
-        runtime = ProxyRuntime(upstream, load_token_counter(), MemoryArtifactStore(now=lambda: 0.0))
+        runtime = ProxyRuntime(upstream)
         await runtime.refresh_catalog()
         (held,) = runtime.catalog().subscriptions
         with pytest.raises(HydrateFailed):
