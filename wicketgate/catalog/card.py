@@ -141,11 +141,6 @@ def card_json(card: ChoiceCard) -> dict[str, Any]:
     return body | {"cost_hint": card.cost_hint, "side_effects": card.side_effects}
 
 
-def order_cards(cards: Iterable[ChoiceCard]) -> tuple[ChoiceCard, ...]:
-    """Highest score first, equal or absent scores by id (S0 §2.5)."""
-    return tuple(sorted(cards, key=lambda card: (0.0 if card.score is None else -card.score, card.id)))
-
-
 def one_line(text: str) -> str:
     """*text* with every space, line break and control folded into single spaces, and what does not show removed.
 

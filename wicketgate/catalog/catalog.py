@@ -5,7 +5,7 @@ A new picture is built whole beside the one in force, and what did not change is
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,7 @@ from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.catalog.tool_id import ToolId, parse_tool_id, shorten_tool_id
 from wicketgate.errors import CatalogError, HydrateFailed
+from wicketgate.token_table import shipped_token_counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,43 @@ class SkippedDefinition:
 
 
 class Catalog:
-    """A snapshot, made by ``build_catalog`` and never changed.
+    """A snapshot that never changes: of all upstreams by ``build_catalog``, or of items that you made by hand.
 
     *items* are the tools that can be browsed and run; *quarantine* says by id why a tool's card cannot fit; *skipped*
     lists unreadable definitions; *subscriptions* are the ids that no tool call can carry (S4 §2). *version* is 16 hex
     digits over the content, the same for any order of tools.
     """
 
-    def __init__(
+    def __init__(self, items: Iterable[SelectableItem] = (), tokens: TokenCounter | None = None) -> None:
+        """Raises CatalogError when two of *items* have one id."""
+        tokens = tokens or shipped_token_counter()
+        entries: dict[_Key, _Entry] = {}
+        for item in items:
+            entry = _by_hand(item, tokens)
+            # An id is no digest, so no definition of an upstream has this key.
+            key = ("", False, entry.item.id)
+            if key in entries:
+                raise CatalogError(f"two tools have the id {entry.item.id}")
+            entries[key] = entry
+        self._put_together(entries, (), tokens, None)
+
+    def with_items(self, items: Iterable[SelectableItem]) -> "Catalog":
+        """A catalog of these tools and *items*. Raises CatalogError when two have one id."""
+        return Catalog([*(entry.item for entry in self._entries.values()), *items], self._tokens)
+
+    @classmethod
+    def _of(
+        cls,
+        entries: "Mapping[_Key, _Entry]",
+        skipped: Sequence[SkippedDefinition],
+        tokens: TokenCounter,
+        previous: "Catalog | None",
+    ) -> "Catalog":
+        catalog = cls.__new__(cls)
+        catalog._put_together(entries, skipped, tokens, previous)
+        return catalog
+
+    def _put_together(
         self,
         entries: "Mapping[_Key, _Entry]",
         skipped: Sequence[SkippedDefinition],
@@ -78,6 +108,10 @@ class Catalog:
         self._inner_cards = {
             node.path: (node, self._inner_card(node)) for node in self.graph.walk() if isinstance(node, Inner)
         }
+
+    def all(self) -> tuple[SelectableItem, ...]:
+        """The tools that can be browsed and run, ascending by id."""
+        return tuple(self.items.values())
 
     def get(self, tool_id: str) -> SelectableItem | None:
         return self.items.get(tool_id)
@@ -154,7 +188,7 @@ def build_catalog(
         if key in entries or twin is not entry:
             raise CatalogError(f"two tools have the id {entry.item.id}: {_told(twin.item)} and {_told(entry.item)}")
         entries[key] = entry
-    return Catalog(entries, skipped, tokens, previous)
+    return Catalog._of(entries, skipped, tokens, previous)
 
 
 _Key = tuple[str, bool, str]
@@ -192,7 +226,16 @@ def _fingerprint(definition: Mapping[str, Any]) -> tuple[str, int]:
 
 def _read(definition: Mapping[str, Any], key: _Key, chars: int, tokens: TokenCounter) -> _Entry:
     server, infer, digest = key
-    item = mcp_tool_to_selectable(definition, server, infer=infer)
+    return _entry(mcp_tool_to_selectable(definition, server, infer=infer), digest, chars, tokens)
+
+
+def _by_hand(item: SelectableItem, tokens: TokenCounter) -> _Entry:
+    schemas = {"inputSchema": dict(item.args_schema), "outputSchema": item.output_schema and dict(item.output_schema)}
+    digest, chars = _fingerprint({"name": item.upstream_name, "description": item.description, **schemas})
+    return _entry(item, digest, chars, tokens)
+
+
+def _entry(item: SelectableItem, digest: str, chars: int, tokens: TokenCounter) -> _Entry:
     if item.operation == "subscription":
         return _Entry(item, digest, chars, None, "")
     try:
