@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from wicketgate.access.identity import Identity
@@ -102,10 +102,22 @@ def approval_required(call: PendingCall, **details: str) -> ApprovalRequired:
 NOBODY_TO_ASK = NobodyToAsk()
 
 
+@dataclass(slots=True)
+class CallMarks:
+    """Facts about one call that show only on its way, set there and read when it is over.
+
+    *left*: it was handed to the upstream, after any wait for a place. *questioned*: the server put a question to a
+    person meanwhile, answered or not, so its result is for this one call.
+    """
+
+    left: bool = False
+    questioned: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Who asks, under which trace, in which browsing session (DESIGN §3 "Browsing"); who hears what happens meanwhile,
-    what was answered to the tool server's questions, and who approves."""
+    """The caller's identity, trace and browsing session (DESIGN §3 "Browsing"), with the ways to reach the caller while
+    the call runs, the answers to the tool server's questions, and the owner's approval."""
 
     identity: Identity
     correlation_id: str
@@ -113,6 +125,7 @@ class CallContext:
     caller: Caller = SILENT
     answers: InputAnswers | None = None
     approver: Approver = NOBODY_TO_ASK
+    marks: CallMarks = field(default_factory=CallMarks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from wicketgate.access.rule import AccessRule
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import ApprovalRequired, Forbidden, HydrateFailed, ViewFailed
 from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.options import RuntimeOptions
-from wicketgate.gateway.runtime import DryRun, ProxyRuntime
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import Artifact, CallContext
 from wicketgate.storage.memory_store import MemoryArtifactStore

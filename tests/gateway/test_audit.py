@@ -26,10 +26,9 @@ from wicketgate.errors import (
     UpstreamUnavailable,
 )
 from wicketgate.fleet.breaker import BreakerPolicy
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
 from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.fleet.retry import RetryPolicy
 from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
 from wicketgate.gateway.digest import arguments_digest
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
@@ -209,6 +208,45 @@ async def test_a_call_that_is_cancelled_is_recorded_all_the_same(tokens: TokenCo
     assert sink.records[0].outcome == "cancelled"
 
 
+async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_reached_nothing(
+    tokens: TokenCounter, sink: Memory
+) -> None:
+    server = Server("wait")
+    member = Member(server, UpstreamLimits(max_concurrent=1))
+    runtime, tool_id = await runtime_over(MultiplexUpstream([member]), tokens, Attached("memory", sink))
+    running = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await server.reached.wait()
+        waiting = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+        while not member.state().queued:
+            await asyncio.sleep(0)
+        for call in (waiting, running):
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        while len(sink.records) < 2:  # the records are written by tasks of their own
+            await asyncio.sleep(0)
+    legs = [(record.outcome, record.transport, record.protocol, record.tool) for record in sink.records]
+    assert legs == [("cancelled", "none", "none", "none"), ("cancelled", "ok", "none", "none")]
+
+
+async def test_a_call_that_is_cancelled_between_attempts_that_never_left_reached_nothing(
+    tokens: TokenCounter, sink: Memory
+) -> None:
+    server = Server(UpstreamUnavailable("away"))
+    patient = {"raw": CallPolicy(retry=RetryPolicy(attempts=2, base_s=60, max_s=60))}
+    runtime, tool_id = await runtime_over(server, tokens, Attached("memory", sink), calls=patient)
+    call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await server.reached.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        while not sink.records:
+            await asyncio.sleep(0)
+    assert (sink.records[0].outcome, sink.records[0].transport) == ("cancelled", "none")
+
+
 async def test_a_call_that_a_resting_server_never_got_reached_nothing(tokens: TokenCounter, sink: Memory) -> None:
     server = Server(UpstreamTimeout("late"))
     member = Member(server, UpstreamLimits(breaker=BreakerPolicy(1, 10.0, 60.0)), now=lambda: 0.0)
@@ -350,7 +388,7 @@ async def test_an_answer_that_a_plugin_withholds_was_an_answer(
 
 
 async def test_a_resource_that_was_read_is_recorded_as_answered(tokens: TokenCounter, sink: Memory) -> None:
-    async def send(request: Request) -> Mapping[str, Any]:
+    async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
         return {"contents": []}
 
     runtime, _ = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
@@ -359,6 +397,32 @@ async def test_a_resource_that_was_read_is_recorded_as_answered(tokens: TokenCou
     (record,) = sink.records
     assert (record.operation, record.outcome) == ("read", "allowed")
     assert (record.transport, record.protocol, record.tool) == ("ok", "ok", "ok")
+
+
+@pytest.mark.parametrize(("left", "transport"), [(False, "none"), (True, "ok")])
+async def test_a_read_that_is_cancelled_is_recorded_by_how_far_it_got(
+    tokens: TokenCounter, sink: Memory, left: bool, transport: str
+) -> None:
+    waits = asyncio.Event()
+
+    async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
+        context.marks.left = left
+        waits.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    runtime, _ = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
+    request = Request("req_1", "resources/read", "raw", "file:///a", {}, OWNER.identity)
+    reading = asyncio.create_task(runtime.pass_on(request, OWNER, "read", send))
+    with anyio.fail_after(BOUND_S):
+        await waits.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        while not sink.records:
+            await asyncio.sleep(0)
+    (record,) = sink.records
+    assert (record.outcome, record.transport, record.protocol) == ("cancelled", transport, "none")
 
 
 @requirement("gatekit G108")

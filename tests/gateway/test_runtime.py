@@ -27,12 +27,12 @@ from wicketgate.errors import (
     UpstreamUnavailable,
     ViewFailed,
 )
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.fleet.retry import RetryPolicy
 from wicketgate.gateway.archive import Execution
+from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
-from wicketgate.gateway.runtime import DryRun, ProxyRuntime
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import Artifact, CallContext, PendingCall, PutOutcome
 from wicketgate.results.envelope import ResultEnvelope
 from wicketgate.storage.memory_store import MemoryArtifactStore

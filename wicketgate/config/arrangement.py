@@ -9,9 +9,8 @@ from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.access import access_policy
 from wicketgate.config.upstreams import make_upstream
 from wicketgate.fleet.breaker import BreakerPolicy
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
 from wicketgate.fleet.member import Member, UpstreamLimits
-from wicketgate.fleet.retry import RetryPolicy
 from wicketgate.gateway.options import RuntimePolicies
 from wicketgate.ports import Upstream
 

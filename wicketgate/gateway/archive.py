@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from wicketgate.access.access import AccessPolicy, Hidden
+from wicketgate.access.identity import Identity
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tokens import TokenCounter
-from wicketgate.errors import ViewFailed
+from wicketgate.catalog.tool_id import parse_tool_id
+from wicketgate.errors import CatalogError, ViewFailed
 from wicketgate.gateway.meter import TokenCost
 from wicketgate.ports import Artifact, ArtifactStore, PutOutcome
 from wicketgate.results.envelope import ResultEnvelope
@@ -77,6 +80,16 @@ class Archive:
         except ViewFailed as error:
             error.path = handle
             raise
+
+
+def may_view(access: AccessPolicy, handle: str, identity: Identity) -> bool:
+    """A handle ``<kind>:<tool id>:<digest>`` is of use to whoever may use its tool: the same actor may hold narrower
+    keys."""
+    try:
+        parts = parse_tool_id(handle.partition(":")[2].rpartition(":")[0])
+    except CatalogError:
+        return False
+    return not isinstance(access.decide(identity, parts.namespace, parts.name), Hidden)
 
 
 def _is_index(artifact: SealedArtifact) -> bool:

@@ -49,6 +49,9 @@ class RuntimePolicies:
     per_actor: int | None = None
     per_tool: Mapping[str, int] = field(default_factory=dict)
 
+    def call_policy(self, server: str) -> CallPolicy:
+        return self.calls.get(server, self.default_call)
+
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:

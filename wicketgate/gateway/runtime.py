@@ -3,11 +3,10 @@
 A call works on the snapshot that was in force when it began (``catalog_keeper.py``).
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from wicketgate.catalog.card import ChoiceCard
@@ -18,20 +17,14 @@ from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import HydrateFailed
 from wicketgate.fleet.member import Member
 from wicketgate.fleet.multiplex import MultiplexUpstream, by_name
-from wicketgate.gateway.admission import admit, find_item, may_view, needs_approval
-from wicketgate.gateway.archive import Archive, Execution, no_such_artifact
-from wicketgate.gateway.audit import Operation
-from wicketgate.gateway.audited import AuditedCall
+from wicketgate.gateway.archive import Archive, Execution, may_view, no_such_artifact
+from wicketgate.gateway.audit import AuditedCall, AuditedOperation
+from wicketgate.gateway.calls import CalledTool, Calls, DryRun, Send
 from wicketgate.gateway.catalog_keeper import CatalogKeeper, RefreshReport
-from wicketgate.gateway.digest import arguments_digest
-from wicketgate.gateway.dispatch import Dispatcher
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
-from wicketgate.gateway.pipeline import Pipeline
-from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.result_cache import ResultCache
 from wicketgate.plugin_api import Request
-from wicketgate.ports import CallContext, PendingCall, Upstream
-from wicketgate.results.firewall import is_bulky
+from wicketgate.ports import CallContext, Upstream
 from wicketgate.results.view import View
 
 log = logging.getLogger("wicketgate.runtime")
@@ -49,26 +42,6 @@ class Browse:
     spared_chars: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DryRun:
-    """The arguments are valid, and nothing was called. *notes* belong into the provenance. *needs_approval*: the call
-    itself would wait for the owner's word."""
-
-    tool_id: str
-    upstream_name: str
-    needs_approval: bool = False
-    notes: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Called:
-    """A call that was made: whose tool it was, the server's result, and what is to be told of it."""
-
-    item: SelectableItem
-    result: Mapping[str, Any]
-    provenance: Mapping[str, Any]
-
-
 class ProxyRuntime:
     def __init__(
         self,
@@ -83,10 +56,7 @@ class ProxyRuntime:
         self._sessions = options.sessions
         self._now = options.now
         self._auditor = options.auditor
-        self._dispatcher = Dispatcher(
-            self._fleet, policies.calls, default=policies.default_call, cache=ResultCache(options.now)
-        )
-        self._pipeline = Pipeline(self._dispatcher, options.plugins, options.now)
+        self._calls = Calls(self._fleet, policies, options.plugins, cache=ResultCache(options.now), now=options.now)
         self._keeper = CatalogKeeper(
             self._fleet,
             options.tokens,
@@ -95,7 +65,6 @@ class ProxyRuntime:
             plugins=options.plugins,
             pins=policies.pins,
         )
-        self._quota = Quota(options.now, per_actor=policies.per_actor, per_tool=policies.per_tool)
         self.access = policies.access
         """The rules in force. Assign others at any time: calls that have begun end under those they began with."""
         self._watchers: list[Callable[[], None]] = []
@@ -135,8 +104,8 @@ class ProxyRuntime:
         try:
             return await self._keeper.refresh(upstreams)
         finally:
-            self._dispatcher.forget_results()
-            self._tell_if_changed(before)
+            self._calls.forget_results()
+            self._notify_if_changed(before)
 
     async def rearrange(
         self,
@@ -153,13 +122,12 @@ class ProxyRuntime:
         rights_changed = rights_changed or policies.access.rules != self.access.rules
 
         def step() -> None:
-            self._dispatcher.follow(policies.calls, policies.default_call)
+            self._calls.follow(policies)
             self.access = policies.access
-            self._quota.limit(policies.per_actor, policies.per_tool)
             also()
 
         await self._keeper.exchange(by_name(members), policies.inferred, policies.pins, step)
-        self._tell_if_changed(before)
+        self._notify_if_changed(before)
         if rights_changed:
             for changed in self._access_watchers:
                 changed()
@@ -195,7 +163,7 @@ class ProxyRuntime:
     def hydrate(self, tool_id: str, context: CallContext) -> HydrationResult:
         """The full schemas of one tool (S0 §4.3). Raises HydrateFailed."""
         snapshot = self._keeper.snapshot
-        result = snapshot.catalog.hydrate(find_item(snapshot, self.access, tool_id, context.identity).id)
+        result = snapshot.catalog.hydrate(snapshot.find(tool_id, self.access, context.identity).id)
         self._mark_seen(tool_id, context)
         return result
 
@@ -208,10 +176,12 @@ class ProxyRuntime:
         upstream hears of it, and UpstreamUnavailable, UpstreamTimeout or UpstreamError after.
         """
         async with self._audited("execute", context, tool_id) as note:
-            called = await self._call(tool_id, args, context, note, dry_run=dry_run)
+            called = await self._calls.call(
+                self._keeper.snapshot, self.access, tool_id, args, context, note, dry_run=dry_run
+            )
             if isinstance(called, DryRun):
                 return called
-            execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.provenance)
+            execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.notes)
             self._mark_seen(called.item.id, context)
             return execution
 
@@ -219,8 +189,8 @@ class ProxyRuntime:
         """The server's own result as MCP wire JSON, behind the same checks as ``execute`` and raising the same: for
         faces that show results as they are (DESIGN §3 "Results")."""
         async with self._audited("execute", context, tool_id) as note:
-            called = await self._call(tool_id, args, context, note)
-            assert isinstance(called, _Called)
+            called = await self._calls.call(self._keeper.snapshot, self.access, tool_id, args, context, note)
+            assert isinstance(called, CalledTool)
             self._mark_seen(called.item.id, context)
             return called.result
 
@@ -229,14 +199,14 @@ class ProxyRuntime:
         request: Request,
         context: CallContext,
         operation: Literal["read", "prompt"],
-        send: Callable[[Request], Awaitable[Mapping[str, Any]]],
+        send: Send,
     ) -> Mapping[str, Any]:
         """What is no call of a tool, such as a resource read: through the same plugins and into the same record."""
         async with self._audited(operation, context, f"{request.server}__{request.name}") as note:
-            return await self._pipeline.pass_on(request, note, send)
+            return await self._calls.pass_on(request, context, note, send)
 
     async def turn_away(
-        self, requested: str, context: CallContext, *, operation: Operation = "execute", hidden: bool = False
+        self, requested: str, context: CallContext, *, operation: AuditedOperation = "execute", hidden: bool = False
     ) -> None:
         """Note in the audit record that something was asked for which names no tool (S2 "Parse-Time Errors"), or none
         that this caller may use (*hidden*). Raises what ``call`` raises when the record cannot be kept."""
@@ -253,36 +223,12 @@ class ProxyRuntime:
                 raise no_such_artifact(handle)
             return await self._archive.view(handle, selector, context.identity.actor)
 
-    async def _call(
-        self, tool_id: str, args: object, context: CallContext, note: AuditedCall, *, dry_run: bool = False
-    ) -> _Called | DryRun:
-        snapshot, access, identity = self._keeper.snapshot, self.access, context.identity
-        try:
-            item = find_item(snapshot, access, tool_id, identity)
-        except HydrateFailed:
-            note.hidden = tool_id in snapshot.catalog.items
-            raise
-        note.server = item.server
-        tolerant = self._dispatcher.policy(item.server).tolerant_args
-        admitted = await admit(snapshot, item, args, tolerant=tolerant)
-        if note.recorded:
-            note.arguments = await _digest(admitted.args)
-        asks = await needs_approval(access, item, admitted.args, identity)
-        if dry_run:
-            return DryRun(item.id, item.upstream_name, asks, admitted.notes)
-        if asks:
-            self._quota.check(identity.actor, item.id)  # before an approval is used up for nothing
-            await context.approver.approve(PendingCall(item.id, admitted.args))
-        self._quota.take(context.identity.actor, item.id)
-        result = await self._pipeline.call(snapshot.catalog, item, admitted.args, context, note)
-        return _Called(item, result, {**admitted.notes, "cache_hit": True} if note.cached else admitted.notes)
-
-    def _tell_if_changed(self, before: Catalog) -> None:
+    def _notify_if_changed(self, before: Catalog) -> None:
         if self.catalog() is not before:
             for changed in self._watchers:
                 changed()
 
-    def _audited(self, operation: Operation, context: CallContext, tool_id: str) -> AuditedCall:
+    def _audited(self, operation: AuditedOperation, context: CallContext, tool_id: str) -> AuditedCall:
         return AuditedCall(self._auditor, operation, context, self._now, tool_id)
 
     def _in_session_order(self, cards: Sequence[ChoiceCard], context: CallContext) -> tuple[ChoiceCard, ...]:
@@ -291,7 +237,3 @@ class ProxyRuntime:
     def _mark_seen(self, tool_id: str, context: CallContext) -> None:
         if self._sessions is not None:
             self._sessions.hydrated(context.session, tool_id)
-
-
-async def _digest(args: Mapping[str, Any]) -> str:
-    return await asyncio.to_thread(arguments_digest, args) if is_bulky(args) else arguments_digest(args)
