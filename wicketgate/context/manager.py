@@ -248,4 +248,3 @@ def _turns(messages: Sequence[Message]) -> list[list[Message]]:
 
 def _shortened(message: Message) -> Message:
     return {**message, "content": shrink(message["content"])} if message["role"] == "tool" else message
-
