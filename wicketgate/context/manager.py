@@ -20,7 +20,7 @@ from wicketgate.catalog.words import content_terms, synonyms, terms
 from wicketgate.context.build import Message, build
 from wicketgate.context.items import ContextItem, ItemKind, messages_from_items
 from wicketgate.context.shrink import shrink
-from wicketgate.context.sizes import CountedTexts, message_tokens
+from wicketgate.context.sizes import CountedTexts
 from wicketgate.errors import CatalogError, ViewFailed
 from wicketgate.results.envelope import ArtifactRef
 from wicketgate.results.firewall import SealedArtifact, seal_result
@@ -32,6 +32,7 @@ _MAX_QUERY_TERMS = 48
 _MAX_READ_CHARS = 16_384
 """Of an item; the terms beyond it are not looked for."""
 _SYNONYM_WEIGHT = 0.3
+_BETWEEN_PARTS = "\n\n"
 
 # A text must not look like the heading of another message.
 _HEADING = re.compile(r"(^|[\r\x85\u2028\u2029])\[(?=(?:system|user|assistant|tool call|tool result)\b)", re.MULTILINE)
@@ -143,22 +144,26 @@ class ContextManager:
         kept = [item for item in self._items.values() if item.kind not in _LEFT_OUT_OF.get(phase, ())]
         turns = _turns(messages_from_items(kept))
         ranked = self._by_relevance(turns[:-1], query)
+        messages = self._chosen(turns, ranked, budget, note_tokens=self._count(_left_out_note(len(kept))))
+        pack = self._pack(kept, messages)
         room = budget
-        while True:
-            built = build(self._chosen(turns, ranked, room), room, self._counted)
-            pack = self._pack(kept, built.messages)
-            if pack.tokens <= budget:
-                return pack
-            # Headings can take a token more than was reckoned: then as much less of the rest.
+        while pack.tokens > budget:
+            # The system messages and the latest turn alone are too long.
+            pack = self._pack(kept, build(messages, room, self._counted).messages)
             room -= pack.tokens - budget
+        return pack
 
-    def _chosen(self, turns: Sequence[Sequence[Message]], ranked: Sequence[int], room: int) -> list[Message]:
+    def _chosen(
+        self, turns: Sequence[Sequence[Message]], ranked: Sequence[int], room: int, note_tokens: int
+    ) -> list[Message]:
         """The messages to be shown in *room* tokens, in their order; *ranked* are places of earlier turns."""
+        if sum(map(self._size, turns)) <= room:
+            return [message for turn in turns for message in turn]
         short = [[_shortened(message) for message in turn] for turn in turns]
         # System messages and the latest turn are there in any case.
         shown: list[Sequence[Message]] = [[m for m in turn if m["role"] == "system"] for turn in turns[:-1]]
         shown += turns[-1:]
-        left = room - sum(map(self._size, shown))
+        left = room - note_tokens - sum(map(self._size, shown))
         # First as many turns as fit in their short form.
         chosen = []
         for place in ranked:
@@ -197,13 +202,17 @@ class ContextManager:
         return frozenset(term for text in texts for term in terms(text))
 
     def _size(self, messages: Sequence[Message]) -> int:
-        return sum(message_tokens(message, self._counted) for message in messages)
+        """Tokens of what is shown of *messages*: no piece that cl100k_base counts goes over the end of a part."""
+        return sum(self._count(part) for message in messages for part in self._parts(message))
+
+    def _count(self, part: str) -> int:
+        return self._counted.count(part + _BETWEEN_PARTS)
 
     def _pack(self, kept: Sequence[ContextItem], messages: Sequence[Message]) -> ContextPack:
         there = {item_id for message in messages for item_id in message["item_ids"]}
         left_out = tuple(item.id for item in kept if item.id not in there)
-        note = [f"[left out to save room: {len(left_out)} earlier items]"] if left_out else []
-        prompt = "\n\n".join([*note, *(part for message in messages for part in self._parts(message))])
+        note = [_left_out_note(len(left_out))] if left_out else []
+        prompt = _BETWEEN_PARTS.join([*note, *(part for message in messages for part in self._parts(message))])
         return ContextPack(
             prompt=prompt,
             messages=tuple({key: value for key, value in m.items() if key != "item_ids"} for m in messages),
@@ -230,6 +239,10 @@ def _tool_id(tool_name: str) -> ToolId:
     except CatalogError:
         return derive_tool_id(tool_name, None, None, None)
     return ToolId(tool_name)
+
+
+def _left_out_note(count: int) -> str:
+    return f"[left out to save room: {count} earlier items]"
 
 
 def _plain(text: str) -> str:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.catalog import Catalog, HydrationResult
@@ -176,6 +176,16 @@ class ProxyRuntime:
         result = snapshot.catalog.hydrate(snapshot.find(tool_id, self.access, context.identity).id)
         self._mark_seen(tool_id, context)
         return result
+
+    @overload
+    async def execute(
+        self, tool_id: str, args: object, context: CallContext = ..., *, dry_run: Literal[False] = False
+    ) -> Execution: ...
+
+    @overload
+    async def execute(
+        self, tool_id: str, args: object, context: CallContext = ..., *, dry_run: bool
+    ) -> Execution | DryRun: ...
 
     async def execute(
         self, tool_id: str, args: object, context: CallContext = LOCAL_CALL, *, dry_run: bool = False
