@@ -28,7 +28,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.keys import HashedKey, KeyRing
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.config.applied import Applied
-from wicketgate.config.approvals import make_approval_desk, reseal
+from wicketgate.config.approvals import make_approval_desk, make_seal, reseal
 from wicketgate.config.arrangement import call_policies, guarded, make_members, runtime_policies
 from wicketgate.config.audit_loader import make_auditor
 from wicketgate.config.plugin_loader import make_plugin_chain
@@ -83,7 +83,8 @@ def create_app(
     if provider is None:
         provider = make_provider(settings.model)
     window = ModelWindow(settings.model.context_tokens, settings.model.answer_tokens, CountedTexts(tokens))
-    approvals = make_approval_desk(settings.auth, settings.storage)
+    seal = make_seal(settings.auth)
+    approvals = make_approval_desk(settings, seal)
     engine = Engine(provider, face, window, engine_limits(settings), metrics, approvals)
     keyed = make_keyed_runs(engine, streams, settings.engine)
     limits_of_doors = DoorLimits(
@@ -102,7 +103,7 @@ def create_app(
         operations=operations,
         timeout_s=settings.engine.tool_timeout_s,
     )
-    doors = McpDoors(faces, version=VERSION, limits=limits_of_doors)
+    doors = McpDoors(faces, version=VERSION, seal=seal, limits=limits_of_doors)
     runtime.watch(doors.catalog_changed)
     runtime.watch_access(doors.access_changed)
     metrics.watch(partial(_gauges, runtime, fleet, streams, doors, auditor))
@@ -151,7 +152,7 @@ def create_app(
     def follow(settings: Settings) -> None:
         keys.replace([*map(_hashed, settings.auth.keys), *extra_keys])
         engine.limits = engine_limits(settings)
-        reseal(approvals, applied.settings.auth, settings.auth)
+        reseal(seal, approvals, settings.auth)
 
     follow(settings)
     applied.follow(follow)

@@ -63,8 +63,8 @@ SILENT = SilentCaller()
 
 @dataclass(frozen=True, slots=True)
 class InputAnswers:
-    """What a client brings with its second attempt after ``InputRequired``: its answers by the key of the request,
-    and the tool server's own state, byte for byte."""
+    """The answers of a client's second attempt after ``InputRequired``, by the key of the request, and the tool
+    server's own state, byte for byte."""
 
     responses: Mapping[str, Any]
     request_state: str | None
@@ -72,22 +72,22 @@ class InputAnswers:
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call that waits for the owner's word: the tool, and the arguments that would be sent."""
+    """A call that waits for the owner's approval: the tool, and the arguments that would be sent."""
 
     tool_id: str
     args: Mapping[str, Any]
 
 
 class Approver(Protocol):
-    """Where the owner's word for a call is looked for."""
+    """The source of the owner's approval of a call."""
 
     async def approve(self, call: PendingCall) -> None:
         """Return if the owner has agreed to this very call, which may then run once. Raises ApprovalRequired."""
         ...
 
 
-class NobodyToAsk:
-    """Where no word can come from: the call is refused, and says why."""
+class _NoApprover:
+    """An approver without an owner behind it: refuses the call, and says why."""
 
     async def approve(self, call: PendingCall) -> None:
         raise approval_required(call)
@@ -99,7 +99,7 @@ def approval_required(call: PendingCall, **details: str) -> ApprovalRequired:
     )
 
 
-NOBODY_TO_ASK = NobodyToAsk()
+NO_APPROVER = _NoApprover()
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class CallContext:
     session: str
     caller: Caller = SILENT
     answers: InputAnswers | None = None
-    approver: Approver = NOBODY_TO_ASK
+    approver: Approver = NO_APPROVER
     marks: CallMarks = field(default_factory=CallMarks)
 
 
@@ -170,9 +170,11 @@ class Upstream(Protocol):
     ) -> Mapping[str, Any]:
         """One call under the upstream's own tool name; the result as MCP wire JSON.
 
-        Cancelling the caller cancels the call upstream. Raises UpstreamUnavailable (the call never left),
-        UpstreamTimeout, or UpstreamError (the server refused it, or the connection was lost meanwhile). Raises
-        InputRequired when the server needs answers and the caller can give them later.
+        Cancelling the caller cancels the call upstream, which is how a deadline ends it: ``Member`` enforces
+        *timeout_s*, the time that is left. An upstream uses it only for what its protocol says of deadlines. Raises
+        UpstreamUnavailable (the call never left), UpstreamTimeout, or UpstreamError (the server refused it, or the
+        connection was lost meanwhile). Raises InputRequired when the server needs answers and the caller can give
+        them later.
         """
         ...
 

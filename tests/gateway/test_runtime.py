@@ -347,10 +347,10 @@ async def test_tolerant_arguments_are_mended_before_the_check_and_the_provenance
 
 @requirement("gateway 77")
 async def test_what_a_schema_asks_and_was_not_checked_is_named_in_the_provenance(make: Make) -> None:
-    hostile = {"name": "say", "inputSchema": {"properties": {"words": {"type": "string", "pattern": "^(a+)+$"}}}}
+    hostile = {"name": "say", "inputSchema": {"properties": {"words": {"type": "string", "pattern": "^(?!a)"}}}}
     runtime = make(StubUpstream([hostile], say_name, name="stub"))
     await runtime.refresh_catalog()
-    envelope = await envelope_of(runtime.execute(tool_id(runtime, "say"), {"words": "a" * 40 + "!"}, context()))
+    envelope = await envelope_of(runtime.execute(tool_id(runtime, "say"), {"words": "a"}, context()))
     assert envelope.provenance["unchecked"] == ["$.properties.words.pattern"]
 
 

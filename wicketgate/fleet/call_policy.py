@@ -1,4 +1,4 @@
-"""How calls to one upstream are made: deadlines, retries, caching, tolerance, as its operator configured them."""
+"""The policy of calls to one upstream: deadlines, retries, caching and tolerance, as its operator configured them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +22,11 @@ class RetryPolicy:
     declared_safe: bool = False
 
     def wait_s(self, failed: int) -> float:
-        """How long to wait after *failed* attempts."""
+        """Seconds to wait after *failed* attempts."""
         return min(self.base_s * 2.0 ** (failed - 1), self.max_s)
 
     def may_retry(self, error: GatewayError, item: SelectableItem, failed: int) -> bool:
+        """True if the call may be made again: only where that cannot do a thing twice (gateway 130)."""
         if failed >= self.attempts or isinstance(error, UpstreamResting):
             return False
         if isinstance(error, UpstreamUnavailable):

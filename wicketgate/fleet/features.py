@@ -1,5 +1,5 @@
-"""What a tool server may offer besides tools: resources, templates of resources, prompts, completions (S2 "Broadcast
-Methods"). The port, and the words for what changed."""
+"""Offers of a tool server besides tools: resources, templates of resources, prompts, completions (S2 "Broadcast
+Methods"). The port, its guarded form, and the kinds of change."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ ADDRESS: Mapping[FeatureKind, str] = {"resources": "uri", "templates": "uriTempl
 
 @dataclass(frozen=True, slots=True)
 class FeatureSupport:
-    """What one server declared when it was connected; *instructions* are its own words for a model."""
+    """The features that one server declared when it was connected; *instructions* are its own words for a model."""
 
     resources: bool = False
     prompts: bool = False

@@ -1,4 +1,4 @@
-"""One upstream as the fleet keeps it: guarded so that it costs the others nothing, and so that they can see how it is.
+"""A member of the fleet: one upstream, guarded so that it costs the others nothing, with its state.
 
 Every call goes through its places (``call_slots.py``), its breaker (``breaker.py``) and its deadline, in which waiting
 counts. Where there is room, that is a few look-ups and one timer.
@@ -21,7 +21,7 @@ from wicketgate.errors import (
     UpstreamUnavailable,
 )
 from wicketgate.fleet.breaker import BreakerPolicy, BreakerState, CircuitBreaker
-from wicketgate.fleet.call_slots import CallSlots, NoPlace
+from wicketgate.fleet.call_slots import CallSlots, SlotRefused
 from wicketgate.fleet.features import Features, GuardedFeatures, HasFeatures
 from wicketgate.ports import CallContext, Upstream, UpstreamStatus
 
@@ -43,8 +43,8 @@ class UpstreamLimits:
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """How one upstream is at this moment. *connected_s*: for how long its newest session has been there, or since that
-    began; None if there never was one, or there is nothing to connect. The three counts only grow."""
+    """The state of one upstream at this moment. *connected_s*: seconds since its newest session began; None if there
+    never was one, or there is nothing to connect. The three counts only grow."""
 
     status: UpstreamStatus
     breaker: BreakerState
@@ -107,7 +107,7 @@ class Member:
         self._breaker.policy = limits.breaker
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
-        """As Upstream; a supervisor that fails is started again after a pause and hurts nobody else."""
+        """As Upstream; a supervisor that fails is started again after a pause, and the others go on."""
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -213,7 +213,7 @@ class Member:
         began = self._now()
         try:
             await self._slots.wait(actor)
-        except NoPlace:
+        except SlotRefused:
             if self._slots.closed:
                 raise UpstreamUnavailable(f"{self.name} is being taken out of service; nothing was run.") from None
             raise self._too_busy() from None

@@ -1,4 +1,4 @@
-"""Many upstreams behind one door, each failing alone (S1 "MultiplexUpstream", S2 "Multi-Server Operations")."""
+"""The fleet: many upstreams, each failing alone (S1 "MultiplexUpstream", S2 "Multi-Server Operations")."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ class MultiplexUpstream:
     """
 
     def __init__(self, upstreams: Sequence[Upstream | Member]) -> None:
-        """What is not a Member yet becomes one, with the default limits.
+        """An upstream that is not a Member yet becomes one, with the default limits.
 
         An upstream without a name gets one by its place; the namespaces of its tools are inferred from their names.
         """

@@ -1,4 +1,4 @@
-"""One record of every call, whichever way it ended and whichever door it came through (gatekit F).
+"""Audit records: one of every call, however it ended and whichever door it came through (gatekit F).
 
 A record says who, what, when and how it went; never a value: arguments only as a digest, results not at all. A critical
 sink fails closed: no call begins while it cannot be written, and no result is shown that was not recorded.
@@ -34,7 +34,7 @@ from wicketgate.ports import CallContext, CallMarks
 log = logging.getLogger("wicketgate.audit")
 
 _MAX_BACKGROUND = 10_000
-"""Records that wait for sinks that nobody waits for."""
+"""Records that wait for sinks that are not critical."""
 _MAX_ID = 300
 """A caller may ask for any text as an id."""
 
@@ -52,8 +52,8 @@ Leg = Literal["ok", "error", "timeout", "unavailable", "lost", "none"]
 class AuditRecord:
     """*at* is seconds since the epoch, when the call came in. *arguments* is the SHA-256 of their canonical JSON.
 
-    How it went is told apart by who was at fault: *transport* (was the server reached), *protocol* (did it answer as
-    MCP says), *tool* (what the tool itself said). *code* is the error that the caller got, empty for none.
+    Three legs say which part failed: *transport* (was the server reached), *protocol* (did it answer as MCP says),
+    *tool* (was its result an error). *code* is the error that the caller got, empty for none.
     """
 
     at: float
@@ -75,7 +75,7 @@ class AuditRecord:
 
 
 class AuditSink(Protocol):
-    """Where records go. Each is written whole or not at all."""
+    """A destination of records. Each is written whole or not at all."""
 
     async def write(self, record: AuditRecord) -> None:
         """Return once it is kept. Raises AuditFailed when it is not, and keeps no part of it then."""
@@ -104,8 +104,8 @@ class Attached:
 
 
 class Auditor:
-    """All sinks as one. Nobody waits for a sink that is not critical. By its name, *lost* counts the records that it
-    did not keep, *refused* the calls that could not be made for want of it."""
+    """All sinks as one. No call waits for a sink that is not critical. By the name of a sink, *lost* counts the records
+    that it did not keep, *refused* the calls that were refused because it could not be written."""
 
     def __init__(self, sinks: Sequence[Attached], *, wall_clock: Callable[[], float]) -> None:
         self._critical = tuple(attached for attached in sinks if attached.critical)
@@ -213,7 +213,7 @@ class AuditedCall:
 
     @property
     def recorded(self) -> bool:
-        """Whether anybody reads the notes: what is costly to note need not be noted otherwise."""
+        """True if the notes are read: notes that cost something are left out otherwise."""
         return self._auditor is not None
 
     async def __aenter__(self) -> Self:

@@ -1,6 +1,6 @@
-"""How the catalog in force comes about: upstreams are asked, a new one is built whole, and swapped in (S0 §1.5, K).
+"""The catalog in force: upstreams are asked for their tools, a new catalog is built whole and swapped in (S0 §1.5, K).
 
-Refreshes that wait for one another are built as one. Listings that are what they were change nothing.
+Refreshes that wait for one another are built as one. Unchanged listings change nothing.
 """
 
 import asyncio
@@ -33,7 +33,8 @@ _MAX_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class RefreshReport:
-    """What a refresh did: tools in force; upstreams whose last good tools stay in use, and tools left out, with why."""
+    """The outcome of a refresh: the number of tools in force; upstreams whose last good tools stay in use and tools
+    left out, each with the reason."""
 
     tools: int
     stale: Mapping[str, str]
@@ -106,22 +107,24 @@ class CatalogKeeper:
         self, members: Mapping[str, Member], inferred: Collection[str], pins: PinPolicy, also: Callable[[], None]
     ) -> None:
         """Other upstreams: the fleet has *members*, the catalog loses the tools of those that are gone, the rest is
-        screened by *pins*, and *also* is called, all in one step. Who stays under the same name keeps the tools it last
-        gave until it gives others.
+        screened by *pins*, and *also* is called, all in one step. An upstream that stays under the same name keeps the
+        tools it last gave until it gives others.
 
         Raises CatalogError when tools collide under other *inferred* namespaces or pins; then nothing has changed.
         """
         async with self._building:
+            # What changes: listings of members that stay, and whether the catalog has to be built again.
             before, names = self.snapshot, frozenset(inferred)
             catalog, listings = before.catalog, {n: given for n, given in before.listings.items() if n in members}
             screening = self._screening if pins == self._screening.policy else _Screening(pins)
             as_before = names == self._inferred and screening is self._screening
             rebuilt = len(listings) < len(before.listings) or not as_before
             screened = before.screened
+            # All that can fail or wait.
             if rebuilt:
                 catalog = await self._build(listings, catalog, names, screening)
                 screened = await asyncio.to_thread(screening.of_all, listings)
-            # No await from here on: nobody sees one of these without the others.
+            # No await from here on: no call may see one of these without the others.
             self._inferred, self._screening = names, screening
             self._fleet.members = members
             troubles = {name: trouble for name, trouble in before.troubles.items() if name in members}
@@ -151,6 +154,7 @@ class CatalogKeeper:
             log.info("catalog %s: unchanged", before.catalog.version)
             self.snapshot = before.with_troubles(troubles)
             return
+        # All at once first: that is one build, and tools seldom collide.
         catalog, listings = before.catalog, dict(before.listings)
         try:
             catalog = await self._build({**listings, **changed}, catalog)
@@ -206,7 +210,7 @@ class CatalogKeeper:
 
 
 def _under_their_own_names(listing: Listing) -> Listing:
-    """Only a plugin says that a tool is called by another name than it is shown under; a server's own word is void."""
+    """*listing* without the mark of a renamed tool: only a plugin may set it, never a server."""
     if not any(map(_renames, listing)):
         return listing
     return [
@@ -232,7 +236,7 @@ def _changed(waiting: Mapping[str, Listing], in_force: Mapping[str, Listing]) ->
 
 
 def _log_screened(before: Mapping[str, Screened], now: Mapping[str, Screened]) -> None:
-    """What is new about the upstreams that changed; of each kind, the first twenty tools."""
+    """Log the news about the upstreams that changed: of each kind, the first twenty tools."""
     for server, screened in now.items():
         known = before.get(server, Screened())
         if screened is known:

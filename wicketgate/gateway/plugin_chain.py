@@ -1,7 +1,8 @@
-"""Plugins in their order, and what their verdicts come to: one chain for every face and the engine (S2, gatekit E).
+"""The chain of plugins, in their order, and the effect of their verdicts: one for every face and the engine (S2).
 
-Fail closed: what a critical plugin does wrong (raises, decides what is not its to decide, changes what may not change)
-ends the call with nothing run or nothing shown.
+It fails closed: a critical plugin that raises, decides what is not its to decide, or changes what may not change ends
+the call with nothing run or nothing shown. Every verdict is checked before it is believed, because trusted plugins have
+faults too (gatekit G99 to G102).
 """
 
 import logging
@@ -39,7 +40,7 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one plugin did to one call, for the audit record: never the texts it saw."""
+    """The effect of one plugin on one call, for the audit record: never the texts it saw."""
 
     handler: str
     phase: Phase
@@ -155,8 +156,9 @@ class PluginChain:
         log.exception("plugin %s failed on a %s", installed.handler, phase)
         self._stage(installed, trail, phase, "failed", "", began)
         if installed.critical:
-            told = "Request processing error: nothing was run." if phase == "request" else "Response filtering failed."
-            raise PluginFailed(told) from None
+            if phase == "request":
+                raise PluginFailed("Request processing error: nothing was run.") from None
+            raise PluginFailed("Response filtering failed.") from None
 
     def _stage(
         self,
@@ -177,7 +179,7 @@ def _outcome(verdict: Allow | Continue) -> StageOutcome:
 
 
 def _as_result(refused: UpstreamRefused) -> Mapping[str, Any]:
-    """A server's own error as a result that says the same: what it says there is content, too."""
+    """A server's own error as a result that says the same."""
     result = {"content": [{"type": "text", "text": refused.refusal}], "isError": True}
     return result if refused.data is None else {**result, "structuredContent": refused.data}
 
@@ -216,8 +218,8 @@ def _checked(
         case _:
             raise ContractViolation(f"{type(verdict).__name__} is no verdict of a {kind} plugin")
     assert isinstance(verdict, Allow | Block | Continue | Complete)
-    told = verdict.reason if isinstance(verdict, Block) else verdict.note
-    if not isinstance(told, str):
+    note = verdict.reason if isinstance(verdict, Block) else verdict.note
+    if not isinstance(note, str):
         raise ContractViolation("a reason or note must be a text")
     match verdict:
         case Complete(result=instead):

@@ -1,10 +1,10 @@
 """The one runtime behind every face: browse, hydrate, execute, view (S0 §3, §4; S1 "Runtime modes").
 
-A call works on the snapshot that was in force when it began (``catalog_keeper.py``).
+A call works on the snapshot that was in force when it began (``snapshot.py``).
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, overload
@@ -35,8 +35,8 @@ DEFAULT_TOP_K = 10
 
 @dataclass(frozen=True, slots=True)
 class Browse:
-    """What one browse found, in the order in which it is shown; *hint* helps when nothing did. *spared_chars*: what
-    the definitions of all tools that the caller may use would have taken instead."""
+    """The cards of one browse, in the order in which they are shown; *hint* helps when there are none. *spared_chars*:
+    the length of the definitions of all tools that the caller may use, which are not shown."""
 
     cards: tuple[ChoiceCard, ...]
     hint: str = ""
@@ -44,8 +44,10 @@ class Browse:
 
 
 class ProxyRuntime:
-    """The tools of one or more upstreams, for callers that are identified by a context; without one, it is the program
-    itself, with all permissions."""
+    """Browses, hydrates, executes and views the tools of a fleet. Every face and the engine use one.
+
+    A call's context says who the caller is; without one it is the program itself, with all permissions.
+    """
 
     def __init__(
         self,
@@ -56,7 +58,8 @@ class ProxyRuntime:
         cache_stable: bool = False,
     ) -> None:
         """*mode* says which MCP server class serves it. *cache_stable* keeps seen cards in memory, if *options* name no
-        other place (S0 §5). Needs no event loop, and may be used from several, one after the other."""
+        other place (S0 §5). It binds to no
+        event loop, and may be used from several, one after the other."""
         options = options or RuntimeOptions()
         self.mode = mode
         policies = options.policies
@@ -79,6 +82,7 @@ class ProxyRuntime:
         """The rules in force. Assign others at any time: calls that have begun end under those they began with."""
         self._watchers: list[Callable[[], None]] = []
         self._access_watchers: list[Callable[[], None]] = []
+        self._closers: list[Callable[[], Awaitable[None]]] = []
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call *changed* on the event loop after each swap to another catalog."""
@@ -87,6 +91,15 @@ class ProxyRuntime:
     def watch_access(self, changed: Callable[[], None]) -> None:
         """Call *changed* on the event loop when callers may see other tools of a catalog than before."""
         self._access_watchers.append(changed)
+
+    def at_end(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Await *close* when the runtime ends, before its upstreams do."""
+        self._closers.append(close)
+
+    async def aclose(self) -> None:
+        """End the work that was begun for this runtime and belongs to no caller."""
+        for close in self._closers:
+            await close()
 
     def catalog(self) -> Catalog:
         """The snapshot in force; it never changes once you have it."""
@@ -143,7 +156,7 @@ class ProxyRuntime:
                 changed()
 
     def visible(self, context: CallContext) -> Callable[[str], bool] | None:
-        """Whether the caller may see a tool of this id; None if it may see every one."""
+        """A test of ids that is true for those of tools that the caller may see; None if it may see all."""
         return self._keeper.snapshot.audience(self.access, context.identity).visible
 
     def may_see(self, item: SelectableItem, context: CallContext) -> bool:
@@ -221,7 +234,8 @@ class ProxyRuntime:
         operation: Literal["read", "prompt"],
         send: Send,
     ) -> Mapping[str, Any]:
-        """What is no call of a tool, such as a resource read: through the same plugins and into the same record."""
+        """Pass on a request that is no call of a tool, such as a resource read, through the same plugins and into the
+        same audit record. *send* carries it as the plugins left it."""
         async with self._audited(operation, context, f"{request.server}__{request.name}") as note:
             return await self._calls.pass_on(request, context, note, send)
 

@@ -23,8 +23,8 @@ _MAX_AUDIENCES = 256
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who has the same rights. *visible* is None when they cover every tool. *definition_chars*: how long the
-    definitions of all that is visible are, which a prompt is spared."""
+    """Callers with the same rights. *visible* is None when these cover every tool. *definition_chars*: the length of
+    the definitions of all visible tools."""
 
     visible: Callable[[str], bool] | None
     definition_chars: int
@@ -49,7 +49,7 @@ class Snapshot:
         self._audiences: OrderedDict[tuple[AccessPolicy, Rights], Audience] = OrderedDict()
 
     def audience(self, policy: AccessPolicy, identity: Identity) -> Audience:
-        """Worked out at the first call of somebody with these rights under *policy*; a look-up from then on."""
+        """The audience of this caller. Worked out once for these rights under *policy*; a look-up from then on."""
         rights = policy.rights(identity)
         known = self._audiences.get((policy, rights))
         if known is None:

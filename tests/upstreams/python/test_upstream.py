@@ -16,6 +16,7 @@ from tests.support import python_tools
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ArgsInvalid, HydrateFailed, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.member import Member
 from wicketgate.gateway.archive import Execution
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import SILENT, CallContext, Caller, SilentCaller
@@ -183,7 +184,7 @@ async def test_a_call_that_was_given_up_is_ended_on_the_loop() -> None:
     python_tools.cancelled.clear()
     async with loaded() as upstream:
         with pytest.raises(UpstreamTimeout):
-            await upstream.call_tool("sleep", {}, context(), 0.01)
+            await Member(upstream).call_tool("sleep", {}, context(), 0.01)
         async with asyncio.timeout(BOUND_S):
             await python_tools.cancelled.wait()
 

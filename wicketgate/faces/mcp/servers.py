@@ -7,8 +7,10 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from importlib.metadata import version
+from time import time
 
 from wicketgate.access.identity import LOCAL, Identity
+from wicketgate.access.seal import Seal
 from wicketgate.faces.assembly import GATEWAY_INSTRUCTIONS
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.surface import ToolSurface
@@ -48,7 +50,7 @@ class _StdioServer(ABC):
             name=self.mode,
             version=version("wicketgate"),
             instructions=self.instructions,
-            key=secrets.token_bytes(32),
+            seal=Seal((), secrets.token_bytes(32), time, lambda: secrets.token_urlsafe(12)),
             local=self._identity,
             new_id=lambda: f"req_{secrets.token_hex(12)}",
         )
