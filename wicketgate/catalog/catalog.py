@@ -1,6 +1,6 @@
-"""One immutable picture of every tool: what there is, how it is shown, where it stands (S0 §1.5, §4.3; DESIGN §1).
+"""An immutable snapshot of every tool: its item, its card and its place (S0 §1.5, §4.3).
 
-A new picture is built whole beside the one in force, and what did not change is taken over from it.
+A new snapshot is built whole beside the one in force. What did not change is taken over from it.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from wicketgate.token_table import shipped_token_counter
 
 @dataclass(frozen=True, slots=True)
 class HydrationResult:
-    """What is known of a tool beyond its card (S0 §4.3). *constraints* are the server's word, not verified."""
+    """The facts about a tool that its card leaves out (S0 §4.3). *constraints* are the server's word, not verified."""
 
     tool_id: ToolId
     args_schema: Mapping[str, Any]
@@ -151,7 +151,7 @@ class Catalog:
         return build_inner_card(node.path, node.label, node.namespace, node.tool_count, node.members, self._tokens)
 
     def definition_chars(self, visible: Visible | None = None) -> int:
-        """How long the definitions of the visible tools are together, as JSON: what a prompt is spared."""
+        """The length of the definitions of the visible tools together, as JSON: what a prompt is spared."""
         if visible is None:
             return self._definition_chars
         return sum(entry.chars for entry in self._entries.values() if entry.card is not None and visible(entry.item.id))
@@ -186,7 +186,7 @@ def build_catalog(
             continue
         twin = origin.setdefault(entry.item.id, entry)
         if key in entries or twin is not entry:
-            raise CatalogError(f"two tools have the id {entry.item.id}: {_told(twin.item)} and {_told(entry.item)}")
+            raise CatalogError(f"two tools have the id {entry.item.id}: {_origin(twin.item)} and {_origin(entry.item)}")
         entries[key] = entry
     return Catalog._of(entries, skipped, tokens, previous)
 
@@ -247,7 +247,7 @@ def _entry(item: SelectableItem, digest: str, chars: int, tokens: TokenCounter) 
         try:
             return _Entry(shorter, digest, chars, build_card(shorter, tokens), "")
         except CatalogError:
-            # Quarantine tells of the id that the tool would have by the rules.
+            # Quarantine names the id that the tool would have by the rules.
             pass
     return _Entry(item, digest, chars, None, reason)
 
@@ -257,7 +257,7 @@ def _with_shorter_id(item: SelectableItem) -> SelectableItem:
     return replace(item, id=tool_id, name=parse_tool_id(tool_id).name)
 
 
-def _told(item: SelectableItem) -> str:
+def _origin(item: SelectableItem) -> str:
     return f"{item.upstream_name!r} of {item.server}"
 
 

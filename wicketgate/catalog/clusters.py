@@ -1,4 +1,4 @@
-"""At which path each tool of a namespace stands: below clusters named by what tools share (DESIGN §3 "Browsing").
+"""Places for the tools of a namespace: below clusters that are named by what the tools share.
 
 A place is computed from tool ids alone. Up to 20 tools of a namespace stand directly below it. Above that, tools
 whose names share their first telling word stand together, from three tools on, and so again by the next word inside
@@ -6,7 +6,7 @@ a cluster of more than 20. A level of more than 50 children is parted by the fir
 
 No path of a cluster is longer than 70 characters, whatever names come in, so that its card always fits (S0 §2.3).
 Where a label would pass that, its end stands for it, or a hash. Where that does not fit either, or the third
-alphabetical level is still too wide, the level is parted by a hash of the ids: nothing is told by it, but every level
+alphabetical level is still too wide, the level is parted by a hash of the ids: it says nothing, but every level
 is short, no tool moves because of another, and for that two characters a level always suffice.
 
 So where a tool stands depends on the tools that share its words, and beyond them only on whether a level it is in

@@ -1,4 +1,4 @@
-"""How a tool's definition differs from the one that was accepted, and whether that can break callers.
+"""Compares a tool's definition with the one that was accepted, and judges whether the change can break callers.
 
 A digest covers all that a model or a caller goes by. A change that cannot be judged counts as breaking: one that is
 called harmless must be.
@@ -61,7 +61,7 @@ def compare_definitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Defin
         impact: Impact = "breaking" if reasons else "words" if _only_words(old, new) else "compatible"
     except ValueError:
         impact, reasons = "breaking", ("too large, or nested too deeply, to be compared",)
-    return DefinitionChange(impact, reasons, _told(old, new))
+    return DefinitionChange(impact, reasons, _lines(old, new))
 
 
 def _same_output(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -73,7 +73,7 @@ def _only_words(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return all(key in old and key in new and same_but_for_words(old[key], new[key]) for key in rest)
 
 
-def _told(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
+def _lines(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
     before, now = dict(_leaves(old)), dict(_leaves(new))
     lines: list[str] = []
     differing = [path for path in sorted(before.keys() | now.keys()) if before.get(path) != now.get(path)]
@@ -146,8 +146,8 @@ def definition_digest(definition: Mapping[str, Any]) -> str:
 def narrowing(old: object, new: object) -> tuple[str, ...]:
     """Why arguments that *old* accepted may be refused by *new*, at most ten reasons; none: they surely are not.
 
-    Arguments that *old* did not name are not looked at: a new optional one breaks nobody. Raises ValueError when they
-    are too large, or nested too deeply, to be compared.
+    Arguments that *old* did not name are not looked at: a new optional one breaks no caller. Raises ValueError when
+    they are too large, or nested too deeply, to be compared.
     """
     return tuple(reason[:_MAX_REASON_CHARS] for reason in islice(_narrowing(old, new, "", _Work()), MAX_REASONS))
 
@@ -176,7 +176,7 @@ def same_but_for_words(old: object, new: object) -> bool:
 
 
 class _Work:
-    """What one comparison may cost: alternatives within alternatives could be compared for hours."""
+    """The cost that one comparison may have: alternatives within alternatives could be compared for hours."""
 
     def __init__(self) -> None:
         self._chars_left = _MAX_CHARS_COMPARED

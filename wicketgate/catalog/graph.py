@@ -85,7 +85,7 @@ class ChoiceGraph:
         self._paths = {leaf.tool_id: leaf.path for leaf in _leaves(self._root)}
 
     def children(self, path: Sequence[str], visible: Visible | None = None) -> tuple[Node, ...]:
-        """What stands at *path*: clusters first, then tools by id; a leaf gives itself, a final ``*`` changes nothing.
+        """The children of *path*: clusters first, then tools by id; a leaf gives itself, a final ``*`` changes nothing.
 
         With *visible*, what holds no visible tool does not exist, and counts and members are of visible tools; where
         a tool stands is the same for every caller. Raises PathNotFound.

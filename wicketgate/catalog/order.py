@@ -1,4 +1,4 @@
-"""In which order cards are shown: best first (S0 §2.5), or so that a prompt cache keeps its prefix (S0 §5)."""
+"""Puts cards in order: best first (S0 §2.5), or so that a prompt cache keeps its prefix (S0 §5)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,10 @@ CACHE_BREAKPOINT = ChoiceCard(
 
 @dataclass(frozen=True, slots=True)
 class SeenCards:
-    """What a session has browsed or hydrated: by id the card as it was first sent, None when it was not sent yet."""
+    """The tools that a session has browsed or hydrated: by id the card as it was first sent.
+
+    None stands for a card that was not sent yet.
+    """
 
     cards: Mapping[str, ChoiceCard | None] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -1,4 +1,4 @@
-"""Which declared tools are let in: those that are as they were accepted, and not suspicious.
+"""Lets declared tools in: those that are as they were accepted, and not suspicious.
 
 A pin keeps a definition as it was accepted. What an upstream declared is compared with it before anything is
 shortened, renamed or described anew. A definition is suspicious when it seems to speak to the model behind the user's
@@ -18,7 +18,7 @@ HeldFor = Literal["changed", "new", "suspicious"]
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A definition that was accepted. *trusted*: by somebody who was shown its suspicious signs."""
+    """A definition that was accepted. *trusted*: by a person who was shown its suspicious signs."""
 
     sha256: str
     definition: Mapping[str, Any]
@@ -40,7 +40,7 @@ class PinPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A tool that does not exist for callers until somebody accepts it."""
+    """A tool that does not exist for callers until a person accepts it."""
 
     reason: HeldFor
     change: DefinitionChange | None = None
@@ -127,8 +127,8 @@ Declared = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One tool that differs. *held* tells of one that is there. ``suspicious``: as it was pinned, but never accepted by
-    name, which is what says that somebody has seen the signs."""
+    """One tool that differs. *held* is set for one that is there. ``suspicious``: as it was pinned, but never accepted
+    by name, which would mean that a person has seen the signs."""
 
     server: str
     name: str
@@ -159,7 +159,7 @@ def differences(pins: Pins, declared: Declared) -> tuple[Difference, ...]:
 def accept(
     pins: Pins, declared: Declared, chosen: Sequence[Difference], *, trusted: Callable[[Difference], bool]
 ) -> dict[str, dict[str, Pin]]:
-    """*pins* with what was *chosen* as it is now. *trusted* says whose suspicious signs somebody has seen."""
+    """*pins* with what was *chosen* as it is now. *trusted* says whose suspicious signs a person has seen."""
     accepted = {server: dict(tools) for server, tools in pins.items()}
     for difference in chosen:
         tools = accepted.setdefault(difference.server, {})
@@ -240,7 +240,7 @@ _BETWEEN = " || "  # between two texts, so that no sign is found across them
 
 
 def suspicious_signs(definition: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a person should look at, in words; at most five, none for an ordinary tool."""
+    """The signs that a person should look at, in words; at most five, none for an ordinary tool."""
     text = _BETWEEN.join(_texts(definition))
     found: list[str] = []
     hidden = _CONTROL.search(text) if text.isascii() else _HIDDEN.search(text)

@@ -70,5 +70,5 @@ def _hard_cut(text: str, budget_tokens: int, tokens: TokenCounter) -> str:
 
 
 def _chars(encoded: list[int], tokens: TokenCounter) -> int:
-    """How many whole characters these tokens cover."""
+    """The number of whole characters that these tokens cover."""
     return len(tokens.decode(encoded).decode("utf-8", "ignore"))

@@ -1,5 +1,5 @@
-"""What a tool is called, ``namespace:name[@version][#hash8]``: how an upstream's name becomes that (S0 §1), and which
-tools a caller may have meant by an id that is not there.
+"""Tool ids, ``namespace:name[@version][#hash8]``: made from an upstream's name (S0 §1), read and written, and found
+again where a caller has one slightly wrong.
 
 Models drop the hash, the version or the namespace, write another gateway's separator, or mistype a name.
 """
@@ -48,7 +48,7 @@ class ToolIdParts:
 
 
 def parse_tool_id(text: object) -> ToolIdParts:
-    """The parts of a canonical id (S0 §1.6). Raises CatalogError on anything else, a trailing newline included."""
+    """The parts of a canonical id (S0 §1.6). Raises CatalogError for any other text, a trailing newline included."""
     if not isinstance(text, str):
         raise CatalogError("a tool id must be a string")
     if len(text) > MAX_TOOL_ID_CHARS:
@@ -100,7 +100,7 @@ def infer_namespace(tool_name: str) -> str:
 
 
 def derive_tool_id(upstream_name: str, input_schema: object, version: str | None, server: str | None) -> ToolId:
-    """The canonical id of an upstream's tool (S0 §1.2, §1.4; DESIGN §3 "Ids").
+    """The canonical id of an upstream's tool (S0 §1.2, §1.4).
 
     *server* is the namespace, and ``<server>.`` or ``<server>/`` is dropped from the name; None infers the namespace
     by the S1 table. A name or version outside the grammar is mapped into it, and such an id always carries a hash

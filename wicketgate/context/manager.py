@@ -39,7 +39,7 @@ _HEADING = re.compile(r"(^|[\r\x85\u2028\u2029])\[(?=(?:system|user|assistant|to
 
 
 class Phase(StrEnum):
-    """What the prompt is for.
+    """The purpose of a prompt.
 
     ``route``: choosing a tool; what was said, without calls and results. ``call``: filling in the arguments of a
     call. ``interpret``: reading results; without the agent's own messages. ``answer``: answering the user.
@@ -57,7 +57,7 @@ BUDGET_TOKENS: Mapping[Phase, int] = {
     Phase.interpret: 4_000,
     Phase.answer: 6_000,
 }
-"""How many tokens the prompt of each phase may take where the caller does not say."""
+"""The tokens that the prompt of each phase may take, where the caller gives no budget."""
 
 _LEFT_OUT_OF = {
     Phase.route: frozenset({ItemKind.tool_call, ItemKind.tool_result}),
