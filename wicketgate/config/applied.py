@@ -8,10 +8,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import BaseModel
 
-from wicketgate.config.arrangement import make_member, runtime_policies, upstream_limits
+from wicketgate.config.arrangement import make_member, outgoing_rules, runtime_policies, upstream_limits
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings, UpstreamSettings
 from wicketgate.errors import CatalogError, ConfigError
 from wicketgate.fleet.member import Member
@@ -48,13 +49,13 @@ class Applied:
         runtime: ProxyRuntime,
         fleet: MultiplexUpstream,
         lifecycle: Lifecycle,
-        make: MakeMember = make_member,
+        make: MakeMember | None = None,
     ) -> None:
         self.settings = settings
         self._runtime = runtime
         self._fleet = fleet
         self._lifecycle = lifecycle
-        self._make = make
+        self._make = make or partial(make_member, outgoing=outgoing_rules(settings))
         self._followers: list[Callable[[Settings], None]] = []
 
     def follow(self, step: Callable[[Settings], None]) -> None:
