@@ -34,7 +34,7 @@ from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import Block, Request, Result, SecurityPlugin
-from wicketgate.plugins.pii_filter import PiiConfig, PiiFilter
+from wicketgate.plugins.filters import PiiConfig, PiiFilter
 from wicketgate.ports import Artifact, CallContext, PutOutcome
 from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.upstreams.stub import StubUpstream
