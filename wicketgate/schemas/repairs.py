@@ -13,7 +13,7 @@ from typing import Any
 from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7
 
 from wicketgate.schemas.foreign_schema import ForeignSchema
-from wicketgate.schemas.refusal import told_path
+from wicketgate.schemas.messages import json_path
 
 Repair = dict[str, str]
 """``{"path": "$.a[0]", "rule": "str_to_integer"}``"""
@@ -134,7 +134,7 @@ class _Mender:
         return self._note(value, f"json_to_{kind}", text, path)
 
     def _note(self, value: object, rule: str, text: str, path: tuple[str | int, ...]) -> object:
-        where = told_path(path)
+        where = json_path(path)
         if text.startswith(_BOM):
             self._repairs.append({"path": where, "rule": "strip_bom"})
         self._repairs.append({"path": where, "rule": rule})

@@ -11,10 +11,10 @@ from typing import Any
 from referencing.exceptions import Unresolvable
 
 from wicketgate.errors import ArgsInvalid, SchemaInvalid
-from wicketgate.schemas.counted_engine import CountedEngine, TooMuch
+from wicketgate.schemas.counted_engine import CountedEngine, TooMuchWork
 from wicketgate.schemas.expected import Expected
 from wicketgate.schemas.foreign_schema import ForeignSchema, read_schema
-from wicketgate.schemas.refusal import json_type, told
+from wicketgate.schemas.messages import describe_errors, json_type
 from wicketgate.schemas.repairs import Repair, repair
 
 log = logging.getLogger("wicketgate.validation")
@@ -84,7 +84,7 @@ class Validator:
         except _NotChecked as reason:
             # Such arguments are not looked at again, not even for an example.
             raise self._invalid([_whole(str(reason))], None, set(), path) from None
-        except TooMuch:
+        except TooMuchWork:
             problem = "takes too much work to check against this tool's schema; send less at a time"
             raise self._invalid([_whole(problem)], args, set(), path) from None
         except RecursionError:
@@ -94,7 +94,7 @@ class Validator:
             raise SchemaInvalid("The tool's own schema cannot be applied. Nothing was sent to it.", path=path) from None
         if errors:
             wrong = {str(error.absolute_path[0]) for error in errors if error.absolute_path}
-            raise self._invalid(told(errors), args, wrong, path)
+            raise self._invalid(describe_errors(errors), args, wrong, path)
         return args
 
     def repair(self, args: object) -> tuple[object, list[Repair]]:
@@ -128,7 +128,7 @@ class Validator:
             # Text that UTF-8 cannot carry could not be sent: it raises ValueError here.
             json.dumps(example, ensure_ascii=False).encode()
             return not self._engine.errors(example, _EXAMPLE_STEPS + _STEPS_A_VALUE * _measure(example), 1)
-        except (_NotChecked, TooMuch, RecursionError, *_ENGINE_FAILURES):
+        except (_NotChecked, TooMuchWork, RecursionError, *_ENGINE_FAILURES):
             return False
 
 

@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from wicketgate.catalog.selectable import OPERATION_KEY
 from wicketgate.errors import ArgsInvalid
 from wicketgate.results.envelope import shorten
-from wicketgate.schemas.refusal import MESSAGE_CHARS, told_path
+from wicketgate.schemas.messages import MESSAGE_CHARS, json_path
 from wicketgate.tools import Media, RegisteredTool, ToolContext
 from wicketgate.upstreams.python.docstring import read_docstring
 from wicketgate.upstreams.python.results import ToJson, to_json, to_mcp_result, wrapped_output
@@ -189,7 +189,7 @@ def _without_title(schema: dict[str, Any]) -> dict[str, Any]:
 def _invalid(error: ValidationError) -> ArgsInvalid:
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     errors = [
-        {"path": told_path(fault["loc"]), "message": _message(fault["type"], fault["msg"])}
+        {"path": json_path(fault["loc"]), "message": _message(fault["type"], fault["msg"])}
         for fault in faults[:_MAX_ERRORS]
     ]
     first = f"The arguments do not fit. {errors[0]['path']}: {errors[0]['message']}"
