@@ -63,7 +63,7 @@ def test_a_refusal_names_the_tool_and_what_is_missing() -> None:
 
 
 @requirement("gateway 78", "gateway 68", "DESIGN §3 Schemas")
-def test_all_errors_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     found = errors(CREATE_ISSUE, {"titel": "x", "labels": [1, "a"], "state": "opne", "author": {"age": 3}})
     assert sorted(found) == [
         ("$.author.age", "must be at least 18"),
@@ -134,7 +134,7 @@ def test_an_example_that_would_be_wrong_is_not_given() -> None:
     assert details["expected"] == {"a": "string matching ^[0-9]{6}$, required"}
 
 
-def test_a_union_tells_what_is_wrong_with_each_form() -> None:
+def test_a_union_explains_what_is_wrong_with_each_form() -> None:
     schema = {
         "properties": {"a": {"anyOf": [{"type": "string"}, {"properties": {"k": {"const": 1}}, "type": "object"}]}}
     }
@@ -460,7 +460,7 @@ def test_numbers_that_are_one_to_a_hash_are_compared_as_quickly_as_others() -> N
     assert time.process_time() - began < 0.5
 
 
-def test_misspelt_names_are_told_at_every_depth() -> None:
+def test_misspelt_names_are_reported_at_every_depth() -> None:
     inner = {"type": "object", "properties": {"email": {}}, "required": ["email"], "additionalProperties": False}
     schema = {"properties": {"people": {"items": {"properties": {"author": inner}}}}}
     assert errors(schema, {"people": [{}, {"author": {"emial": 1}}]}) == [
@@ -625,7 +625,7 @@ def test_whatever_schema_and_arguments_meet_the_outcome_is_one_of_ours(schema: o
 
 
 @requirement("gateway 65", "DESIGN §3 Schemas")
-def test_what_was_mended_or_not_checked_is_noted() -> None:
+def test_what_was_repaired_or_not_checked_is_noted() -> None:
     schema = {"properties": {"a": {"type": "integer"}, "b": {"type": "string", "pattern": "^(?=b)"}}}
     validator = compile_schema(schema, path=TOOL_ID)
     admitted = validator.admit({"a": "1"}, path=TOOL_ID, tolerant=True)
