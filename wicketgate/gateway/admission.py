@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from wicketgate.access.access import AccessPolicy, Denied, Hidden, NeedsApproval
 from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy, Denied, Hidden, NeedsApproval
 from wicketgate.catalog.near import near_ids
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import parse_tool_id

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from wicketgate.access.access import AccessPolicy
+from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.pins import PinPolicy
 from wicketgate.fleet.call_policy import CallPolicy
 from wicketgate.fleet.member import Member

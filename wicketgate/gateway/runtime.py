@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from wicketgate.access.access import AccessPolicy
+from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.catalog import Catalog, HydrationResult
 from wicketgate.catalog.path import parse_path

@@ -4,8 +4,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from wicketgate.access.access import AccessPolicy, Rights
 from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy, Rights
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.pins import Screened
 from wicketgate.fleet.multiplex import Listing
