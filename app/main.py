@@ -29,7 +29,7 @@ from wicketgate.access.keys import HashedKey, KeyRing
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.config.applied import Applied
 from wicketgate.config.approvals import make_approval_desk, make_seal, reseal
-from wicketgate.config.arrangement import call_policies, guarded, inferred_names, make_members
+from wicketgate.config.arrangement import call_policies, guarded, inferred_names, make_members, outgoing_rules
 from wicketgate.config.audit_loader import make_auditor
 from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.plugin_loader import make_plugin_chain
@@ -85,7 +85,7 @@ def create_app(
     streams = StreamLimit(settings.engine.max_streams)
     face = GatewayFace(runtime, started=lifecycle.started, meter=metrics)
     if provider is None:
-        provider = make_provider(settings.model)
+        provider = make_provider(settings.model, outgoing_rules(settings))
     window = ModelWindow(settings.model.context_tokens, settings.model.answer_tokens, CountedTexts(tokens))
     seal = make_seal(settings.auth)
     approvals = make_approval_desk(settings, seal)

@@ -8,6 +8,7 @@ import click
 from app.commands.screened import screened_lines
 from app.main import create_runtime
 from wicketgate.catalog.catalog import Catalog
+from wicketgate.config.arrangement import outgoing_rules
 from wicketgate.config.audit_loader import make_auditor
 from wicketgate.config.plugin_loader import plugin_lines
 from wicketgate.config.providers import make_provider
@@ -18,7 +19,7 @@ from wicketgate.ports import UpstreamStatus
 
 async def check_all(settings: Settings) -> int:
     """Connect, wait until every upstream has settled, print what there is; the exit code."""
-    make_provider(settings.model)  # refuses what it cannot work with
+    make_provider(settings.model, outgoing_rules(settings))  # refuses what it cannot work with
     if (auditor := make_auditor(settings.plugins, time)) is not None:  # the same
         await auditor.aclose()
     runtime, fleet, lifecycle = create_runtime(settings)

@@ -13,11 +13,13 @@ from typing import Any, Protocol
 import httpx
 
 from wicketgate.access.identity import Identity
+from wicketgate.config.arrangement import outgoing_rules
 from wicketgate.config.settings import Settings
 from wicketgate.engine.contract import ChatRequest
 from wicketgate.engine.loop import Engine
 from wicketgate.faces.surface import ToolSurface
 from wicketgate.gateway.sessions import session_key
+from wicketgate.net import HttpClient, make_http_client
 from wicketgate.net.sse import SseDecoder
 from wicketgate.ports import CallContext
 
@@ -68,7 +70,7 @@ class LocalGate:
 class RemoteGate:
     """*url* is that of the service, without a path."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: HttpClient) -> None:
         self._http = http
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
@@ -98,7 +100,11 @@ class RemoteGate:
 
     async def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
         request = self._http.build_request(
-            "POST", "/engine/chat", json=body, timeout=httpx.Timeout(_CONNECT_S, read=None)
+            "POST",
+            "/engine/chat",
+            json=body,
+            timeout=httpx.Timeout(_CONNECT_S, read=None),
+            extensions={"max_bytes": None},
         )
         response = await self._reached(self._http.send(request, stream=True))
         try:
@@ -130,7 +136,8 @@ async def open_gate(settings: Settings, identity: Identity, url: str | None, key
     if url:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
-            client = httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=_CONNECT_S)
+            outgoing = outgoing_rules(settings)
+            client = make_http_client(outgoing, base_url=url, headers=headers, timeout=httpx.Timeout(_CONNECT_S))
         except httpx.InvalidURL:
             raise GateFailed("--url is no URL; it looks like http://127.0.0.1:8080") from None
         async with client as http:

@@ -8,10 +8,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import BaseModel
 
-from wicketgate.config.arrangement import call_policies, inferred_names, make_member, upstream_limits
+from wicketgate.config.arrangement import call_policies, inferred_names, make_member, outgoing_rules, upstream_limits
 from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings, UpstreamSettings
 from wicketgate.config.settings.access import access_policy
@@ -51,13 +52,13 @@ class Applied:
         runtime: ProxyRuntime,
         fleet: MultiplexUpstream,
         lifecycle: Lifecycle,
-        make: MakeMember = make_member,
+        make: MakeMember | None = None,
     ) -> None:
         self.settings = settings
         self._runtime = runtime
         self._fleet = fleet
         self._lifecycle = lifecycle
-        self._make = make
+        self._make = make or partial(make_member, outgoing=outgoing_rules(settings))
         self._followers: list[Callable[[Settings], None]] = []
 
     def follow(self, step: Callable[[Settings], None]) -> None:

@@ -20,6 +20,7 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 from mcp.types import CONNECTION_CLOSED, PARSE_ERROR
 
+from wicketgate.net import Credentials
 from wicketgate.upstreams.mcp_client.call import Call
 from wicketgate.upstreams.mcp_client.connection import Connection, Lost, from_session
 from wicketgate.upstreams.mcp_client.exchange import HEAVY, UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
@@ -28,7 +29,6 @@ from wicketgate.upstreams.mcp_client.http_direct import DirectHttp
 from wicketgate.upstreams.mcp_client.json_lines import MAX_LINE_BYTES
 from wicketgate.upstreams.mcp_client.pace import Pace
 from wicketgate.upstreams.mcp_client.safe_client import FAILED, NOTIFY_S, Failure, safe_client
-from wicketgate.upstreams.openapi.credentials import Credentials
 
 Incoming = SessionMessage | Exception
 

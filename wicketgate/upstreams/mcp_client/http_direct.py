@@ -12,12 +12,12 @@ import aiohttp
 from yarl import URL
 
 from wicketgate.errors import ProviderError
+from wicketgate.net import Credentials
 from wicketgate.net.sse import SseDecoder
 from wicketgate.upstreams.mcp_client import json_rpc
 from wicketgate.upstreams.mcp_client.call import LOG, PROGRESS, Call, tell
 from wicketgate.upstreams.mcp_client.failure import NOT_VALID, Gone, Malformed, no_answer, refusal
 from wicketgate.upstreams.mcp_client.safe_client import CONNECT_S
-from wicketgate.upstreams.openapi.credentials import Credentials
 
 _MAX_CONNECTIONS = 256
 _IDLE_S = 3.0

@@ -14,10 +14,10 @@ from typing import Literal
 import httpx2
 from mcp.types import CONNECTION_CLOSED
 
+from wicketgate.net import Credentials
 from wicketgate.upstreams.mcp_client import json_rpc
 from wicketgate.upstreams.mcp_client.failure import Malformed, no_answer
 from wicketgate.upstreams.mcp_client.pace import Pace
-from wicketgate.upstreams.openapi.credentials import Credentials
 
 CONNECT_S = 10.0
 NOTIFY_S = 10.0

@@ -10,13 +10,12 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from pydantic import SecretStr
 
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
-from wicketgate.config.settings import OAuthSettings
 from wicketgate.errors import UpstreamUnavailable
-from wicketgate.upstreams.openapi.oauth import OAuthCredentials
+from wicketgate.net import Outgoing
+from wicketgate.net.oauth import OAuthCredentials, TokenGrant
 
 
 class Clock:
@@ -59,8 +58,8 @@ async def setting(**more: Any) -> AsyncIterator[Setting]:
     tokens, clock = TokenServer(), Clock()
     async with HttpService(tokens.answer) as service:
         given = {"token_url": f"{service.url}/token", "client_id": "my id", "client_secret": "s:cret"}
-        settings = OAuthSettings(**(given | more))
-        yield Setting(OAuthCredentials("shop", settings, clock), tokens, clock)
+        grant = TokenGrant(**(given | more))
+        yield Setting(OAuthCredentials("shop", grant, Outgoing(), clock), tokens, clock)
 
 
 def refusal(code: str, status: int = 400) -> Reply:
@@ -78,7 +77,7 @@ async def test_a_token_is_asked_for_by_client_credentials() -> None:
 
 
 async def test_the_secret_may_travel_in_the_form() -> None:
-    async with setting(auth_method="post") as on:
+    async with setting(in_form=True) as on:
         await on.credentials.authorization()
         assert on.tokens.forms == [
             {"grant_type": "client_credentials", "client_id": "my id", "client_secret": "s:cret"}
@@ -166,7 +165,7 @@ async def test_a_refresh_token_is_used_and_its_successor_kept() -> None:
 
 
 async def test_a_public_client_refreshes_without_a_secret() -> None:
-    async with setting(refresh_token="r0", client_secret=None) as on:
+    async with setting(refresh_token="r0", client_secret="") as on:
         await on.credentials.authorization()
         assert on.tokens.forms == [{"grant_type": "refresh_token", "refresh_token": "r0", "client_id": "my id"}]
         assert "authorization" not in on.tokens.headers[0]
@@ -232,6 +231,6 @@ async def test_a_server_that_refuses_us_is_asked_ever_more_rarely_and_heals() ->
 
 
 async def test_a_token_server_that_is_not_there_is_unavailable() -> None:
-    settings = OAuthSettings(token_url="http://127.0.0.1:9/token", client_id="a", client_secret=SecretStr("b"))
+    grant = TokenGrant("http://127.0.0.1:9/token", "a", "b")
     with pytest.raises(UpstreamUnavailable):
-        await OAuthCredentials("shop", settings, Clock()).authorization()
+        await OAuthCredentials("shop", grant, Outgoing(), Clock()).authorization()

@@ -1,21 +1,23 @@
 """Credentials that a token server gives: client credentials or a refresh token (RFC 6749 §4.4 and §6; S1).
 
-Written and read by oauthlib, which does no I/O; the request goes through our own bounded exchange. A token server that
-refuses is asked again ever more rarely, however many calls wait.
+oauthlib writes the requests and reads the answers, and does no I/O. A token server that refuses is asked again ever
+more rarely, however many calls wait.
 """
 
 import asyncio
 import logging
 from base64 import b64encode
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from urllib.parse import quote_plus
 
+import httpx
 from oauthlib.oauth2 import OAuth2Error
 from oauthlib.oauth2.rfc6749.parameters import parse_token_response, prepare_token_request
 
-from wicketgate.config.settings import OAuthSettings
 from wicketgate.errors import UpstreamUnavailable
-from wicketgate.upstreams.openapi.exchange import ConnectionBroken, HttpExchange, NeverSent
+from wicketgate.net.client import fetch, make_http_client
+from wicketgate.net.outgoing import Outgoing
 
 log = logging.getLogger("wicketgate.oauth")
 
@@ -30,14 +32,29 @@ class TokenRefused(Exception):
     """No token, for a reason that is a fixed phrase."""
 
 
+@dataclass(frozen=True, slots=True)
+class TokenGrant:
+    """How an access token is asked for: by *refresh_token* if there is one, otherwise by client credentials."""
+
+    token_url: str
+    client_id: str
+    client_secret: str = field(default="", repr=False)
+    scope: str = ""
+    audience: str = ""
+    refresh_token: str = field(default="", repr=False)
+    in_form: bool = False
+    """Whether the client's secret is sent in the form instead of a Basic header."""
+
+
 class OAuthCredentials:
     """Implements Credentials. *now* is a monotonic clock in seconds."""
 
-    def __init__(self, name: str, settings: OAuthSettings, now: Callable[[], float]) -> None:
+    def __init__(self, name: str, grant: TokenGrant, outgoing: Outgoing, now: Callable[[], float]) -> None:
         self._name = name
-        self._settings = settings
+        self._grant = grant
+        self._outgoing = outgoing
         self._now = now
-        self._refresh_token = settings.refresh_token.get_secret_value() if settings.refresh_token else None
+        self._refresh_token = grant.refresh_token
         self._header = ""
         self._fresh_until = 0.0
         self._good_until = 0.0
@@ -83,7 +100,7 @@ class OAuthCredentials:
         try:
             async with asyncio.timeout(_DEADLINE_S):
                 lifetime_s = await self._exchange()
-        except (TokenRefused, NeverSent, ConnectionBroken, TimeoutError) as error:
+        except (TokenRefused, httpx.RequestError, TimeoutError) as error:
             reason = str(error) if isinstance(error, TokenRefused) else "the token server cannot be reached"
             if not self._failures:
                 log.warning("%s: no token: %s", self._name, reason)
@@ -97,29 +114,25 @@ class OAuthCredentials:
     async def _exchange(self) -> float:
         """Ask, and keep what came. The lifetime in seconds; endless if the server does not say. Raises TokenRefused."""
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-        settings = self._settings
+        grant = self._grant
         fields: dict[str, str] = {}
-        if settings.scope:
-            fields["scope"] = settings.scope
-        if settings.audience:
-            fields["audience"] = settings.audience
+        if grant.scope:
+            fields["scope"] = grant.scope
+        if grant.audience:
+            fields["audience"] = grant.audience
         if self._refresh_token:
             fields["refresh_token"] = self._refresh_token
-        secret = settings.client_secret.get_secret_value() if settings.client_secret else ""
-        if settings.auth_method == "basic" and secret:
-            pair = f"{quote_plus(settings.client_id)}:{quote_plus(secret)}"
+        if grant.client_secret and not grant.in_form:
+            pair = f"{quote_plus(grant.client_id)}:{quote_plus(grant.client_secret)}"
             headers["Authorization"] = "Basic " + b64encode(pair.encode()).decode()
         else:
-            fields["client_id"] = settings.client_id
-            if secret:
-                fields["client_secret"] = secret
-        grant = "refresh_token" if self._refresh_token else "client_credentials"
-        body = prepare_token_request(grant, include_client_id="client_id" in fields, **fields)
-        http = HttpExchange()  # of its own: hours lie between two tokens
-        try:
-            answer = await http.send("POST", settings.token_url, headers, body.encode(), max_bytes=_MAX_BYTES)
-        finally:
-            await http.aclose()
+            fields["client_id"] = grant.client_id
+            if grant.client_secret:
+                fields["client_secret"] = grant.client_secret
+        kind = "refresh_token" if self._refresh_token else "client_credentials"
+        body = prepare_token_request(kind, include_client_id="client_id" in fields, **fields)
+        async with make_http_client(self._outgoing) as http:  # of its own: hours lie between two tokens
+            answer = await fetch(http, "POST", grant.token_url, headers, body.encode(), max_bytes=_MAX_BYTES)
         if answer.cut:
             raise TokenRefused("its answer is too large")
         if answer.status >= 500:

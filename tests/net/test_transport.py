@@ -1,93 +1,36 @@
-"""The transport below httpx against a server that sends exactly the bytes it is told to, however they are cut."""
+"""The transport below httpx against a server that sends exactly the bytes it is given, however they are cut."""
 
 import asyncio
-import datetime
-import ipaddress
 import random
-import ssl
+import socket
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
+import anyio
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from wicketgate.models.http_connection import MAX_HEAD_BYTES
-from wicketgate.models.http_transport import Body, LeanTransport
-
-OK = b"HTTP/1.1 200 OK\r\n"
-CHUNKED = OK + b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-INTERIM = b"HTTP/1.1 100 Continue\r\nx: y\r\n\r\n"
-WHOLE = OK + b"content-length: 5\r\n\r\nhello"
-
-
-class RawServer:
-    """For each request the next answer: pieces of bytes, each in a write of its own, and whether to close after them.
-
-    *requests* holds what was asked, *left* tells that a client has gone."""
-
-    def __init__(self, *answers: tuple[Sequence[bytes], bool]) -> None:
-        self.answers = list(answers)
-        self.requests: list[bytes] = []
-        self.connections = 0
-        self.left = asyncio.Event()
-        self.url = ""
-        self.go_on = asyncio.Event()
-        """Pieces that are empty wait for it."""
-
-    @asynccontextmanager
-    async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["RawServer"]:
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=tls)
-        port = server.sockets[0].getsockname()[1]
-        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}/v1/x?a=%2C"
-        async with asyncio.timeout(10):
-            try:
-                yield self
-            finally:
-                server.close()
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or b"0")
-                self.requests.append(head + await reader.readexactly(length))
-                pieces, close = self.answers.pop(0)
-                for piece in pieces:
-                    if piece:
-                        writer.write(piece)
-                        await writer.drain()
-                        await asyncio.sleep(0)
-                    elif not await self._goes_on(reader):
-                        self.left.set()
-                        return
-                if close:
-                    break
-        except (asyncio.IncompleteReadError, ConnectionError):
-            self.left.set()
-        finally:
-            writer.close()
-
-    async def _goes_on(self, reader: asyncio.StreamReader) -> bool:
-        waiting = [asyncio.ensure_future(self.go_on.wait()), asyncio.ensure_future(reader.read(1))]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            return self.go_on.is_set()
-        finally:
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
+from tests.support.raw_server import CHUNKED, OK, WHOLE, RawServer, cut
+from tests.support.requirement import requirement
+from wicketgate.net import (
+    MAX_HEAD_BYTES,
+    AnswerAbandoned,
+    AnswerTimedOut,
+    NeverSent,
+    NotSendable,
+    Outgoing,
+    Target,
+    Transport,
+    body_of,
+)
 
 
 @asynccontextmanager
 async def transport_to(
-    *answers: tuple[Sequence[bytes], bool], tls: ssl.SSLContext | None = None
-) -> AsyncIterator[tuple[LeanTransport, RawServer]]:
-    async with RawServer(*answers).running() as server, LeanTransport(tls) as transport:
+    *answers: tuple[Sequence[bytes], bool], idle_s: float = 4.0
+) -> AsyncIterator[tuple[Transport, RawServer]]:
+    async with RawServer(*answers).running() as server, Transport(Outgoing(), idle_s) as transport:
         yield transport, server
 
 
@@ -95,16 +38,12 @@ def post(url: str, content: bytes = b"{}") -> httpx.Request:
     return httpx.Request("POST", url, content=content, extensions={"timeout": {"connect": 5.0}})
 
 
-async def ask(transport: LeanTransport, url: str) -> tuple[httpx.Response, bytes]:
+async def ask(transport: Transport, url: str) -> tuple[httpx.Response, bytes]:
     response = await transport.handle_async_request(post(url))
     try:
         return response, b"".join([piece async for piece in response.aiter_raw()])
     finally:
         await response.aclose()
-
-
-def cut(data: bytes, size: int) -> list[bytes]:
-    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 GOOD = {
@@ -177,10 +116,9 @@ async def test_what_is_no_answer_is_an_error_and_its_connection_is_closed(name: 
 async def test_what_was_said_before_a_body_breaks_off_is_given_first(name: str) -> None:
     async with transport_to(([BROKEN_BODIES[name]], True)) as (transport, server):
         response = await transport.handle_async_request(post(server.url))
-        assert isinstance(response.stream, Body)
         read = b""
         with pytest.raises(httpx.TransportError):
-            while piece := await response.stream.read():
+            while piece := await body_of(response).read():
                 read += piece
         assert read.startswith(b"hello")
         await response.aclose()
@@ -250,11 +188,50 @@ async def test_what_comes_behind_an_answer_is_never_the_next_one(more: bytes, la
         assert server.connections == 2
 
 
-async def test_a_kept_connection_that_the_server_has_closed_is_not_used() -> None:
+async def test_a_kept_connection_that_the_server_has_closed_is_replaced() -> None:
     async with transport_to(([WHOLE], True), ([WHOLE], False)) as (transport, server):
         await ask(transport, server.url)
-        while any(connection.is_reusable for idle in transport._idle.values() for _, connection in idle):
-            await asyncio.sleep(0)
+        await server.hung_up.wait()
+        await ask(transport, server.url)
+        assert server.connections == 2
+
+
+async def test_a_closing_that_the_loop_has_not_seen_yet_is_found_before_anything_is_written() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    closed = threading.Event()
+    accepted = 0
+
+    def serve() -> None:
+        nonlocal accepted
+        for _ in range(2):
+            connection, _ = listener.accept()
+            accepted += 1
+            connection.recv(65_536)
+            connection.sendall(WHOLE)
+            connection.close()
+            closed.set()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    async with Transport(Outgoing()) as transport:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        response = await transport.handle_async_request(post(url))
+        await response.aread()
+        await response.aclose()
+        closed.wait(5)  # holds the loop, so that the end stays in the socket
+        await ask(transport, url)
+    thread.join(5)
+    listener.close()
+    assert accepted == 2
+
+
+async def test_a_connection_is_given_up_before_the_server_has_said_it_will_close_it() -> None:
+    short = OK + b"keep-alive: timeout=1, max=9\r\ncontent-length: 5\r\n\r\nhello"
+    long = short.replace(b"timeout=1", b"timeout=100")
+    async with transport_to(([short], False), ([long], False), ([WHOLE], False), idle_s=60.0) as (transport, server):
+        await ask(transport, server.url)
+        await server.left.wait()
+        await ask(transport, server.url)
         await ask(transport, server.url)
         assert server.connections == 2
 
@@ -281,19 +258,17 @@ async def test_who_is_cancelled_leaves_at_once(head: bytes) -> None:
         await server.left.wait()
 
 
-async def test_a_server_is_held_back_while_nobody_reads_and_nothing_is_lost() -> None:
-    size = 8 << 20
-    async with transport_to(([OK + b"content-length: %d\r\n\r\n" % size, b"x" * size], False), ([WHOLE], False)) as (
-        transport,
-        server,
-    ):
+async def test_a_server_is_held_back_while_the_body_is_not_read_and_nothing_is_lost() -> None:
+    size = 64 << 20
+    pieces = [OK + b"content-length: %d\r\n\r\n" % size, *cut(bytes(size), 1 << 16)]
+    async with transport_to((pieces, False), ([WHOLE], False)) as (transport, server):
         response = await transport.handle_async_request(post(server.url))
-        connection = next(iter(transport._open))
-        while not connection._paused:
+        sent, still = -1, 0
+        while still < 1000:  # until the server gets no further
+            still = still + 1 if sent == server.pieces_sent else 0
+            sent = server.pieces_sent
             await asyncio.sleep(0)
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert connection._waiting_bytes < 1 << 20
+        assert sent < len(pieces) // 2
         assert len(await response.aread()) == size
         assert (await ask(transport, server.url))[1] == b"hello"
         assert server.connections == 1
@@ -302,40 +277,38 @@ async def test_a_server_is_held_back_while_nobody_reads_and_nothing_is_lost() ->
 async def test_a_body_read_after_its_end_is_closed_gives_nothing_of_the_next() -> None:
     async with transport_to(([WHOLE], False)) as (transport, server):
         response = await transport.handle_async_request(post(server.url))
-        assert isinstance(response.stream, Body)
         await response.aclose()
         with pytest.raises(httpx.ReadError):
-            await response.stream.read()
+            await body_of(response).read()
 
 
 async def test_closing_the_transport_ends_the_streams_that_are_open() -> None:
     async with transport_to(([CHUNKED, b""], False)) as (transport, server):
-        reading = asyncio.create_task(ask(transport, server.url))
-        while not transport._open or not next(iter(transport._open)).has_head:
-            await asyncio.sleep(0)
+        response = await transport.handle_async_request(post(server.url))
+        reading = asyncio.create_task(response.aread())
+        await asyncio.sleep(0)
         await transport.aclose()
-        with pytest.raises(httpx.ReadError):
+        with pytest.raises(AnswerAbandoned):
             await reading
-        server.go_on.set()
+        await server.left.wait()
 
 
-async def test_connections_that_nobody_needs_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wicketgate.models.http_transport._IDLE_S", 0.0)
-    async with transport_to(([WHOLE], False)) as (transport, server):
+async def test_connections_that_are_not_needed_are_given_up() -> None:
+    async with transport_to(([WHOLE], False), idle_s=0.0) as (transport, server):
         await ask(transport, server.url)
         await server.left.wait()
-        assert not transport._idle
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://no-such-host.invalid/", "http://a..b/"])
 async def test_who_cannot_be_reached_is_a_connect_error(url: str) -> None:
-    async with LeanTransport() as transport:
-        with pytest.raises(httpx.ConnectError):
+    async with Transport(Outgoing()) as transport:
+        with pytest.raises(httpx.ConnectError) as caught:
             await transport.handle_async_request(post(url))
+        assert isinstance(caught.value, NeverSent)
 
 
 async def test_a_connection_that_does_not_come_about_in_time_is_a_connect_timeout() -> None:
-    async with transport_to() as (_, server), LeanTransport() as transport:
+    async with transport_to() as (_, server), Transport(Outgoing()) as transport:
         # A server that never answers the greeting of TLS.
         url = server.url.replace("http:", "https:")
         request = httpx.Request("POST", url, content=b"", extensions={"timeout": {"connect": 0.05}})
@@ -343,18 +316,76 @@ async def test_a_connection_that_does_not_come_about_in_time_is_a_connect_timeou
             await transport.handle_async_request(request)
 
 
-async def test_over_tls_only_a_server_that_is_trusted_is_asked(tmp_path: Path) -> None:
-    serving, trusting = _certificate(tmp_path)
-    async with RawServer(([CHUNKED + b"5\r\nhello\r\n", b"0\r\n\r\n"], False), ([WHOLE], False)).running(
-        serving
-    ) as server:
-        async with LeanTransport(trusting) as transport:
-            assert (await ask(transport, server.url))[1] == b"hello"
-            assert (await ask(transport, server.url))[1] == b"hello"
-            assert server.connections == 1
-        async with LeanTransport() as transport:
-            with pytest.raises(httpx.ConnectError):
-                await ask(transport, server.url)
+async def test_an_answer_to_head_has_no_body_whatever_its_length_says() -> None:
+    head = OK + b"content-length: 5\r\n\r\n"
+    async with transport_to(([head], False), ([WHOLE], False)) as (transport, server):
+        response = await transport.handle_async_request(httpx.Request("HEAD", server.url))
+        assert (await response.aread(), response.headers["content-length"]) == (b"", "5")
+        await response.aclose()
+        assert (await ask(transport, server.url))[1] == b"hello"
+
+
+async def test_a_target_is_sent_with_its_own_headers_and_those_of_the_call() -> None:
+    async with transport_to(([WHOLE], False)) as (transport, server):
+        target = Target("POST", server.url + "&b=%2F..%2e", {"accept": "x/y", "user-agent": "me"})
+        response = await transport.send(target, b"abc", {"X-Call": "1"}, connect_s=5.0)
+        assert await response.aread() == b"hello"
+    lines = server.requests[0].split(b"\r\n")
+    host = server.url.split("/")[2].encode()
+    assert lines[0] == b"POST /v1/x?a=%2C&b=%2F..%2e HTTP/1.1"
+    assert sorted(lines[1:-2]) == sorted(
+        [
+            b"Host: " + host,
+            b"Accept-Encoding: identity",
+            b"user-agent: me",
+            b"accept: x/y",
+            b"X-Call: 1",
+            b"Content-Length: 3",
+        ]
+    )
+    assert lines[-2:] == [b"", b"abc"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET /b HTTP/1.1\r\nx", b"/"),
+        ("CONNECT", b"/"),
+        ("", b"/"),
+        ("GET", b"/a b"),
+        ("GET", b"/\r\nx: y"),
+        ("GET", b""),
+    ],
+)
+async def test_a_request_line_cannot_become_another(method: str, path: bytes) -> None:
+    async with transport_to() as (transport, server):
+        request = httpx.Request(method, server.url, extensions={"target": path})
+        with pytest.raises(NotSendable):
+            await transport.handle_async_request(request)
+        assert server.connections == 0
+
+
+async def test_a_content_that_comes_in_pieces_is_sent_whole() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"ab"
+        yield b"c"
+
+    async with transport_to(([WHOLE], False)) as (transport, server), httpx.AsyncClient(transport=transport) as client:
+        await client.post(server.url, content=pieces())
+        assert server.requests[0].endswith(b"\r\n\r\nabc")
+        assert b"transfer-encoding" not in server.requests[0].lower()
+
+
+async def test_a_deadline_of_one_exchange_means_nothing_to_the_next() -> None:
+    async with transport_to(([WHOLE], False), ([b"", WHOLE], False)) as (transport, server):
+        target = Target("POST", server.url, {})
+        await (await transport.send(target, b"", connect_s=5.0, read_s=0.05)).aread()
+        asking = asyncio.create_task(transport.send(target, b"", connect_s=5.0))
+        done, _ = await asyncio.wait([asking], timeout=0.15)
+        assert not done
+        server.go_on.set()
+        assert await (await asking).aread() == b"hello"
+        assert server.connections == 1
 
 
 async def test_it_serves_the_client_of_httpx() -> None:
@@ -365,28 +396,54 @@ async def test_it_serves_the_client_of_httpx() -> None:
         assert (await client.post(server.url, json={})).text == "hello"
 
 
-def _certificate(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """One for the server and one that trusts it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = certificate.public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    file = folder / "server.pem"
-    file.write_bytes(private + pem)
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(file)
-    return serving, ssl.create_default_context(cadata=pem.decode())
+@requirement("E74")
+@pytest.mark.parametrize("earlier", [[], [60.0], [0.01], [60.0, 0.02, 30.0]])
+async def test_a_read_that_outlasts_its_deadline_fails_whatever_the_deadlines_before_it_were(
+    earlier: list[float],
+) -> None:
+    now = asyncio.get_running_loop().time
+    pieces = [CHUNKED, *[b"1\r\nx\r\n" for _ in earlier], b""]
+    async with transport_to((pieces, False)) as (transport, server):
+        body = body_of(await transport.handle_async_request(post(server.url)))
+        came = 0
+        for seconds in earlier:
+            body.watch(now() + seconds)
+            if came < len(earlier):  # several pieces may come together
+                came += len(await body.read())
+        while came < len(earlier):
+            came += len(await body.read())
+        body.watch(now() + 0.05)
+        with pytest.raises(AnswerTimedOut):
+            await body.read()
+        await body.aclose()
+        await server.left.wait()
+
+
+async def test_a_deadline_already_past_ends_the_read_at_once() -> None:
+    async with transport_to(([CHUNKED, b""], False)) as (transport, server):
+        body = body_of(await transport.handle_async_request(post(server.url)))
+        body.watch(asyncio.get_running_loop().time() - 1)
+        with pytest.raises(AnswerTimedOut):
+            await body.read()
+
+
+async def test_between_reads_no_time_runs_and_once_closed_a_deadline_means_nothing() -> None:
+    now = asyncio.get_running_loop().time
+    async with transport_to(([WHOLE[:-2], b"", WHOLE[-2:]], False), ([b"", WHOLE], False)) as (transport, server):
+        response = await transport.handle_async_request(post(server.url))
+        body = body_of(response)
+        body.watch(now() + 0.02)
+        assert await body.read() == b"hel"
+        with anyio.move_on_after(0.06):
+            await asyncio.Event().wait()
+        server.go_on.set()
+        assert (await body.read(), await body.read()) == (b"lo", b"")
+        body.watch(now() + 0.02)
+        await response.aclose()
+        server.go_on.clear()
+        asking = asyncio.create_task(ask(transport, server.url))
+        done, _ = await asyncio.wait([asking], timeout=0.06)
+        assert not done
+        server.go_on.set()
+        assert (await asking)[1] == b"hello"
+        assert server.connections == 1
