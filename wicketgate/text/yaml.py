@@ -88,6 +88,7 @@ class _Open:
     anchor: str | None
     key: Any = _NO_KEY
     own_keys: set[str] = field(default_factory=set)
+    merges: bool = False
     values: int = 1
 
 
@@ -154,9 +155,11 @@ class _Builder:
             if into.key in into.own_keys:
                 self._refuse_if_strict(f"the key {into.key!r} is given twice", event)
             into.own_keys.add(into.key)
+            # A quoted "<<" is a key like any other.
+            into.merges = into.key == "<<" and not getattr(event, "style", None)
         else:
             key, into.key = into.key, _NO_KEY
-            if key == "<<" and isinstance(value, dict | list):
+            if into.merges and isinstance(value, dict | list):
                 for merged in value if isinstance(value, list) else [value]:
                     if isinstance(merged, dict):
                         into.holder.update({name: each for name, each in merged.items() if name not in into.holder})
