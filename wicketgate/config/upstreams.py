@@ -16,9 +16,8 @@ from wicketgate.upstreams.mcp_client.connection import Connect
 from wicketgate.upstreams.mcp_client.http import http_transport, sse_transport
 from wicketgate.upstreams.mcp_client.stdio import stdio_transport
 from wicketgate.upstreams.mcp_client.upstream import McpClientUpstream
-from wicketgate.upstreams.openapi.servers import origin
-from wicketgate.upstreams.openapi.source import DocumentSource, FileSource, UrlSource
-from wicketgate.upstreams.openapi.upstream import OpenApiUpstream, ServiceAccess
+from wicketgate.upstreams.openapi.document import origin
+from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
 from wicketgate.upstreams.python.upstream import PythonUpstream
 
 

@@ -69,7 +69,7 @@ class _SimilarNames:
         """Returns ``; <words> "<candidate>"?`` with the candidate most like *name*, or nothing."""
         if not isinstance(name, str) or len(name) > 40:
             return ""
-        # The lengths first: they tell most pairs apart at no cost.
+        # The lengths first: they rule out most pairs at no cost.
         alike = (
             each
             for each in itertools.islice(candidates, 1_000)
