@@ -37,7 +37,7 @@ from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.result_cache import ResultCache
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import Block, Request, Result, SecurityPlugin
-from wicketgate.plugins.pii_filter import PiiConfig, PiiFilter
+from wicketgate.plugins.filters import PiiConfig, PiiFilter
 from wicketgate.ports import Artifact, CallContext, PutOutcome
 from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import load_token_counter

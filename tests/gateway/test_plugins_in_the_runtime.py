@@ -27,8 +27,8 @@ from wicketgate.plugin_api import (
     Result,
     SecurityPlugin,
 )
-from wicketgate.plugins.call_trace import CallTrace
-from wicketgate.plugins.pii_filter import PiiConfig, PiiFilter
+from wicketgate.plugins.filters import PiiConfig, PiiFilter
+from wicketgate.plugins.result_notes import CallTrace
 from wicketgate.plugins.tool_manager import ToolManager, ToolManagerConfig
 from wicketgate.ports import CallContext
 from wicketgate.storage.memory_store import MemoryArtifactStore
