@@ -28,12 +28,15 @@ log = logging.getLogger("wicketgate.python")
 
 _FAILED = "The tool failed unexpectedly. The reason is in the gateway's log, under this call's correlation id."
 _MAX_MESSAGE_CHARS = 10_000
+_importing = threading.Lock()
 
 
 class PythonUpstream:
-    """*target* is ``package.module:registry``; its package, or module, is looked for in *folder* too, after what is
-    installed. ``sys.path`` stays as it is, so what lies beside the package in *folder* is found only if the process has
-    the folder there: the service adds it at its start.
+    """The tools of the registry at *target*, ``package.module:registry``.
+
+    The package, or module, is looked for in *folder* after the installed ones. ``sys.path`` is not changed, so the
+    package can import its neighbours in *folder* only if the process has the folder on it. The service adds it at its
+    start.
     """
 
     def __init__(self, name: str, target: str, *, threads: int, folder: str) -> None:
@@ -149,8 +152,8 @@ def _call_in_thread(tool: PythonTool, call: Callable[[], Any]) -> Mapping[str, A
     return _Awaited(value) if hasattr(value, "__await__") else tool.result(value)
 
 
-def _imported(module_name: str, folder: str) -> ModuleType:
-    """Raises what the module raises."""
+def _import(module_name: str, folder: str) -> ModuleType:
+    """Returns the module. Raises any error of the module."""
     top = module_name.partition(".")[0]
     # One at a time: two upstreams may share a package, which must not be made twice.
     with _importing:
@@ -166,16 +169,14 @@ def _imported(module_name: str, folder: str) -> ModuleType:
     return importlib.import_module(module_name)
 
 
-_importing = threading.Lock()
-
-
 def _load(target: str, folder: str) -> dict[str, PythonTool]:
-    """Raises _NotLoaded."""
+    """Returns the tools of the registry by name. Raises _NotLoaded."""
+    # Import the module, find the registry in it, then make its functions tools.
     module_name, _, attribute = target.partition(":")
     try:
-        found: Any = _imported(module_name, folder)
+        found: Any = _import(module_name, folder)
     except BaseException as error:
-        # Whatever a foreign module does when it is imported, sys.exit() too, concerns this upstream alone.
+        # An error of a foreign module while it is imported, sys.exit() too, concerns this upstream alone.
         raise _NotLoaded(f"the module {module_name} cannot be imported ({type(error).__name__})") from error
     try:
         for part in attribute.split("."):
