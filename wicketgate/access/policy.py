@@ -102,6 +102,7 @@ class AccessPolicy:
         if not rights.reach.covers(namespace, name):
             return Hidden(f"needs the permission tools:{namespace}:{name}")
         found = _best_outcome(rights, chain)
+        # Without arguments, or without rules, there is nothing more to decide.
         if args is None or isinstance(found, Hidden) or not chain:
             return found
         called = self._outcome_of_call(rights, chain, identity, args)
@@ -198,6 +199,7 @@ class AccessPolicy:
         if candidates is None:
             matching = (index for index, (glob, _) in enumerate(self._patterns) if glob is None or glob(namespace))
             candidates = self._in_namespace[namespace] = tuple(matching)
+        # Rules behind one without a condition are never reached.
         chain: list[int] = []
         for index in candidates:
             glob = self._patterns[index][1]

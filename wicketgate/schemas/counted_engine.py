@@ -225,6 +225,7 @@ def _applied_in_place(validator: Any, instance: Any, schema: Any) -> Iterator[An
             schema=subschema, _resolver=validator._resolver.in_subresource(draft.create_resource(subschema))
         )
 
+    # Schemas that always apply: what a reference leads to, allOf, and those of names that are there.
     for keyword in REFERENCES:
         if keyword in schema and keyword in validator.VALIDATORS:
             resolver = validator._resolver
@@ -235,6 +236,7 @@ def _applied_in_place(validator: Any, instance: Any, schema: Any) -> Iterator[An
     for name, subschema in schema.get("dependentSchemas", {}).items():
         if name in instance:
             yield inside(subschema)
+    # Forms and branches apply only if they fit, which has to be checked again.
     for subschema in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
         if (applied := inside(subschema)).is_valid(instance):
             yield applied

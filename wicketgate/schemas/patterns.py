@@ -238,6 +238,7 @@ class _PatternReader:
                     ranges.append((0x2D, 0x2D))
                     parts.append(high) if isinstance(high, str) else ranges.extend(high)
             parts.append(low) if isinstance(low, str) else ranges.extend(low)
+        # RE2 has no empty class: [] matches nothing, and [^] everything.
         if not parts and not ranges:
             return _written(((0, _LAST),) if negated else ())
         inner = "".join(_range(*each) for each in ranges) + "".join(parts)
@@ -257,10 +258,12 @@ class _PatternReader:
         char = self._next()
         following = self._peek()
         match char:
+            # Classes of characters.
             case "d" | "w" | "s":
                 return _CLASSES[char]
             case "D" | "W" | "S":
                 return _without(_CLASSES[char.lower()])
+            # Single characters by name.
             case "t" | "n" | "v" | "f" | "r":
                 return ((_CONTROLS[char], _CONTROLS[char]),)
             case "b" if in_class:
@@ -270,6 +273,7 @@ class _PatternReader:
             case "c" if following and following in string.ascii_letters:
                 code = ord(self._next()) % 32
                 return ((code, code),)
+            # Single characters by number, properties, and escaped punctuation.
             case "x":
                 return _code(self._hex(2))
             case "u":

@@ -77,6 +77,7 @@ class Validator:
         ``is_bulky_json`` in a thread.
         """
         try:
+            # The size decides how many steps the check may take.
             size = _measure(args)
             if not isinstance(args, Mapping):
                 raise _NotChecked(f"must be an object (got {json_type(args)})")
@@ -92,6 +93,7 @@ class Validator:
         except _ENGINE_FAILURES:
             log.exception("the schema of %s cannot be applied", path)
             raise SchemaInvalid("The tool's own schema cannot be applied. Nothing was sent to it.", path=path) from None
+        # The arguments at fault are filled in anew in the example.
         if errors:
             wrong = {str(error.absolute_path[0]) for error in errors if error.absolute_path}
             raise self._invalid(describe_errors(errors), args, wrong, path)
@@ -152,6 +154,7 @@ def _measure(args: object) -> int:
             raise _NotChecked(f"must not hold more than {MAX_ARGS_VALUES:,} values")
         below: list[Any] = []
         for value in level:
+            # Texts are checked for what UTF-8 cannot carry; collections are measured on the next level.
             match value:
                 case str():
                     _refuse_lone_surrogates(value)

@@ -1,4 +1,4 @@
-"""Which documents are read, and which are refused in words that help (W-KINDS)."""
+"""Documents that are read, and those that are refused in words that help (W-KINDS)."""
 
 import json
 from typing import Any

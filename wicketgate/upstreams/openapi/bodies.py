@@ -112,6 +112,7 @@ def is_file(document: Document, schema: object) -> bool:
 
 def write_body(body: RequestBody, arguments: Mapping[str, Any]) -> tuple[bytes, str] | None:
     """Returns the bytes and their content type; None when the call has no body. Raises BodyRefused."""
+    # The whole body is one argument, or its properties are.
     if body.argument:
         if body.argument not in arguments:
             return None

@@ -70,6 +70,7 @@ def read_document(data: bytes) -> Document:
     """Read JSON or YAML. Takes seconds for the largest document, so call it in a thread. Raises DocumentRefused."""
     if len(data) > MAX_DOCUMENT_BYTES:
         raise DocumentRefused(f"the document is larger than {MAX_DOCUMENT_BYTES:,} bytes")
+    # Text, then values, then the parts that every document needs.
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -151,7 +152,7 @@ def server_url(document: Document, document_url: str) -> str:
         value = variable.get("default") if isinstance(variable, Mapping) else None
         return str(value) if isinstance(value, str | int | float) else match.group(0)
 
-    # A relative URL starts from the document's own.
+    # Variables take their defaults. A relative URL starts from the document's own.
     joined = urljoin(document_url, re.sub(r"\{([^{}]*)\}", default, url).strip())
     if not is_base_url(joined):
         raise DocumentRefused("the document names no http or https server; set base_url")

@@ -66,6 +66,7 @@ def build_request(operation: OpenApiOperation, arguments: Mapping[str, Any]) -> 
                     headers[parameter.name.lower()] = _header(parameter, value)
                 case "cookie":
                     cookies.append(cookie_text(parameter, value))
+        # Then the body and the path, which needs the values collected above.
         if cookies:
             headers["cookie"] = "; ".join(cookies)
         written = write_body(operation.body, arguments) if operation.body is not None else None
@@ -76,6 +77,7 @@ def build_request(operation: OpenApiOperation, arguments: Mapping[str, Any]) -> 
         raise _refused("arguments", "hold text or numbers that cannot be sent") from None
     body, content_type = written or (None, "")
     target = path + ("?" + "&".join(query) if query else "")
+    # Servers and proxies refuse longer ones in words that no model could use.
     if len(target) > _MAX_URL or any(len(text) > _MAX_HEADER for text in headers.values()):
         raise _refused("arguments", "are too long for a URL or a header")
     return HttpRequest(operation.method, target, headers, body, content_type)
@@ -87,6 +89,7 @@ def _path(template: str, values: Mapping[str, str]) -> str:
     kept = "%!$&'()*+,;=:@~"
     segments = []
     for segment in template.split("/"):
+        # Literal text and values alternate within a segment.
         names = re.findall(r"\{([^{}]*)\}", segment)
         literal = re.split(r"\{[^{}]*\}", segment)
         text = quote(literal[0], safe=kept)

@@ -87,6 +87,7 @@ class InputReader:
             if not isinstance(listed, list):
                 raise Unusable("its parameters are not a list")
             for each in listed:
+                # One that cannot be understood makes the operation unusable: it might be required.
                 parameter = self._document.resolve(each)
                 place, name = parameter.get("in"), parameter.get("name")
                 if not isinstance(name, str) or not name or not isinstance(place, str) or place not in STYLES:
@@ -158,6 +159,7 @@ class InputReader:
         content = declared.get("content")
         if not isinstance(content, Mapping) or not content:
             return None
+        # The media type decides how the arguments are written, and so what they may be.
         content_type, kind, media = choose_media_type(content)
         required = declared.get("required") is True
         raw_schema = media.get("schema", {})

@@ -160,6 +160,7 @@ def _tool(
     tool["inputSchema"] = inputs.schema
     if output is not None:
         tool["outputSchema"] = output
+    # Hints by the method's meaning in HTTP; they never decide access.
     tool["annotations"] = {
         "readOnlyHint": method in _READS,
         "destructiveHint": method == "delete",
@@ -236,6 +237,7 @@ def _named_apart(operations: list[OpenApiOperation]) -> Iterator[OpenApiOperatio
         else replace(operation, name=_path_name(operation.method.lower(), operation.template))
         for operation in operations
     ]
+    # Paths that differ only in their punctuation still share a name: a digest is added.
     by_path = Counter(operation.name for operation in renamed)
     for operation in renamed:
         name = operation.name

@@ -122,6 +122,7 @@ class UrlSource:
             raise SourceFailed("its document cannot be reached") from None
         except httpx.RequestError:
             raise SourceFailed("the connection was lost while its document was read") from None
+        # Only a whole document is taken over, and its validators with it.
         if answer.status == 304 and self._validators:
             return None
         if answer.status != 200:
@@ -146,7 +147,7 @@ class _Service:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccess:
-    """How the service is called. Without *base_url* its document names the server."""
+    """The URL, the credentials and the bounds of calls. Without *base_url* the document names the server."""
 
     base_url: str
     headers: Mapping[str, str]
