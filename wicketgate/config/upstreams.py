@@ -13,9 +13,8 @@ from wicketgate.config.settings import UpstreamSettings
 from wicketgate.net import Credentials, Outgoing, make_http_client
 from wicketgate.net.oauth import OAuthCredentials, TokenGrant
 from wicketgate.ports import Upstream
-from wicketgate.upstreams.openapi.servers import origin
-from wicketgate.upstreams.openapi.source import DocumentSource, FileSource, UrlSource
-from wicketgate.upstreams.openapi.upstream import OpenApiUpstream, ServiceAccess
+from wicketgate.upstreams.openapi.document import origin
+from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
 from wicketgate.upstreams.python.upstream import PythonUpstream
 
 if TYPE_CHECKING:
