@@ -16,14 +16,15 @@ from mcp import types as t
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-from app.edges.mcp_client.stdio import stdio_transport
-from app.edges.mcp_client.upstream import McpClientUpstream
 from app.edges.mcp_door.offers import MISSING_KEY
 from app.gateway.ports import Upstream
 from tests.support.feature_server import NOTE
 from tests.support.mcp_client import NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, READER_KEY, FileServer, RunningService, running_service
+from wicketgate.upstreams.mcp.eras import Mode
+from wicketgate.upstreams.mcp.stdio import stdio_transport
+from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
 PATH = "/mcp/namespaced"
 
@@ -31,9 +32,9 @@ PATH = "/mcp/namespaced"
 pytestmark = pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}")
 
 
-def feature_server(name: str, mode: str) -> McpClientUpstream:
+def feature_server(name: str, mode: Mode) -> McpServerUpstream:
     connect = partial(stdio_transport, name, [sys.executable, "-m", "tests.support.feature_server"], {}, None)
-    return McpClientUpstream(name, connect, connect_timeout_s=15, jitter=random.random, mode=mode)
+    return McpServerUpstream(name, connect, connect_timeout_s=15, jitter=random.random, mode=mode)
 
 
 @asynccontextmanager
