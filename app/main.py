@@ -108,6 +108,7 @@ def create_app(
     )
     doors = McpDoors(faces, version=VERSION, limits=limits_of_doors)
     runtime.watch(doors.catalog_changed)
+    runtime.watch_access(doors.access_changed)
     metrics.watch(partial(_gauges, runtime, fleet, streams, doors, auditor))
 
     @asynccontextmanager

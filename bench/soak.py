@@ -211,7 +211,7 @@ def write_config(path: Path, upstreams: Sequence[Upstream], digest: str, *, extr
     if extra:
         listed.append(Upstream("guest", "stdio", path.parent).settings)
     whole = {
-        "auth": {"keys": [{"id": "soak", "sha256": digest, "actor": "soak", "permissions": ["tools:*"]}]},
+        "auth": {"keys": [{"id": "soak", "sha256": digest, "actor": "soak", "permissions": ["tools:*", "ops:read"]}]},
         "upstreams": listed,
         "server": {"log_level": "error"},
         # Small, so that it is full after the warm-up: what grows then is no store.

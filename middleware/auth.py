@@ -12,7 +12,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.auth.identity import Identity
 from middleware.replies import send_refusal
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+OPEN_PATHS = frozenset({"/healthz"})
+
+OPTIONAL_PATHS = frozenset({"/readyz"})
+"""Served without an identity too: a credential that is missing or not valid changes only how much is said."""
 
 _IDENTITY_HEADERS = frozenset({b"x-actor-id", b"x-actor-permissions"})
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="wicketgate"'),)
@@ -51,9 +54,14 @@ class AuthMiddleware:
         if scope["path"] in OPEN_PATHS:
             return await self._app({**scope, "headers": headers}, receive, send)
         credential = _bearer(headers)
+        optional = scope["path"] in OPTIONAL_PATHS
+        if credential is None and optional:
+            return await self._app({**scope, "headers": headers}, receive, send)
         if credential is None:
             return await send_refusal(send, 401, "unauthorized", "No credentials provided", _CHALLENGE)
         outcome = await self._authenticate(credential)
+        if isinstance(outcome, Refused) and optional:
+            return await self._app({**scope, "headers": headers}, receive, send)
         if isinstance(outcome, Refused):
             return await send_refusal(send, 401, "unauthorized", outcome.message, _CHALLENGE)
         headers.append((b"x-actor-id", outcome.actor.encode("latin-1")))

@@ -1,13 +1,18 @@
-"""``/healthz``: the process lives. ``/readyz``: it can serve, and how each upstream is (DESIGN §2 "Paths")."""
+"""``/healthz``: the process lives. ``/readyz``: it can serve; to operators also how each upstream is.
+
+Both answer without a credential, so that a load balancer needs none. The details name tools that may exist for no
+caller, so they are for callers with the permission ``ops:read``.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from app.auth.identity import Identity
 from app.catalog.definition_change import Impact
 from app.catalog.pins import HeldFor, Screened
 from app.gateway.breaker import BreakerState
@@ -68,6 +73,11 @@ class CatalogHealth(BaseModel):
 
 class Readiness(BaseModel):
     ready: bool
+
+
+class ReadinessDetails(Readiness):
+    """For callers with the permission ``ops:read``."""
+
     catalog: CatalogHealth
     upstreams: dict[str, UpstreamHealth]
 
@@ -79,14 +89,22 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
     async def healthz() -> Alive:
         return Alive()
 
-    @router.get("/readyz", operation_id="readyz", response_model=Readiness, responses={503: {"model": Readiness}})
-    async def readyz() -> JSONResponse:
-        """200 when requests are taken, else 503; the same body with both."""
+    said = ReadinessDetails | Readiness
+
+    @router.get("/readyz", operation_id="readyz", response_model=said, responses={503: {"model": said}})
+    async def readyz(request: Request) -> JSONResponse:
+        """200 when requests are taken, else 503; the same body with both. A credential with the permission `ops:read`
+        gets the details; without one, or with one that is not valid, the answer is `ready` alone."""
+        identity: Identity | None = request.scope.get("state", {}).get("identity")
+        body = details() if identity is not None and identity.allows("ops:read") else Readiness(ready=ready())
+        return JSONResponse(body.model_dump(), 200 if body.ready else 503)
+
+    def details() -> ReadinessDetails:
         catalog = runtime.catalog()
         troubles = runtime.troubles()
         screened = runtime.screened()
         tools = Counter(item.server for item in catalog.items.values())
-        body = Readiness(
+        return ReadinessDetails(
             ready=ready(),
             catalog=CatalogHealth(
                 version=catalog.version,
@@ -112,7 +130,6 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
                 for name, state in fleet.states().items()
             },
         )
-        return JSONResponse(body.model_dump(), 200 if body.ready else 503)
 
     return router
 

@@ -49,8 +49,8 @@ def openapi_31(app: FastAPI) -> dict[str, Any]:
         schemas[_event_name(event)] = _event(event, _ref(data))
     document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"bearer": []}]
-    for path in ("/healthz", "/readyz"):
-        document["paths"][path]["get"]["security"] = []
+    document["paths"]["/healthz"]["get"]["security"] = []
+    document["paths"]["/readyz"]["get"]["security"] = [{}, {"bearer": []}]
     document["paths"] = {"/engine/chat": {"post": _CHAT}, **document["paths"]}
     return document
 

@@ -15,7 +15,7 @@ from app.engine.model import ToolCall, Usage
 from app.errors import ProviderError
 from tests.contract.test_tool_calls import execute
 from tests.support.script import ScriptModel, calls, says
-from tests.support.service import FileServer, Frame, chat_body, running_service
+from tests.support.service import KEY, OPERATOR_KEY, FileServer, Frame, chat_body, running_service
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "openapi"
 
@@ -29,6 +29,18 @@ async def test_the_published_document_is_the_one_that_is_served(name: str) -> No
 
 def test_the_3_1_document_is_valid() -> None:
     OpenAPIV31SpecValidator(json.loads((PUBLISHED / "openapi.json").read_text())).validate()
+
+
+@pytest.mark.parametrize("key", [OPERATOR_KEY, KEY])
+async def test_what_readiness_says_keeps_the_published_schema(key: str) -> None:
+    document = json.loads((PUBLISHED / "openapi.json").read_text())
+    resource: Resource[Any] = Resource.from_contents(document, default_specification=DRAFT202012)
+    registry: Registry[Any] = Registry().with_resource("urn:wicketgate", resource)
+    name = "ReadinessDetails" if key == OPERATOR_KEY else "Readiness"
+    async with running_service(upstreams=[FileServer()]) as service:
+        said = (await service.http.get("/readyz", headers={"Authorization": f"Bearer {key}"})).json()
+    Draft202012Validator({"$ref": f"urn:wicketgate#/components/schemas/{name}"}, registry=registry).validate(said)
+    assert document["paths"]["/readyz"]["get"]["security"] == [{}, {"bearer": []}]
 
 
 def event_validator(name: str) -> Draft202012Validator:

@@ -42,6 +42,13 @@ class Condition:
         if self._compiled.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
             raise ValueError("must be true or false: compare something")
 
+    def __eq__(self, other: object) -> bool:
+        """Conditions of one source are the same, so that rules which are read again equal those in force."""
+        return isinstance(other, Condition) and other.source == self.source
+
+    def __hash__(self) -> int:
+        return hash(self.source)
+
     def holds(self, identity: Identity, args: Mapping[str, Any]) -> bool:
         """Takes some 5 µs and what it costs to convert *args*. Raises CannotEvaluate."""
         data = {"actor": identity.actor, "permissions": list(identity.permissions)}

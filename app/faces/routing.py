@@ -110,7 +110,12 @@ def prepare_outgoing_response(message: str, routed: RoutedRequest) -> str:
 
 
 def restore_name(text: str, name: str, namespaced_name: str) -> str:
-    """Replace *name* where it stands whole: no letter, digit or ``_`` on either side. Everything else stays."""
+    """Replace *name* where it stands whole: no letter, digit or ``_`` on either side. Everything else stays.
+
+    An empty *name* stands nowhere.
+    """
+    if not name:
+        return text
     parts: list[str] = []
     done = at = 0
     while (at := text.find(name, at)) >= 0:

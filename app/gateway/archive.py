@@ -1,7 +1,7 @@
 """What becomes of a result: sealed into an envelope, kept for its owner, viewed in parts (S0 §4.2, DESIGN §3)."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from app.errors import ViewFailed
 from app.gateway.meter import TokenCost
 from app.gateway.ports import Artifact, ArtifactStore, PutOutcome
 from app.results.envelope import ResultEnvelope
-from app.results.firewall import is_bulky, seal_result
+from app.results.firewall import SealedArtifact, is_bulky, seal_result
 from app.results.selector import select
 from app.results.view import View
 
@@ -43,17 +43,28 @@ class Archive:
         # Off the loop: hashing alone takes half a millisecond a megabyte.
         offload = is_bulky(result)
         sealed = await asyncio.to_thread(seal) if offload else seal()
-        not_stored: dict[str, str] = {}
         # The first is what a model reads on in, so it is stored last: in a full store the others give way to it.
-        for artifact in reversed(sealed.artifacts):
+        parts = [artifact for artifact in reversed(sealed.artifacts) if not _is_index(artifact)]
+        not_stored = await self._store(parts, owner)
+        if not_stored:
+            seal = partial(seal, not_stored=not_stored)
+            sealed = await asyncio.to_thread(seal) if offload else seal()
+        # The index lists what was stored, so only the last envelope's own is the one to store.
+        no_index = await self._store([artifact for artifact in sealed.artifacts if _is_index(artifact)], owner)
+        if no_index:
+            seal = partial(seal, not_stored={**not_stored, **no_index})
+            sealed = await asyncio.to_thread(seal) if offload else seal()
+        return Execution(sealed.envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens))
+
+    async def _store(self, artifacts: Sequence[SealedArtifact], owner: str) -> dict[str, str]:
+        """Store them in this order. Returns by handle why one was not stored."""
+        not_stored: dict[str, str] = {}
+        for artifact in artifacts:
             ref = artifact.ref
             outcome = await self._artifacts.put(owner, Artifact(ref.handle, ref.media_type, ref.label, artifact.data))
             if outcome != "kept":
                 not_stored[ref.handle] = _NOT_KEPT[outcome]
-        if not_stored:
-            seal = partial(seal, not_stored=not_stored)
-            sealed = await asyncio.to_thread(seal) if offload else seal()
-        return Execution(sealed.envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens))
+        return not_stored
 
     async def view(self, handle: str, selector: object, owner: str) -> View:
         """A bounded part of an artifact of *owner*. Raises ViewFailed."""
@@ -66,6 +77,10 @@ class Archive:
         except ViewFailed as error:
             error.path = handle
             raise
+
+
+def _is_index(artifact: SealedArtifact) -> bool:
+    return artifact.ref.handle.startswith("index:")
 
 
 def no_such_artifact(handle: str) -> ViewFailed:

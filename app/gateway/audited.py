@@ -1,7 +1,7 @@
 """What is noted of one call while it runs, and how its end is told in the audit record (gatekit F)."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +18,6 @@ from app.errors import (
     SchemaInvalid,
     UpstreamError,
     UpstreamLost,
-    UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
     ViewFailed,
@@ -31,20 +30,14 @@ _MAX_ID = 300
 """A caller may ask for any text as an id."""
 
 _INVALID = (ArgsInvalid, SchemaInvalid, PathInvalid, PathNotFound, HydrateFailed, ViewFailed)
-_LEGS: Mapping[type[GatewayError], tuple[Leg, Leg]] = {
-    UpstreamUnavailable: ("unavailable", "none"),
-    UpstreamTimeout: ("timeout", "none"),
-    UpstreamLost: ("lost", "none"),
-    UpstreamError: ("ok", "error"),
-    UpstreamRefused: ("ok", "error"),
-}
 
 
 class AuditedCall:
     """Entered around one operation; everything set on it in between goes into the record that leaving it writes.
 
     Without an auditor it only carries notes. *hidden*: what was asked for exists, but not for this caller. *sent*: the
-    server was called. Leaving raises UpstreamError when the record could not be kept where it must be.
+    call was on its way to the server. *answered*: the server gave an answer. Leaving raises UpstreamError when the
+    record could not be kept where it must be.
     """
 
     def __init__(
@@ -65,6 +58,7 @@ class AuditedCall:
         self.arguments = ""
         self.hidden = False
         self.sent = False
+        self.answered = False
         self.cached = False
         self.tool_error = False
         self.upstream_s = 0.0
@@ -142,4 +136,18 @@ class AuditedCall:
     def _legs(self, error: BaseException | None) -> tuple[Leg, Leg]:
         if not self.sent:
             return "none", "none"
-        return next((legs for kind, legs in _LEGS.items() if type(error) is kind), ("ok", "ok"))
+        match error:
+            case RateLimited():
+                return "none", "none"  # it got no place at the server, so it never left
+            case UpstreamUnavailable():
+                return "unavailable", "none"
+            case UpstreamTimeout():
+                return "timeout", "none"
+            case UpstreamLost():
+                return "lost", "none"
+            case UpstreamError():
+                return "ok", "error"
+            case InputRequired():
+                return "ok", "ok"
+            case _:
+                return "ok", "ok" if self.answered else "none"

@@ -9,13 +9,17 @@ from app.gateway.retry import RetryPolicy
 
 @dataclass(frozen=True, slots=True)
 class CallPolicy:
-    """Tool names here are the upstream's own, and may be patterns with ``*``; the first that fits decides."""
+    """Tool names here are the upstream's own, and may be patterns with ``*``; the first that fits decides.
+
+    *cache_shared* is the operator's word that no result of the cached tools depends on the actor who calls.
+    """
 
     timeout_s: float = 30.0
     tool_timeouts_s: Mapping[str, float] = field(default_factory=dict)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     cached_tools: Sequence[str] = ()
     cache_ttl_s: float = 60.0
+    cache_shared: bool = False
     tolerant_args: bool = False
 
     def deadline_s(self, tool: str) -> float:

@@ -6,6 +6,7 @@ What was decided about an upstream by its operator (CallPolicy) is carried out h
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from app.catalog.catalog import Catalog
@@ -13,7 +14,7 @@ from app.catalog.selectable import SelectableItem
 from app.errors import GatewayError, UpstreamRefused
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import CallContext
+from app.gateway.ports import AnswerTime, CallContext, Caller
 from app.gateway.result_cache import ResultCache
 from app.results.firewall import is_bulky
 
@@ -58,11 +59,17 @@ class Dispatcher:
         policy = self.policy(item.server)
         key = None
         if self._cache is not None and policy.caches(item.upstream_name):
-            key = self._cache.key(catalog, item, arguments)
-            if key is not None and (kept := self._cache.get(key)) is not None:
-                return kept, True
+            key = self._cache.key(catalog, item, arguments, context, shared=policy.cache_shared)
+        if self._cache is None or key is None:
+            return await self._with_retries(policy, item, arguments, context), False
+        if (kept := self._cache.get(key)) is not None:
+            return kept, True
+        questions = _Questions(context.caller)
+        if context.caller.answers == "now":
+            # Others cannot be asked, and an upstream knows the silent caller by identity.
+            context = replace(context, caller=questions)
         result = await self._with_retries(policy, item, arguments, context)
-        if self._cache is not None and key is not None and not is_bulky(result):
+        if not questions.asked and not is_bulky(result):
             self._cache.put(key, result, policy.cache_ttl_s)
         return result, False
 
@@ -88,3 +95,25 @@ class Dispatcher:
     ) -> Mapping[str, Any]:
         timeout_s = policy.deadline_s(item.upstream_name)
         return await self._fleet.call_tool(item.server, item.upstream_name, arguments, context, timeout_s)
+
+
+class _Questions:
+    """Implements Caller: *caller*, and a note of the first question to it."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self.asked = False
+
+    @property
+    def answers(self) -> AnswerTime:
+        return self._caller.answers
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        await self._caller.progress(progress, total, message)
+
+    async def log(self, level: str, data: object, logger: str | None) -> None:
+        await self._caller.log(level, data, logger)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.asked = True
+        return await self._caller.ask(method, params)

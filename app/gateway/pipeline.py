@@ -62,7 +62,9 @@ class Pipeline:
 
         async def sent(request: Request) -> Mapping[str, Any]:
             note.sent = True
-            return await send(request)
+            result = await send(request)
+            note.answered = True
+            return result
 
         if self._plugins is None:
             return await sent(request)
@@ -85,6 +87,7 @@ class Pipeline:
             try:
                 result = await send(request)
             except UpstreamRefused as refused:
+                note.answered = True
                 shown = await plugins.on_result(server, request, _as_result(refused), note.trail)
                 raise _refused_as(shown, refused) from None
         return await plugins.on_result(server, request, result, note.trail)
@@ -104,6 +107,7 @@ class Pipeline:
         finally:
             if note.recorded:
                 note.upstream_s = self._now() - began
+        note.answered = True
         note.tool_error = bool(result.get("isError"))
         return result
 

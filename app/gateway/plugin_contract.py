@@ -67,5 +67,7 @@ def _check_request(instead: object, request: Request) -> None:
         raise ContractViolation("the id, method and identity of a request cannot be changed")
     if not (isinstance(instead.server, str) and isinstance(instead.name, str)):
         raise ContractViolation("the server and name of a request must be texts")
+    if not instead.name:
+        raise ContractViolation("the name of a request must not be empty")
     if not isinstance(instead.arguments, Mapping):
         raise ContractViolation("arguments must be an object")

@@ -1,7 +1,9 @@
 """Results of tools that the operator named, given again while they are fresh (gateway 132).
 
 Only answers of tools that are declared read-only are kept, never errors, and only as long as the catalog is the same.
-The upstream's own result is kept, not the envelope: its artifacts are stored anew for whoever asks.
+The upstream's own result is kept, not the envelope: its artifacts are stored anew for whoever asks. A result belongs to
+the actor who got it, unless the operator shares the results of an upstream. Permissions are no part of the key, because
+they are checked at each call before a kept result is looked for, and no upstream sees them.
 """
 
 from collections import OrderedDict
@@ -11,8 +13,9 @@ from typing import Any
 from app.catalog.catalog import Catalog
 from app.catalog.selectable import SelectableItem
 from app.gateway.digest import arguments_digest
+from app.gateway.ports import CallContext
 
-Key = tuple[str, str, str, str, str]
+Key = tuple[str | None, str, str, str, str, str, str]
 
 
 class ResultCache:
@@ -23,12 +26,30 @@ class ResultCache:
         self._max_results = max_results
         self._results: OrderedDict[Key, tuple[float, Mapping[str, Any]]] = OrderedDict()
 
-    def key(self, catalog: Catalog, item: SelectableItem, arguments: Mapping[str, Any]) -> Key | None:
-        """None for a tool that is not declared read-only: its result is never kept."""
-        if item.side_effects:
+    def key(
+        self,
+        catalog: Catalog,
+        item: SelectableItem,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        *,
+        shared: bool = False,
+    ) -> Key | None:
+        """None for a call whose result is never kept: the tool is not declared read-only, or the call carries the
+        answers of a person. *shared*: one actor's result serves all actors."""
+        if item.side_effects or context.answers is not None:
             return None
-        # A plugin may send a call elsewhere, each caller's to another place.
-        return (catalog.version, item.id, item.server, item.upstream_name, arguments_digest(arguments))
+        return (
+            None if shared else context.identity.actor,
+            # A server may answer a client that it cannot ask in its own way.
+            context.caller.answers,
+            catalog.version,
+            item.id,
+            # A plugin may send a call elsewhere, each caller's to another place.
+            item.server,
+            item.upstream_name,
+            arguments_digest(arguments),
+        )
 
     def clear(self) -> None:
         """Called at each refresh: tools that announce a change may also answer differently."""

@@ -109,10 +109,15 @@ class ProxyRuntime:
         self.access = access or AccessPolicy()
         """The rules in force. Assign others at any time: calls that have begun end under those they began with."""
         self._watchers: list[Callable[[], None]] = []
+        self._access_watchers: list[Callable[[], None]] = []
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call *changed* on the event loop after each swap to another catalog."""
         self._watchers.append(changed)
+
+    def watch_access(self, changed: Callable[[], None]) -> None:
+        """Call *changed* on the event loop when callers may see other tools of a catalog than before."""
+        self._access_watchers.append(changed)
 
     def catalog(self) -> Catalog:
         """The snapshot in force; it never changes once you have it."""
@@ -143,10 +148,14 @@ class ProxyRuntime:
             self._dispatcher.forget_results()
             self._tell_if_changed(before)
 
-    async def rearrange(self, arrangement: Arrangement, also: Callable[[], None]) -> None:
+    async def rearrange(
+        self, arrangement: Arrangement, also: Callable[[], None], *, rights_changed: bool = False
+    ) -> None:
         """Run by *arrangement* from now on. It takes effect as one step, in which *also* is called; unchanged members
-        keep their sessions. Raises CatalogError when tools would collide; then all stays as it was."""
+        keep their sessions. *rights_changed*: the permissions of some caller differ from now on. Raises CatalogError
+        when tools would collide; then all stays as it was."""
         before = self.catalog()
+        rights_changed = rights_changed or arrangement.access.rules != self.access.rules
 
         def step() -> None:
             self._dispatcher.follow(arrangement.policies)
@@ -157,6 +166,9 @@ class ProxyRuntime:
 
         await self._keeper.exchange(by_name(arrangement.members), arrangement.inferred, arrangement.pins, step)
         self._tell_if_changed(before)
+        if rights_changed:
+            for changed in self._access_watchers:
+                changed()
 
     def visible(self, context: CallContext) -> Callable[[str], bool] | None:
         """Whether the caller may see a tool of this id; None if it may see every one."""

@@ -70,7 +70,8 @@ def seal_result(
     """The envelope for the model, and the artifacts to store, each handle once; never raises.
 
     Handles are ``<kind>:<tool_id>:<16 hex of digest>`` with kind text, structured_content, image, audio, resource,
-    resource_link, malformed, parts or index. The text comes first. *digest* gives hex of bytes: of the text and the
+    resource_link, malformed, parts or index. The text comes first. The index lists what could be stored, so it differs
+    with *not_stored*. *digest* gives hex of bytes: of the text and the
     structured content alone, of the others with what they are, for the same bytes under another name are another
     artifact. *provenance* is added to the envelope's. *not_stored* says by handle why an artifact could not be
     stored: it is not offered then, and a fact says why. The envelope, as compact JSON, costs at most *inline_tokens*,
@@ -102,16 +103,18 @@ def seal_result(
         keep("parts", parts, "application/json", f"all {len(binaries):,} parts, as they came")
 
     lost = not_stored or {}
+    refs = [artifact.ref for handle, artifact in kept.items() if handle not in lost]
+    listed = choose_references(refs, inline_tokens, tokens)
+    if len(listed) < len(refs):
+        listing = json.dumps([ref.as_dict() for ref in refs], ensure_ascii=False).encode("utf-8", "replace")
+        index = keep("index", listing, "application/json", f"list of all {len(refs)} artifacts")
+        if index.handle not in lost:
+            listed.append(index)
     told = [
         f"{shorten(artifact.ref.label, 60)} ({artifact.ref.size_bytes:,} bytes) cannot be viewed: {lost[handle]}"
         for handle, artifact in kept.items()
         if handle in lost
     ]
-    refs = [artifact.ref for handle, artifact in kept.items() if handle not in lost]
-    listed = choose_references(refs, inline_tokens, tokens)
-    if len(listed) < len(refs):
-        listing = json.dumps([ref.as_dict() for ref in refs], ensure_ascii=False).encode("utf-8", "replace")
-        listed.append(keep("index", listing, "application/json", f"list of all {len(refs)} artifacts"))
     raw = count_tokens(text, tokens) if text else count_json(structured, tokens)
     shown = fit(
         replace(

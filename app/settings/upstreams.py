@@ -20,10 +20,15 @@ class RetrySettings(Section):
 
 
 class CacheSettings(Section):
-    """Results of these tools are given again while fresh, if the tool is declared read-only; names may hold ``*``."""
+    """Results of these tools are given again while fresh, if the tool is declared read-only; names may hold ``*``.
+
+    Each actor gets its own results again. *shared*: one actor's results are given to every actor who may make the same
+    call; your word that no result of these tools depends on the caller.
+    """
 
     tools: tuple[str, ...] = ()
     ttl_s: Seconds = 60.0
+    shared: bool = False
 
 
 class BreakerSettings(Section):

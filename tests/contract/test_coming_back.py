@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.edges.keys import hash_key
 from app.engine.model import Finish, ModelEvent, ModelRequest, TextDelta
 from tests.contract.test_before_the_stream import refusal
 from tests.contract.test_tool_calls import execute
@@ -180,6 +181,24 @@ async def test_a_key_belongs_to_one_request_of_one_actor() -> None:
         spaced = await service.http.post("/engine/chat", content=json.dumps(chat_body(), indent=2), headers=KEYED)
     assert (frames(mine.text)[0][1]["content"], frames(theirs.text)[0][1]["content"]) == ("mine", "theirs")
     assert spaced.text == mine.text
+
+
+@requirement("DESIGN §3 the engine")
+async def test_another_credential_of_the_actor_reads_no_run_that_had_other_permissions() -> None:
+    granted = {"wide": ["tools:*", "memory:*"], "same": ["memory:*", "tools:*"], "narrow": ["tools:files:read_file"]}
+    keys = [
+        {"id": name, "sha256": hash_key(f"wg_{name}"), "actor": "ann", "permissions": permissions}
+        for name, permissions in granted.items()
+    ]
+    bearer = {name: {**KEYED, "Authorization": f"Bearer wg_{name}"} for name in granted}
+    model = ScriptModel(says("what the wide one may see"))
+    async with running_service(model, settings={"auth": {"keys": keys}}) as service:
+        wide = await post(service, bearer["wide"])
+        same = await post(service, bearer["same"])
+        for more in ({}, {"Last-Event-ID": ids(wide.text)[0]}):
+            refusal(await post(service, {**bearer["narrow"], **more}), 400, "invalid_request")
+    assert same.content == wide.content
+    assert len(model.requests) == 1
 
 
 UNUSABLE = [

@@ -42,7 +42,7 @@ async def test_one_that_crashes_at_every_call_is_left_alone_and_health_and_metri
     model = ScriptModel(calls(*(execute(f"c{n}", "boom") for n in range(5))), calls(execute("c9", "boom")), says("ok"))
     async with running_service(model, [Crashing()]) as service:
         stream = await service.chat()
-        upstream = (await service.http.get("/readyz")).json()["upstreams"]["files"]
+        upstream = (await service.health())["upstreams"]["files"]
         told = await metrics(service)
     results = [json.loads(data["error"]) for event, data in stream if event == "tool-result"]
     assert [result["error"] for result in results] == ["UPSTREAM_ERROR"] * 5 + ["UPSTREAM_UNAVAILABLE"]
@@ -62,7 +62,7 @@ async def test_calls_in_flight_are_shown_and_the_process_is_counted() -> None:
         async with asyncio.timeout(5):
             while not files.slow_running:
                 await asyncio.sleep(0.005)
-        assert (await service.http.get("/readyz")).json()["upstreams"]["files"]["in_flight"] == 1
+        assert (await service.health())["upstreams"]["files"]["in_flight"] == 1
         told = await metrics(service)
         files.release.set()
         await chat

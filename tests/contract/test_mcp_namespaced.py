@@ -3,17 +3,19 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 from mcp import Client, MCPError
 from mcp import types as t
+from mcp.server.subscriptions import ToolsListChanged
 
 from app.edges.mcp_door.fit import PAGE
 from app.edges.mcp_door.offers import MISSING_KEY
 from app.gateway.ports import CallContext, UpstreamStatus
 from app.gateway.stub import StubUpstream
+from app.settings import Settings
 from tests.contract.test_mcp_door import INITIALIZE
 from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
 from tests.support.requirement import requirement
@@ -338,6 +340,59 @@ async def test_a_change_of_the_list_is_announced_to_clients_of_either_era(mode: 
             listening.cancel()
         names = [tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools]
     assert "files__new4" in names
+
+
+@ERAS
+@pytest.mark.parametrize("face", ["gateway", "transparent", "namespaced"])
+@requirement("S2 tools/list", "W-RELOAD")
+async def test_other_access_rules_are_announced_though_the_tools_are_the_same(mode: str, face: str) -> None:
+    heard = asyncio.Event()
+
+    async def on_message(message: object) -> None:
+        if isinstance(message, t.ToolListChangedNotification):
+            heard.set()
+
+    async with (
+        running_service(upstreams=[FileServer()]) as service,
+        mcp_client(service, mode, READER_KEY, path=f"/mcp/{face}", client={"message_handler": on_message}) as client,
+        AsyncExitStack() as streams,
+        asyncio.timeout(BOUND_S),
+    ):
+        before = (await client.list_tools()).tools
+        if mode == NEW:
+            subscription = await streams.enter_async_context(client.listen(tools_list_changed=True))
+            await apply_rules(service, [HIDDEN_FROM_THE_READER])
+            assert isinstance(await anext(aiter(subscription)), ToolsListChanged)
+        while mode != NEW and not heard.is_set():
+            # The GET stream of the handshake era opens at some time after the handshake.
+            for rules in ([], [HIDDEN_FROM_THE_READER]):
+                await apply_rules(service, rules)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(heard.wait(), 0.05)
+        assert (await client.list_tools(cache_mode="bypass")).tools != before
+
+
+@requirement("W-RELOAD")
+async def test_other_access_rules_are_not_announced_where_everybody_is_shown_the_same() -> None:
+    async with (
+        running_service(upstreams=[FileServer()]) as service,
+        mcp_client(service, NEW, path="/mcp/registry") as registry,
+        mcp_client(service, NEW, path=PATH) as namespaced,
+        registry.listen(tools_list_changed=True) as silent,
+        namespaced.listen(tools_list_changed=True) as subscription,
+        asyncio.timeout(BOUND_S),
+    ):
+        await apply_rules(service, [HIDDEN_FROM_THE_READER])
+        await anext(aiter(subscription))
+        service.app.state.drain.begin(0.0)  # ends the streams: what was announced came before
+        assert [event async for event in silent] == []
+
+
+HIDDEN_FROM_THE_READER = {"match": "files:*", "when": "actor == 'reader'", "effect": "deny"}
+
+
+async def apply_rules(service: RunningService, rules: list[dict[str, str]]) -> None:
+    await service.app.state.applied.apply(Settings.model_validate({"access": rules}))
 
 
 @ERAS

@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 
 from app.edges.mcp_door.offers import MISSING_KEY
 from app.gateway.ports import Upstream
+from app.settings import Settings
 from tests.support.feature_server import NOTE
 from tests.support.mcp_client import NEW, OLD, mcp_client
 from tests.support.requirement import requirement
@@ -61,7 +62,7 @@ async def test_resources_prompts_and_completions_are_one_list_and_found_by_their
             (content,) = (await client.read_resource("alpha__demo://asks")).contents
             assert isinstance(content, t.TextResourceContents)
             assert content.text == "Ada theirs"
-        states = (await service.http.get("/readyz")).json()["upstreams"]
+        states = (await service.health())["upstreams"]
         assert [states[server]["connections"] for server in ("alpha", "beta")] == [1, 1]
 
 
@@ -202,6 +203,19 @@ async def test_changes_reach_the_clients_that_asked_for_them_and_nobody_asks_for
         await watcher.session.unsubscribe_resource(uris[1])
         while await touched(watcher, "beta"):
             await asyncio.sleep(0.02)
+
+
+@requirement("W-RELOAD", "S2 Broadcast Methods")
+async def test_other_access_rules_are_announced_since_they_say_whose_resources_and_prompts_are_shown() -> None:
+    rule = {"match": "alpha:*", "when": "actor == 'owner_1'", "effect": "deny"}
+    async with served() as service, mcp_client(service, NEW, path=PATH) as client, asyncio.timeout(BOUND_S):
+        before = (await client.list_resources()).resources
+        async with client.listen(prompts_list_changed=True, resources_list_changed=True) as subscription:
+            await service.app.state.applied.apply(Settings.model_validate({"access": [rule]}))
+            events = aiter(subscription)
+            assert {type(await anext(events)) for _ in range(2)} == {PromptsListChanged, ResourcesListChanged}
+        shown = [str(one.uri) for one in (await client.list_resources(cache_mode="bypass")).resources]
+    assert shown == [str(one.uri) for one in before if str(one.uri).startswith("beta__")]
 
 
 @requirement("S2 Plugin Processing", "gatekit G92", "gatekit G106", "gatekit G17")

@@ -3,11 +3,23 @@
 import asyncio
 
 import httpx
+import pytest
 
+from app.edges.keys import hash_key
 from app.gateway.ports import UpstreamStatus
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, says
-from tests.support.service import BOUND_S, FileServer, chat_body, frames, running_service
+from tests.support.service import (
+    BOUND_S,
+    KEY,
+    OPERATOR_KEY,
+    READER_KEY,
+    SUSPENDED_KEY,
+    FileServer,
+    chat_body,
+    frames,
+    running_service,
+)
 
 
 class SlowStart(FileServer):
@@ -41,7 +53,7 @@ async def test_until_every_upstream_had_its_turn_the_engine_is_unavailable() -> 
         async with asyncio.timeout(BOUND_S):
             await service.app.state.lifecycle.wait_ready()
         assert (await service.chat())[-1][0] == "done"
-        ready = (await service.http.get("/readyz")).json()
+        ready = await service.health()
     assert ready["upstreams"] == {
         "files": {
             "state": "ready",
@@ -75,6 +87,33 @@ async def test_one_stream_more_than_the_limit_is_refused_and_a_finished_one_make
             gate.set()
             assert frames((await first.aread()).decode())[-1][0] == "done"
         assert (await service.chat())[0] == ("text-delta", {"content": "second"})
+
+
+@requirement("DESIGN §2 Paths")
+@pytest.mark.parametrize("started", [True, False])
+async def test_details_are_for_operators_and_everybody_hears_whether_it_is_ready(started: bool) -> None:
+    files = FileServer() if started else SlowStart()
+    keys = [{"id": "root", "sha256": hash_key("wg_root"), "actor": "root", "permissions": ["*"]}]
+    settings = {"auth": {"keys": keys}}
+    async with running_service(upstreams=[files], settings=settings, await_ready=started) as service:
+        bearers = {"tools": KEY, "reader": READER_KEY, "suspended": SUSPENDED_KEY, "wrong": "wg_wrong"}
+        headers = {name: [("Authorization", f"Bearer {bearer}")] for name, bearer in bearers.items()}
+        headers |= {"none": [], "basic": [("Authorization", "Basic eDp5")], "bare": [("Authorization", "Bearer")]}
+        headers["two"] = [("Authorization", f"Bearer {OPERATOR_KEY}")] * 2
+        headers["forged"] = [("X-Actor-Permissions", "ops:read"), ("X-Actor-ID", "root")]
+        async with httpx.AsyncClient(base_url=service.url, trust_env=False) as http:
+            plain = {name: await http.get("/readyz", headers=given) for name, given in headers.items()}
+            details = [
+                await http.get("/readyz", headers={"Authorization": f"Bearer {key}"})
+                for key in (OPERATOR_KEY, "wg_root")
+            ]
+    status = 200 if started else 503
+    for name, answer in plain.items():
+        assert (answer.status_code, answer.json()) == (status, {"ready": started}), name
+    for answer in details:
+        assert (answer.status_code, answer.json()["ready"]) == (status, started)
+        assert answer.json().keys() == {"ready", "catalog", "upstreams"}
+        assert answer.json()["upstreams"].keys() == {"files"}
 
 
 @requirement("DESIGN §2 Paths")

@@ -17,7 +17,7 @@ import yaml
 from app.edges.keys import hash_key
 from tests.support.process import ROOT, Program, alive, children, program
 from tests.support.requirement import requirement
-from tests.support.service import KEY, READER_KEY, chat_body
+from tests.support.service import KEY, OPERATOR_KEY, READER_KEY, chat_body
 
 SERVER = [sys.executable, "-m", "tests.support.odd_server"]
 BOUND_S = 20.0
@@ -25,15 +25,17 @@ BOUND_S = 20.0
 
 def write(path: Path, *names: str, key: str = KEY, **sections: Any) -> None:
     keys = [{"id": "test", "sha256": hash_key(key), "actor": "owner_1", "permissions": ["tools:*"]}]
+    keys.append({"id": "ops", "sha256": hash_key(OPERATOR_KEY), "actor": "operator", "permissions": ["ops:read"]})
     upstreams = [{"name": name, "command": SERVER} for name in names]
     path.write_text(yaml.safe_dump({"auth": {"keys": keys}, "upstreams": upstreams, **sections}))
 
 
 async def states(http: httpx.AsyncClient, *names: str) -> dict[str, Any]:
     """The upstreams in /readyz, once they are just these and all are ready."""
+    operator = {"Authorization": f"Bearer {OPERATOR_KEY}"}
     async with asyncio.timeout(BOUND_S):
         while True:
-            upstreams: dict[str, Any] = (await http.get("/readyz")).json()["upstreams"]
+            upstreams: dict[str, Any] = (await http.get("/readyz", headers=operator)).json()["upstreams"]
             if sorted(upstreams) == sorted(names) and all(one["tools"] for one in upstreams.values()):
                 return upstreams
             await asyncio.sleep(0.05)

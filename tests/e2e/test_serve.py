@@ -25,7 +25,7 @@ HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 
 def write_config(folder: Path, **sections: Any) -> Path:
-    keys = [{"id": "test", "sha256": hash_key(KEY), "actor": "owner_1", "permissions": ["tools:*"]}]
+    keys = [{"id": "test", "sha256": hash_key(KEY), "actor": "owner_1", "permissions": ["tools:*", "ops:read"]}]
     path = folder / "wicketgate.yaml"
     path.write_text(yaml.safe_dump({"auth": {"keys": keys}, "upstreams": [ECHO], **sections}))
     return path

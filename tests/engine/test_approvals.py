@@ -101,3 +101,44 @@ async def test_a_history_with_arguments_that_no_call_can_have_runs_nothing(raw: 
     (held,) = (await at.take_up(asked, "ann")).resumed
     assert held.refusal == "approval_refused: this approval was asked for another call"
     assert (held.call.arguments, held.approval) == (None, None)
+
+
+@requirement("E83", "E84")
+async def test_a_denial_of_a_call_that_the_history_does_not_hold_uses_its_id_up() -> None:
+    at = desk(Clock())
+    waiting = await ask(at)
+    first = await at.take_up(request(decisions={waiting: "deny"}), "ann")
+    assert (first.denied, first.standing) == ([PENDING.tool_id], [])
+    for again in ("approve", "deny"):
+        held = await at.take_up(request(REQUIRED + waiting, decisions={waiting: again}), "ann")
+        assert [each.refusal for each in held.resumed] == ["approval_refused: this approval was decided before"]
+    later = await at.take_up(request(decisions={waiting: "approve"}), "ann")
+    with pytest.raises(ApprovalRequired):
+        await later.approver(CALL).approve(PENDING)
+
+
+def respelled(approval_id: str) -> list[str]:
+    """Other texts that a lax reader takes for the same id."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    bare = approval_id.rstrip("=")
+    last, padding = letters.index(bare[-1]), approval_id[len(bare) :]
+    spellings = [bare[:-1] + letters[last ^ bits] + padding for bits in range(1, 16)]
+    spellings += [approval_id.replace("-", "+").replace("_", "/"), approval_id[:4] + approval_id[4:].swapcase()]
+    spellings += [approval_id + "=", approval_id + "==", approval_id + "A", bare]
+    spellings += [approval_id + " ", approval_id + "\n", f"{approval_id[:8]} {approval_id[8:]}", approval_id[4:]]
+    return [each for each in dict.fromkeys(spellings) if each != approval_id]
+
+
+@requirement("E83")
+@pytest.mark.parametrize("length", [1, 2, 3, 17, 34])
+async def test_an_id_that_is_spelt_otherwise_than_it_was_issued_is_not_known(length: int) -> None:
+    # Tools of several lengths: what is sealed ends at each place of a group of letters, as far as the scheme lets it.
+    at = desk(Clock())
+    pending = PendingCall("shop:refund" + "x" * length, {"amount": 5})
+    approver = (await at.take_up(request(decisions={}), "ann")).approver(CALL)
+    with pytest.raises(ApprovalRequired):
+        await approver.approve(pending)
+    for spelling in respelled(approver.waiting):
+        run = await at.take_up(request(decisions={spelling: "approve"}), "ann")
+        assert run.standing == [], spelling
+    assert len((await at.take_up(request(decisions={approver.waiting: "approve"}), "ann")).standing) == 1

@@ -1,5 +1,7 @@
 """``server__name`` apart and together again (S2; gatekit A)."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -128,6 +130,17 @@ def test_a_name_is_restored_where_it_stands_whole_and_nowhere_else(text: str, na
     if expected is None:
         expected = text.replace(" read_file ", " raw__read_file ")
     assert restore_name(text, name, join_name("raw", name)) == expected
+
+
+@requirement("gatekit G22a")
+def test_an_empty_name_stands_nowhere_in_a_text() -> None:
+    # In a process of its own with little memory: the fault was a loop that takes more at each turn.
+    ask = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+        "from app.faces.routing import restore_name; print(restore_name('no  such - thing.', '', 'raw__x'))"
+    )
+    ended = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, timeout=20, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "no  such - thing.\n")
 
 
 @given(st.text("ab_ -"), st.text("ab_-", min_size=1))

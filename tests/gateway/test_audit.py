@@ -22,14 +22,19 @@ from app.errors import (
     RateLimited,
     UpstreamError,
     UpstreamLost,
+    UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
 from app.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
+from app.gateway.breaker import BreakerPolicy
 from app.gateway.call_policy import CallPolicy
 from app.gateway.digest import arguments_digest
+from app.gateway.fleet import MultiplexUpstream
+from app.gateway.member import Member, UpstreamLimits
 from app.gateway.plugin_chain import GLOBAL, Installed, PluginChain
-from app.gateway.ports import CallContext
+from app.gateway.plugins import Block, Request, Result, SecurityPlugin
+from app.gateway.ports import Artifact, CallContext, PutOutcome
 from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
 from app.gateway.retry import RetryPolicy
@@ -95,7 +100,7 @@ def sink() -> Memory:
 
 
 async def runtime_over(
-    server: Server, tokens: TokenCounter, *sinks: Attached, **options: Any
+    server: Server | MultiplexUpstream, tokens: TokenCounter, *sinks: Attached, **options: Any
 ) -> tuple[ProxyRuntime, str]:
     times = iter(range(1_000_000))
     runtime = ProxyRuntime(
@@ -120,9 +125,15 @@ async def runtime_over(
         (UpstreamError("refused"), "failed", ("ok", "error", "none"), "UPSTREAM_ERROR"),
         (UpstreamTimeout("late"), "failed", ("timeout", "none", "none"), "UPSTREAM_TIMEOUT"),
         (UpstreamLost("gone"), "failed", ("lost", "none", "none"), "UPSTREAM_ERROR"),
+        (
+            UpstreamRefused("no", code=-32000, refusal="no"),
+            "failed",
+            ("ok", "error", "none"),
+            "UPSTREAM_ERROR",
+        ),
         (UpstreamUnavailable("down"), "failed", ("unavailable", "none", "none"), "UPSTREAM_UNAVAILABLE"),
     ],
-    ids=["ok", "tool-error", "refused", "timeout", "lost", "unavailable"],
+    ids=["ok", "tool-error", "error", "timeout", "lost", "refused", "unavailable"],
 )
 async def test_a_call_that_was_made_says_how_transport_protocol_and_tool_went(
     tokens: TokenCounter, sink: Memory, outcome: object, told: str, legs: tuple[str, str, str], code: str
@@ -192,6 +203,158 @@ async def test_a_call_that_is_cancelled_is_recorded_all_the_same(tokens: TokenCo
         while not sink.records:  # the record is written by a task of its own
             await asyncio.sleep(0)
     assert sink.records[0].outcome == "cancelled"
+
+
+async def test_a_call_that_a_resting_server_never_got_reached_nothing(tokens: TokenCounter, sink: Memory) -> None:
+    server = Server(UpstreamTimeout("late"))
+    member = Member(server, UpstreamLimits(breaker=BreakerPolicy(1, 10.0, 60.0)), now=lambda: 0.0)
+    runtime, tool_id = await runtime_over(MultiplexUpstream([member]), tokens, Attached("memory", sink))
+    for kind in (UpstreamTimeout, UpstreamUnavailable):
+        with pytest.raises(kind):
+            await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+    assert len(server.calls) == 1
+    record = sink.records[1]
+    assert (record.outcome, record.code) == ("failed", "UPSTREAM_UNAVAILABLE")
+    assert (record.transport, record.protocol, record.tool) == ("unavailable", "none", "none")
+
+
+async def test_a_call_that_got_no_place_reached_nothing(tokens: TokenCounter, sink: Memory) -> None:
+    server = Server("wait")
+    member = Member(server, UpstreamLimits(max_concurrent=1, max_queued=0))
+    runtime, tool_id = await runtime_over(MultiplexUpstream([member]), tokens, Attached("memory", sink))
+    running = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await server.reached.wait()
+        with pytest.raises(RateLimited):
+            await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    record = sink.records[0]
+    assert (record.outcome, record.code) == ("denied", "RATE_LIMITED")
+    assert (record.transport, record.protocol, record.tool) == ("none", "none", "none")
+
+
+class Gate(Memory):
+    """Becomes ready, and writes, only when *gate* is set; notes that it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate: asyncio.Event = asyncio.Event()
+        self.asked = asyncio.Event()
+        self.wrote = asyncio.Event()
+
+    async def ready(self) -> None:
+        self.asked.set()
+        await self.gate.wait()
+
+    async def write(self, record: AuditRecord) -> None:
+        await super().write(record)
+        self.wrote.set()
+
+
+async def test_a_cancelled_call_ends_at_once_and_every_sink_gets_its_record(tokens: TokenCounter) -> None:
+    slow, other = Gate(), Gate()
+    other.gate.set()
+    slow.gate.set()
+    server = Server("wait")
+    runtime, tool_id = await runtime_over(
+        server, tokens, Attached("slow", slow), Attached("other", other, critical=False)
+    )
+    call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await server.reached.wait()
+        slow.gate.clear()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert slow.records == [], "the caller did not wait for the sink"
+        slow.gate.set()
+        await slow.wrote.wait()
+        await other.wrote.wait()
+    (record,) = slow.records
+    assert other.records == [record]
+    assert (record.outcome, record.code, record.actor, record.tool_id) == ("cancelled", "", "owner_1", tool_id)
+    assert (record.transport, record.protocol, record.tool) == ("ok", "none", "none"), "nothing was answered"
+    assert record.arguments == arguments_digest({"text": "hi"})
+    assert 0 < record.upstream_ms < record.duration_ms
+
+
+async def test_a_call_that_is_cancelled_before_the_log_is_ready_is_recorded_and_reached_nothing(
+    tokens: TokenCounter,
+) -> None:
+    slow, other = Gate(), Gate()
+    other.gate.set()
+    server = Server("ok")
+    runtime, tool_id = await runtime_over(
+        server, tokens, Attached("slow", slow), Attached("other", other, critical=False)
+    )
+    call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await slow.asked.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        slow.gate.set()
+        await slow.wrote.wait()
+        await other.wrote.wait()
+    (record,) = slow.records
+    assert other.records == [record]
+    assert (record.outcome, record.transport, record.tool_id) == ("cancelled", "none", tool_id)
+    assert server.calls == []
+
+
+async def test_a_call_that_is_cancelled_after_its_answer_says_that_there_was_one(
+    tokens: TokenCounter, sink: Memory
+) -> None:
+    class NeverStored(MemoryArtifactStore):
+        async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
+            storing.set()
+            await asyncio.Event().wait()
+            return "failed"
+
+    storing = asyncio.Event()
+    auditor = Auditor([Attached("memory", sink)], wall_clock=lambda: 0.0)
+    runtime = ProxyRuntime(Server("ok"), tokens, NeverStored(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    await runtime.refresh_catalog()
+    call = asyncio.create_task(runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await storing.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await auditor.aclose()
+    (record,) = sink.records
+    assert (record.outcome, record.transport, record.protocol, record.tool) == ("cancelled", "ok", "ok", "none")
+
+
+class NothingOut(SecurityPlugin):
+    async def on_result(self, request: Request, result: Result) -> Block:
+        return Block("not today")
+
+
+@pytest.mark.parametrize("outcome", ["ok", UpstreamRefused("no", code=-32000, refusal="no")], ids=["result", "error"])
+async def test_an_answer_that_a_plugin_withholds_was_an_answer(
+    tokens: TokenCounter, sink: Memory, outcome: object
+) -> None:
+    plugins = PluginChain({GLOBAL: [Installed("nothing_out", NothingOut(None))]}, now=lambda: 0.0)
+    runtime, tool_id = await runtime_over(Server(outcome), tokens, Attached("memory", sink), plugins=plugins)
+    with pytest.raises(Forbidden):
+        await runtime.execute(tool_id, {"text": "hi"}, OWNER)
+    (record,) = sink.records
+    assert (record.outcome, record.transport, record.protocol, record.tool) == ("denied", "ok", "ok", "none")
+
+
+async def test_a_resource_that_was_read_is_recorded_as_answered(tokens: TokenCounter, sink: Memory) -> None:
+    async def send(request: Request) -> Mapping[str, Any]:
+        return {"contents": []}
+
+    runtime, _ = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
+    request = Request("req_1", "resources/read", "raw", "file:///a", {}, OWNER.identity)
+    await runtime.pass_on(request, OWNER, "read", send)
+    (record,) = sink.records
+    assert (record.operation, record.outcome) == ("read", "allowed")
+    assert (record.transport, record.protocol, record.tool) == ("ok", "ok", "ok")
 
 
 @requirement("gatekit G108")

@@ -1,5 +1,8 @@
 """The circuit breaker as a machine with a clock and chance given (gatekit G63)."""
 
+from collections.abc import Callable
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,6 +92,38 @@ def test_calls_from_before_decide_nothing() -> None:
     breaker.succeeded(old)
     breaker.undecided(old)
     assert (breaker.state, breaker.opened, breaker.retry_after_s()) == ("open", 1, 1.0)
+
+
+@pytest.mark.parametrize("end", [CircuitBreaker.succeeded, CircuitBreaker.failed, CircuitBreaker.undecided])
+def test_only_the_probe_decides_while_it_runs(end: Callable[[CircuitBreaker, int], None]) -> None:
+    clock = Clock()
+    breaker = make(clock)
+    old = breaker.begin()
+    assert old is not None
+    fail(breaker, 3)
+    clock.now = 1.0
+    probe = breaker.begin()
+    assert probe is not None
+    end(breaker, old)
+    assert (breaker.state, breaker.opened, breaker.begin()) == ("half_open", 1, None)
+    breaker.succeeded(probe)
+    assert breaker.state == "closed"
+
+
+def test_a_success_from_before_a_pause_does_not_end_a_new_row_of_failures() -> None:
+    clock = Clock()
+    breaker = make(clock)
+    old = breaker.begin()
+    assert old is not None
+    fail(breaker, 3)
+    clock.now = 1.0
+    probe = breaker.begin()
+    assert probe is not None
+    breaker.succeeded(probe)
+    fail(breaker, 2)
+    breaker.succeeded(old)
+    fail(breaker)
+    assert breaker.state == "open"
 
 
 def test_a_new_session_is_tried_at_once_but_must_prove_itself() -> None:

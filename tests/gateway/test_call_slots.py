@@ -49,25 +49,39 @@ class Crowd:
 @given(
     most=st.integers(1, 4),
     most_waiting=st.integers(0, 5),
-    steps=st.lists(st.tuples(st.sampled_from(["come", "finish", "cancel"]), st.integers(0, 50)), max_size=60),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["come", "finish", "cancel", "hand over"]),
+            st.integers(0, 50),
+            st.sampled_from(["at once", "one tick", "settled"]),
+        ),
+        max_size=60,
+    ),
 )
 def test_no_place_is_lost_or_given_twice_whatever_comes_and_goes(
-    most: int, most_waiting: int, steps: list[tuple[str, int]]
+    most: int, most_waiting: int, steps: list[tuple[str, int, str]]
 ) -> None:
     async def play() -> None:
         slots = CallSlots(most, most_waiting)
         crowd = Crowd(slots)
-        for step, number in steps:
+        for step, number, pause in steps:
             alive = [call for call in crowd.calls if not call[1].done()]
             if step == "come" or not alive:
                 crowd.come("abc"[number % 3])
             else:
                 _, task, go = alive[number % len(alive)]
-                if step == "finish":
-                    go.set()
-                else:
+                if step == "cancel":
                     task.cancel()
-            if number % 2:  # sometimes several things happen before anybody runs
+                else:
+                    go.set()
+                if step == "hand over":
+                    # After one tick its place may be given to a call that has not woken yet.
+                    await asyncio.sleep(0)
+                    alive[(number + 1) % len(alive)][1].cancel()
+            # Without a pause several things happen before a task runs.
+            if pause == "one tick":
+                await asyncio.sleep(0)
+            elif pause == "settled":
                 await settle()
                 assert slots.running <= most
                 assert slots.waiting <= most_waiting
@@ -123,6 +137,52 @@ async def test_a_full_queue_takes_room_from_whoever_waits_most_and_refuses_who_h
         with pytest.raises(NoPlace):
             await task
     await crowd.end()
+
+
+@requirement("gatekit G60")
+async def test_room_is_not_taken_where_that_would_only_turn_the_shares_round() -> None:
+    crowd = Crowd(CallSlots(1, 3))
+    many = [crowd.come("many") for _ in range(4)]
+    await settle()
+    few = [crowd.come("few") for _ in range(2)]
+    await settle()
+    refused = [task for task in (*many, *few) if task.done()]
+    assert refused == [many[3], few[1]], "two of one and one of the other wait"
+    for task in refused:
+        with pytest.raises(NoPlace):
+            await task
+    await crowd.end()
+
+
+@requirement("gatekit G60")
+async def test_a_call_cancelled_in_the_tick_in_which_it_got_a_place_passes_it_on() -> None:
+    slots = CallSlots(1, 4)
+    assert slots.enter("a")
+    cancelled, next_one = asyncio.create_task(slots.wait("b")), asyncio.create_task(slots.wait("c"))
+    await settle()
+    slots.leave("a")
+    assert (slots.running, slots.waiting) == (1, 1), "given to b, who has not woken"
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    async with asyncio.timeout(5):
+        await next_one
+    assert (slots.running, slots.waiting) == (1, 0)
+    slots.leave("c")
+    assert slots.running == 0
+
+
+@requirement("gatekit G60")
+async def test_a_call_cancelled_in_the_tick_in_which_it_was_turned_away_gives_back_no_place() -> None:
+    slots = CallSlots(1, 4)
+    assert slots.enter("a")
+    waiting = asyncio.create_task(slots.wait("b"))
+    await settle()
+    slots.close()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (slots.running, slots.waiting) == (1, 0)
 
 
 async def test_closed_places_turn_away_who_waits_and_leave_alone_who_runs() -> None:

@@ -1,6 +1,7 @@
 """Deadlines, retries and the cache, as an upstream's operator set them (gateway 130, 132; DESIGN §3)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from app.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeou
 from app.gateway.call_policy import CallPolicy
 from app.gateway.dispatch import Dispatcher
 from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import CallContext
+from app.gateway.ports import CallContext, InputAnswers
 from app.gateway.result_cache import ResultCache
 from app.gateway.retry import RetryPolicy
 from app.gateway.stub import StubUpstream
+from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
@@ -48,11 +50,18 @@ Call = Callable[..., Any]
 
 @pytest.fixture
 def call(tokens: TokenCounter) -> Call:
-    async def call(upstream: StubUpstream, policy: CallPolicy, cache: ResultCache | None = None, **args: Any) -> Any:
+    async def call(
+        upstream: StubUpstream,
+        policy: CallPolicy,
+        cache: ResultCache | None = None,
+        *,
+        context: CallContext = CONTEXT,
+        **args: Any,
+    ) -> Any:
         catalog = build_catalog({"shaky": upstream.tools}, tokens)
         (item,) = catalog.items.values()
         dispatcher = Dispatcher(MultiplexUpstream([upstream]), {"shaky": policy}, cache=cache)
-        result, cached = await dispatcher.call(catalog, item, args, CONTEXT)
+        result, cached = await dispatcher.call(catalog, item, args, context)
         return result["content"][0]["text"], cached
 
     return call
@@ -151,3 +160,91 @@ async def test_the_cache_is_bounded(call: Call) -> None:
     policy = CallPolicy(cached_tools=["*"])
     answers = [await call(upstream, policy, cache, n=n) for n in (1, 2, 3, 3, 2, 1)]
     assert [cached for _, cached in answers] == [False, False, False, True, True, False]
+
+
+BOB = replace(CONTEXT, identity=Identity("bob", ("*",)))
+
+
+@requirement("gateway 132")
+async def test_a_kept_result_is_for_the_actor_who_got_it(call: Call) -> None:
+    cache = ResultCache(lambda: 0.0)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"])
+    assert await call(upstream, policy, cache) == ("1", False)
+    assert await call(upstream, policy, cache, context=BOB) == ("2", False)
+    assert await call(upstream, policy, cache) == ("1", True)
+    assert await call(upstream, policy, cache, context=BOB) == ("2", True)
+
+
+@requirement("gateway 132")
+async def test_a_shared_cache_gives_one_actors_result_to_another(call: Call) -> None:
+    cache = ResultCache(lambda: 0.0)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"], cache_shared=True)
+    assert await call(upstream, policy, cache) == ("1", False)
+    assert await call(upstream, policy, cache, context=BOB) == ("1", True)
+
+
+@requirement("gateway 132")
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_second_attempt_with_answers_is_neither_kept_nor_answered_from_what_was_kept(
+    call: Call, shared: bool
+) -> None:
+    cache = ResultCache(lambda: 0.0)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"], cache_shared=shared)
+    answered = replace(CONTEXT, answers=InputAnswers({"q": {"action": "accept"}}, None))
+    assert await call(upstream, policy, cache, context=answered) == ("1", False)
+    assert await call(upstream, policy, cache) == ("2", False)
+    assert await call(upstream, policy, cache, context=answered) == ("3", False)
+    assert await call(upstream, policy, cache) == ("2", True)
+
+
+class Asking(Shaky):
+    """Puts a question to the person before it answers; fails first where it is given errors."""
+
+    async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        await context.caller.ask("elicitation/create", {"message": "Which one?"})
+        return await super()._answer(name, arguments, context)
+
+
+@requirement("gateway 132")
+@pytest.mark.parametrize("errors", [(), (UpstreamUnavailable("once"),)])
+async def test_what_came_of_a_question_to_a_person_is_never_kept(call: Call, errors: tuple[GatewayError, ...]) -> None:
+    cache = ResultCache(lambda: 0.0)
+    upstream = Asking(*errors, annotations={"readOnlyHint": True})
+    policy = replace(quick(2), cached_tools=["*"], cache_shared=True)
+    caller = RecordingCaller("now", {"action": "accept"})
+    context = replace(CONTEXT, caller=caller)
+    for number in (1, 2):
+        assert await call(upstream, policy, cache, context=context) == (str(number + len(errors)), False)
+    assert len(caller.asked) == 2 + len(errors)
+
+
+async def test_a_caller_who_is_not_asked_hears_the_server_and_shares_what_is_kept(call: Call) -> None:
+    class Telling(Shaky):
+        async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+            await context.caller.progress(1, 2, "half")
+            await context.caller.log("info", "at work", None)
+            return await super()._answer(name, arguments, context)
+
+    cache = ResultCache(lambda: 0.0)
+    upstream = Telling(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"])
+    caller = RecordingCaller("now", {"action": "accept"})
+    context = replace(CONTEXT, caller=caller)
+    assert await call(upstream, policy, cache, context=context) == ("1", False)
+    assert await call(upstream, policy, cache, context=context) == ("1", True)
+    assert caller.told == [("progress", 1, 2, "half"), ("log", "info", "at work", None)]
+
+
+@requirement("gateway 132")
+async def test_what_a_server_gave_a_client_that_cannot_be_asked_is_not_given_to_one_that_can(call: Call) -> None:
+    cache = ResultCache(lambda: 0.0)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"])
+    assert await call(upstream, policy, cache) == ("1", False)
+    for number, answers in (("2", "now"), ("3", "later")):
+        context = replace(CONTEXT, caller=RecordingCaller(answers))  # type: ignore[arg-type]
+        assert await call(upstream, policy, cache, context=context) == (number, False)
+    assert await call(upstream, policy, cache) == ("1", True)

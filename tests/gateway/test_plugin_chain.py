@@ -171,11 +171,12 @@ async def test_the_tool_its_arguments_and_its_server_can_be_changed() -> None:
         Guard(Allow(note=cast(str, ["a"]))),
         Guard(Allow(replace(REQUEST, arguments=cast(dict[str, Any], ["a"])))),
         Guard(Allow(replace(REQUEST, name=cast(str, None)))),
+        Guard(Allow(replace(REQUEST, name=""))),
         Middle(Complete(cast(Result, "done"))),
     ],
     ids=["middleware-allows", "middleware-blocks", "middleware-text", "security-continues", "security-completes",
          "result-for-request", "security-text", "reason-no-text", "note-no-text", "arguments-list", "name-none",
-         "completed-with-text"],
+         "name-empty", "completed-with-text"],
 )  # fmt: skip
 async def test_a_verdict_that_is_not_the_plugins_to_give_fails_the_call(plugin: Plugin) -> None:
     with pytest.raises(PluginFailed):

@@ -139,7 +139,7 @@ async def test_a_kept_result_passes_the_plugins_of_whoever_asks(tokens: TokenCou
         tokens,
         OnlyForOwners(None),
         cache=ResultCache(lambda: 0.0),
-        default_policy=CallPolicy(cached_tools=["*"]),
+        default_policy=CallPolicy(cached_tools=["*"], cache_shared=True),
     )
     tool_id = next(id for id in runtime.catalog().items if "echo" in id)
     await runtime.call(tool_id, {"text": "hi"}, CONTEXT)
@@ -188,7 +188,7 @@ async def test_an_error_whose_words_a_plugin_withholds_is_not_told(tokens: Token
 
 
 async def test_a_kept_result_is_only_given_to_calls_that_go_to_the_same_place(tokens: TokenCounter) -> None:
-    options = {"cache": ResultCache(lambda: 0.0), "default_policy": CallPolicy(cached_tools=["*"], cache_ttl_s=60)}
+    options = {"cache": ResultCache(lambda: 0.0), "default_policy": CallPolicy(cached_tools=["*"], cache_shared=True)}
     runtime, _ = await runtime_with(tokens, EachToTheirOwn(None), **options)
     (tool_id,) = (each for each in runtime.catalog().items if "echo" in each)
     other = replace(CONTEXT, identity=Identity("reader_1", ("*",)))

@@ -85,6 +85,21 @@ def test_a_check_refuses_what_would_be_refused_and_counts_nothing() -> None:
         quota.check("a", "x:one#0")
 
 
+def test_the_window_that_was_not_used_for_longest_is_forgotten_first() -> None:
+    quota = Quota(Clock(), per_actor=1)
+    quota.take("used", "x:one#0")
+    quota.take("unused", "x:one#0")
+    for number in range(9_998):
+        quota.take(f"actor_{number}", "x:one#0")
+    with pytest.raises(RateLimited):
+        quota.check("used", "x:one#0")
+    quota.take("newest", "x:one#0")
+    for remembered in ("newest", "used", "actor_0"):
+        with pytest.raises(RateLimited):
+            quota.check(remembered, "x:one#0")
+    quota.check("unused", "x:one#0")
+
+
 class Agreeing:
     """An owner who has agreed to one call; *used* once it was asked for."""
 

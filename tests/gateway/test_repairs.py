@@ -130,6 +130,24 @@ def test_everything_else_stays_as_it_is(args: object) -> None:
     assert repairs == []
 
 
+@requirement("gateway 65", "gateway 72")
+@pytest.mark.parametrize("text", ["42", "4.5", "true", '{"a": 1}', "[1]"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"type": ["string", "integer", "number", "boolean", "object", "array"]},
+        {"anyOf": [{"type": ["integer", "number", "boolean", "object", "array"]}, {"type": "string"}]},
+        {"allOf": [{"type": ["object", "array", "integer", "number", "boolean", "string"]}, {}]},
+    ],
+    ids=["types", "union", "parts"],
+)
+def test_a_text_stays_a_text_where_a_text_is_allowed_among_others(place: dict[str, Any], text: str) -> None:
+    args = {"a": text}
+    mended, repairs = repaired(args, {"properties": {"a": place}})
+    assert (mended, repairs) == ({"a": text}, [])
+    assert mended is args
+
+
 @requirement("gateway 72")
 def test_unknown_names_are_kept_and_the_callers_own_arguments_are_not_changed() -> None:
     args = {"count": "1", "unknown": "2", "address": {"floor": "3", "door": "4"}}

@@ -1,20 +1,27 @@
 """The runtime over stub upstreams: refresh, isolation, what reaches an upstream and what does not (S0 §4, S1, K)."""
 
 import asyncio
+import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.auth.access import AccessPolicy
+from app.auth.condition import Condition
 from app.auth.identity import Identity
+from app.auth.rule import AccessRule
 from app.catalog.tokens import TokenCounter
 from app.edges.stores.memory_store import MemoryArtifactStore
 from app.edges.stores.session_store import MemorySessionStore
 from app.edges.token_table import load_token_counter
 from app.errors import (
+    ApprovalRequired,
     ArgsInvalid,
     CatalogError,
+    Forbidden,
     HydrateFailed,
     RateLimited,
     UpstreamError,
@@ -25,7 +32,7 @@ from app.errors import (
 from app.gateway.archive import Execution
 from app.gateway.call_policy import CallPolicy
 from app.gateway.fleet import MultiplexUpstream
-from app.gateway.ports import Artifact, CallContext, PutOutcome
+from app.gateway.ports import Artifact, CallContext, PendingCall, PutOutcome
 from app.gateway.quota import Quota
 from app.gateway.result_cache import ResultCache
 from app.gateway.retry import RetryPolicy
@@ -424,6 +431,40 @@ async def test_a_refresh_empties_the_result_cache(make: Make) -> None:
     assert hits == [False, True, False, True]
 
 
+@requirement("gateway 132", "DESIGN §3 Auth")
+async def test_a_kept_result_reaches_no_credential_that_may_not_make_the_call(make: Make) -> None:
+    upstream = StubUpstream([{**tool("get", "of"), "annotations": {"readOnlyHint": True}}], say_name, name="files")
+    access = AccessPolicy(
+        [
+            AccessRule("files:get", when=Condition("args.of == 'private'"), require_any=("role:admin",)),
+            AccessRule("files:get", when=Condition("args.of == 'asked'"), approval="always"),
+        ]
+    )
+    policy = CallPolicy(cached_tools=["*"], cache_shared=True)
+    runtime = make(upstream, access=access, default_policy=policy, cache=ResultCache(lambda: 0.0))
+    await runtime.refresh_catalog()
+    get, admin = tool_id(runtime, "get"), context("tools:*", "role:admin")
+    agreeing = replace(admin, approver=Agreeing())
+    for args in ({"of": "private"}, {"of": "asked"}):
+        await runtime.execute(get, args, agreeing)
+        hit = await envelope_of(runtime.execute(get, args, agreeing))
+        assert hit.provenance["cache_hit"] is True
+    with pytest.raises(HydrateFailed):
+        await runtime.execute(get, {"of": "private"}, context("tools:else:*"))
+    with pytest.raises(Forbidden):
+        await runtime.execute(get, {"of": "private"}, context("tools:*"))
+    with pytest.raises(ApprovalRequired):
+        await runtime.execute(get, {"of": "asked"}, admin)
+    assert len(upstream.calls) == 2
+
+
+class Agreeing:
+    """An owner who agrees to every call."""
+
+    async def approve(self, call: PendingCall) -> None:
+        return
+
+
 class Full:
     """A store that keeps only what is called ``kept``."""
 
@@ -492,3 +533,55 @@ async def test_many_permissions_cost_a_look_up_and_hide_what_they_do_not_cover(m
     assert all(int(card.name.removeprefix("tool_")) % 3 == 0 for card in shown.cards)
     everything = runtime.browse_path("/", context()).spared_chars
     assert 0 < shown.spared_chars < everything / 2
+
+
+class Choosy(MemoryArtifactStore):
+    """Keeps no artifact whose handle begins with one of *refused*; notes what it was given, in order."""
+
+    def __init__(self, *refused: str) -> None:
+        super().__init__(now=lambda: 0.0)
+        self._refused = refused
+        self.given: list[str] = []
+
+    async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
+        self.given.append(artifact.handle)
+        return "failed" if artifact.handle.startswith(self._refused) else await super().put(owner, artifact)
+
+
+async def many_images(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+    images = [
+        {"type": "image", "mimeType": "image/png", "data": base64.b64encode(bytes([number]) * 9).decode()}
+        for number in range(30)
+    ]
+    link = {"type": "resource_link", "uri": "file:///one", "name": "one"}
+    return {"content": [*images, link]}
+
+
+async def test_every_artifact_that_is_offered_can_be_viewed_also_when_one_was_not_stored(tokens: TokenCounter) -> None:
+    store = Choosy("resource_link:")
+    runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), tokens, store)
+    await runtime.refresh_catalog()
+    envelope = await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))
+    index = envelope.artifacts[-1]
+    assert index.handle.startswith("index:")
+    assert [handle for handle in store.given if handle.startswith("index:")] == [index.handle]
+    listing = await runtime.view(index.handle, {"type": "rows"}, context())
+    assert "image:" in listing.content and "resource_link:" not in listing.content
+    assert envelope.status == "partial"
+    for ref in envelope.artifacts:
+        assert await store.get("owner_1", ref.handle) is not None
+
+
+@pytest.mark.parametrize("refused", [("index:",), ("index:", "resource_link:")])
+async def test_a_list_of_artifacts_that_was_not_stored_is_not_offered(
+    tokens: TokenCounter, refused: tuple[str, ...]
+) -> None:
+    store = Choosy(*refused)
+    runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), tokens, store)
+    await runtime.refresh_catalog()
+    envelope = await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))
+    assert (envelope.status, len(store.given)) == ("partial", 32)
+    assert sum("cannot be viewed" in fact for fact in envelope.facts) == len(refused)
+    assert envelope.artifacts
+    for ref in envelope.artifacts:
+        assert await store.get("owner_1", ref.handle) is not None

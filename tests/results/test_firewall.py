@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from app.catalog.tokens import TokenCounter
 from app.edges.token_table import load_token_counter
 from app.results.cost import COUNTED_CHARS, TokenCount
+from app.results.envelope import ArtifactRef
 from app.results.firewall import Sealed, is_bulky, seal_result
-from app.results.inline import INLINE_TOKENS
+from app.results.inline import INLINE_TOKENS, MAX_REFS
 from app.results.selector import select
 from tests.support.requirement import requirement
 
@@ -197,6 +198,36 @@ def test_the_same_image_twice_is_one_artifact() -> None:
     part = {"type": "image", "data": base64.b64encode(b"same").decode(), "mimeType": "image/png"}
     sealed = seal({"content": [part, part]})
     assert (len(sealed.envelope.artifacts), len(sealed.artifacts)) == (1, 1)
+
+
+def test_the_same_bytes_under_another_name_or_type_are_another_artifact() -> None:
+    data = base64.b64encode(b"same").decode()
+
+    def blob(uri: str, media_type: str) -> dict[str, object]:
+        return {"type": "resource", "resource": {"uri": uri, "blob": data, "mimeType": media_type}}
+
+    parts = [blob("a:one", "image/png"), blob("a:two", "image/png"), blob("a:one", "image/gif")]
+    sealed = seal({"content": [*parts, parts[0]]}, inline_tokens=2_000)
+    assert len({artifact.ref.handle for artifact in sealed.artifacts}) == 3
+    assert [ref.label for ref in sealed.envelope.artifacts] == [artifact.ref.label for artifact in sealed.artifacts]
+    alone = {artifact.ref.handle for part in parts for artifact in seal({"content": [part]}).artifacts}
+    assert alone == {artifact.ref.handle for artifact in sealed.artifacts}, "whatever else the result holds"
+
+
+@pytest.mark.parametrize("budget", [300, 500, 1_000, 2_500, 10_000])
+@pytest.mark.parametrize("name_chars", range(1, 60, 7))
+def test_the_list_of_all_takes_the_place_of_a_reference_and_not_the_room_of_the_text(
+    budget: int, name_chars: int
+) -> None:
+    def cost_of(ref: ArtifactRef) -> int:
+        return TOKENS.count(json.dumps(ref.as_dict(), ensure_ascii=False, separators=(",", ":")))
+
+    content = [{"type": "resource_link", "uri": f"a:{i}", "name": "n" * name_chars + str(i)} for i in range(60)]
+    listed = seal({"content": content}, inline_tokens=budget).envelope.artifacts
+    assert listed[-1].handle.startswith("index:")
+    assert 2 <= len(listed) <= MAX_REFS
+    # The words for the list may cost a few tokens more than the name of the reference that gave way to it.
+    assert sum(map(cost_of, listed)) <= budget * 2 // 5 + 10
 
 
 def test_very_many_artifacts_are_listed_in_one_more() -> None:

@@ -107,6 +107,46 @@ def raw() -> Any:
     return {"content": [{"type": "text", "text": "as it is"}], "isError": True}
 
 
+def _round() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+def _deep() -> list[Any]:
+    found: list[Any] = []
+    for _ in range(100_000):
+        found = [found]
+    return found
+
+
+UNSPEAKABLE: dict[str, dict[str, Any]] = {
+    "nan": {"structuredContent": {"x": float("nan")}},
+    "infinity": {"_meta": {"a": [float("inf")]}},
+    "set": {"structuredContent": {"x": {1, 2}}},
+    "object": {"structuredContent": {"x": object()}},
+    "bytes": {"structuredContent": {"x": b"a"}},
+    "key": {"structuredContent": {"x": {1: "a"}}},
+    "number": {"structuredContent": {"x": 10**5000}},
+    "round": {"structuredContent": {"x": _round()}},
+    "deep": {"structuredContent": {"x": _deep()}},
+    "block": {"content": [{"type": "text", "text": "a", "_meta": {"a": {1}}}]},
+    "block alone": {"type": "text", "text": "a", "annotations": {"priority": float("nan")}},
+}
+"""Results, and one block of content, that JSON cannot hold."""
+
+
+@registry.tool
+def unspeakable(kind: str) -> Any:
+    given = UNSPEAKABLE[kind]
+    return given if "type" in given else {"content": [{"type": "text", "text": "secret"}], **given}
+
+
+@registry.tool
+async def unspeakable_on_the_loop(kind: str) -> Any:
+    return unspeakable(kind)
+
+
 @registry.tool
 def hold(context: ToolContext) -> str:
     entered.set()

@@ -24,6 +24,7 @@ from tests.support.script import ScriptModel
 
 KEY = "wg_test_0123456789012345678901234567890123456789"
 OTHER_KEY = "wg_other_0123456789012345678901234567890123456789"
+OPERATOR_KEY = "wg_operator_0123456789012345678901234567890123456"
 READER_KEY = "wg_reader_0123456789012345678901234567890123456"
 SUSPENDED_KEY = "wg_gone_0123456789012345678901234567890123456789"
 
@@ -53,6 +54,12 @@ class RunningService:
     url: str
     http: httpx.AsyncClient
     app: Any
+
+    async def health(self) -> dict[str, Any]:
+        """What ``/readyz`` says to an operator."""
+        response = await self.http.get("/readyz", headers={"Authorization": f"Bearer {OPERATOR_KEY}"})
+        health: dict[str, Any] = response.json()
+        return health
 
     async def chat(self, body: Mapping[str, Any] | None = None, **request: Any) -> list[Frame]:
         """POST and read to the end; the status must be 200."""
@@ -126,6 +133,7 @@ async def running_service(
         HashedKey("test", hash_key(KEY), Identity("owner_1", ("memory:*", "tools:*"))),
         HashedKey("other", hash_key(OTHER_KEY), Identity("owner_2", ("tools:*",))),
         HashedKey("reader", hash_key(READER_KEY), Identity("reader", ("tools:files:read_file",))),
+        HashedKey("operator", hash_key(OPERATOR_KEY), Identity("operator", ("ops:read",))),
         HashedKey("gone", hash_key(SUSPENDED_KEY), Identity("gone", ("tools:*",)), suspended=True),
     ]
     wanted = Settings(**(settings or {}))

@@ -92,7 +92,7 @@ class Applied:
             self.settings = settings
 
         try:
-            await self._runtime.rearrange(arrangement, step)
+            await self._runtime.rearrange(arrangement, step, rights_changed=_rights_changed(before, settings))
         except CatalogError as error:
             raise ConfigError(f"Invalid configuration: upstreams: {error}") from None
         _tell(changes, same=settings == before)
@@ -122,6 +122,13 @@ def _as_far_as_possible(before: Settings, wanted: Settings) -> Settings:
     live = {name: getattr(wanted, name) for name in _LIVE_SECTIONS}
     server = before.server.model_copy(update={"log_level": wanted.server.log_level})
     return before.model_copy(update={**live, "server": server})
+
+
+def _rights_changed(before: Settings, after: Settings) -> bool:
+    """Whether a key that stays has other permissions now, or another actor."""
+    had = {key.sha256: (key.actor, key.permissions) for key in before.auth.keys}
+    has = {key.sha256: (key.actor, key.permissions) for key in after.auth.keys}
+    return any(has[key] != had[key] for key in has.keys() & had.keys())
 
 
 def _waiting(before: Settings, wanted: Settings) -> Iterator[str]:

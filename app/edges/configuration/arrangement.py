@@ -55,6 +55,7 @@ def call_policies(settings: Settings) -> dict[str, CallPolicy]:
             ),
             cached_tools=upstream.cache.tools,
             cache_ttl_s=upstream.cache.ttl_s,
+            cache_shared=upstream.cache.shared,
             tolerant_args=upstream.tolerant_args,
         )
         for upstream in settings.upstreams

@@ -8,17 +8,8 @@ from dataclasses import dataclass
 import anyio
 
 from app.edges.mcp_door.endpoint import McpEndpoint
+from app.edges.mcp_door.faces import Face
 from app.edges.mcp_door.server import McpDoor
-from app.faces.surface import Offers, ToolSurface
-
-
-@dataclass(frozen=True, slots=True)
-class Face:
-    """A surface, what an MCP client is told about it when it connects, and what it has besides tools."""
-
-    surface: ToolSurface
-    instructions: str
-    offers: Offers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +77,8 @@ class McpDoors:
         """Tell the clients of each face whose list of tools is another now."""
         for door in self._doors.values():
             door.list_changed()
+
+    def access_changed(self) -> None:
+        """Notify the clients of each face that they may be shown other things of the same catalog."""
+        for door in self._doors.values():
+            door.access_changed()

@@ -17,7 +17,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.responses import JSONResponse
 
 from app.auth.identity import Identity
-from app.edges.mcp_door.envelope import PlainFaults
+from app.edges.mcp_door.plain_faults import PlainFaults
 from app.edges.mcp_door.server import calling
 
 _SESSION_IDLE_S = 1_800

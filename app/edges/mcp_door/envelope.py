@@ -5,7 +5,6 @@ runs for a message that is well formed, but for a look at what it names.
 """
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,21 +12,12 @@ from mcp import types as t
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from starlette.responses import JSONResponse
-
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _NAMED = {
     "tools/call": ("Tool", "name"),
     "prompts/get": ("Prompt", "name"),
     "resources/read": ("Resource", "uri"),
 }
-_SUSPECT = (202, 400)
-"""The answers that the SDK gives to what it does not understand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,46 +82,3 @@ def _check_name(ctx: ServerRequestContext[Any, Any]) -> None:
         raise MCPError(t.INVALID_PARAMS, f"{noun} call missing required '{key}' parameter")
     if not isinstance(name, str):
         raise MCPError(t.INVALID_PARAMS, f"{noun} call needs a string as its '{key}' parameter")
-
-
-class PlainFaults:
-    """ASGI: an answer of *app* that may be to a malformed message is held back until the message was looked at."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        body: list[bytes] = []
-        held: list[Message] = []
-        passing = False
-
-        async def keeping() -> Message:
-            message = await receive()
-            if message["type"] == "http.request":
-                body.append(message.get("body", b""))
-            return message
-
-        async def holding(message: Message) -> None:
-            nonlocal passing
-            if passing:
-                await send(message)
-                return
-            if message["type"] == "http.response.start" and message["status"] not in _SUSPECT:
-                passing = True
-                body.clear()
-                await send(message)
-                return
-            held.append(message)
-            if message["type"] == "http.response.body" and not message.get("more_body"):
-                passing = True
-                fault = fault_of(b"".join(body)) if body else None
-                if fault is not None:
-                    await JSONResponse(fault.as_json(), 400)(scope, receive, send)
-                    return
-                for one in held:
-                    await send(one)
-
-        await self._app(scope, keeping, holding)

@@ -1,15 +1,16 @@
 """Which faces there are, and how each is put together; where an MCP client finds them is the doors' (DESIGN §3)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from time import monotonic
 
-from app.edges.mcp_door.doors import Face
 from app.faces import registry, transparent
 from app.faces.gateway import GatewayFace
 from app.faces.namespaced import NamespacedFace
 from app.faces.namespaced_offers import NamespacedOffers
 from app.faces.operations import Operations
 from app.faces.registry import RegistryFace
+from app.faces.surface import Offers, ToolSurface
 from app.faces.transparent import TransparentFace
 from app.gateway.feature_fleet import FeatureFleet
 from app.gateway.features import Features
@@ -18,6 +19,15 @@ from app.gateway.runtime import ProxyRuntime
 
 _GATEWAY = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
 _NAMESPACED = "Tools, resources and prompts of several servers, each named server__name."
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """A surface, the instructions for the clients that connect to it, and its offers besides tools."""
+
+    surface: ToolSurface
+    instructions: str
+    offers: Offers | None = None
 
 
 def make_faces(

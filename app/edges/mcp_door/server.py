@@ -15,7 +15,7 @@ from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.subscriptions import ToolsListChanged
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, REQUEST_TIMEOUT
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -104,6 +104,18 @@ class McpDoor:
         if tools is not self._shown and tools != self._shown:
             self._shown = tools
             self.announcer.announce(ToolsListChanged())
+
+    def access_changed(self) -> None:
+        """To be called when access rules or permissions have changed: every client is notified, except of what is the
+        same for all callers."""
+        tools = self._surface.tools(_EVERYBODY)
+        if tools is not self._surface.tools(_NOBODY_CALLS):
+            self._shown = tools
+            self.announcer.announce(ToolsListChanged())
+        if self._offers is not None and self._offers.offered("prompts"):
+            self.announcer.announce(PromptsListChanged())
+        if self._offers is not None and self._offers.offered("resources"):
+            self.announcer.announce(ResourcesListChanged())
 
     async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
         context = self._context(ctx)
@@ -213,6 +225,7 @@ class _Server(Server[Any]):
 
 
 _NOBODY = Identity("nobody")
+_NOBODY_CALLS = CallContext(_NOBODY, "-", "-")
 _EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
 
 

@@ -3,6 +3,7 @@ object or not there)."""
 
 import base64
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,13 @@ ToJson = Callable[[Any], Any]
 """Raises what the type's own serializer raises."""
 
 _WRAPPED = "result"
+_MAX_DEPTH = 200
+# More digits than this Python does not write as text.
+_MAX_INTEGER_BITS = 14_000
+
+
+class NotJson(ValueError):
+    """A whole result, or a block of content, holds a value that JSON has no form for."""
 
 
 def to_json(value: Any) -> Any:
@@ -25,13 +33,14 @@ def to_mcp_result(value: Any, to_json: ToJson = to_json) -> Mapping[str, Any]:
     """Text, bytes, Media and MCP content (one or a list of them) become content; a whole MCP result stays as it is;
     anything else is JSON: as text, and as structured content, where what is not an object stands under ``result``.
 
-    Raises ValueError or TypeError, or what *to_json* raises, for what JSON cannot hold.
+    Raises NotJson for content or a whole result that JSON cannot hold; for data ValueError or TypeError, or what
+    *to_json* raises.
     """
     if _is_result(value):
-        return dict(value)
+        return _checked(dict(value))
     blocks = _content(value)
     if blocks is not None:
-        return {"content": blocks}
+        return _checked({"content": blocks})
     plain = to_json(value)
     text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
     structured = plain if isinstance(plain, dict) else {_WRAPPED: plain}
@@ -49,6 +58,32 @@ def wrapped_output(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def failed(message: str) -> Mapping[str, Any]:
     return {"content": [{"type": "text", "text": message}], "isError": True}
+
+
+def _checked(result: dict[str, Any]) -> dict[str, Any]:
+    """Returns *result* made of plain JSON values alone. Long texts are not copied.
+
+    The doors write JSON in different ways: what one of them turns into null, another writes as it is or fails on.
+    """
+    return {key: _plain(value, 1) for key, value in result.items()}
+
+
+def _plain(value: Any, depth: int) -> Any:
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return str.__str__(value)
+        case int() if value.bit_length() <= _MAX_INTEGER_BITS:
+            return int(value)
+        case float() if math.isfinite(value):
+            return float(value)
+        case Mapping() if depth < _MAX_DEPTH and all(isinstance(key, str) for key in value):
+            return {str.__str__(key): _plain(each, depth + 1) for key, each in value.items()}
+        case [*items] if depth < _MAX_DEPTH:
+            return [_plain(each, depth + 1) for each in items]
+        case _:
+            raise NotJson
 
 
 def _content(value: Any) -> list[Mapping[str, Any]] | None:

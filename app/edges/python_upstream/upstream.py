@@ -14,7 +14,7 @@ from typing import Any
 
 from app.edges.python_upstream.caller import CallerVoice
 from app.edges.python_upstream.daemon_threads import DaemonThreads, NoThreadLeft
-from app.edges.python_upstream.results import failed
+from app.edges.python_upstream.results import NotJson, failed
 from app.edges.python_upstream.tool import PythonTool, UnusableFunction, read_function
 from app.errors import ArgsInvalid, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from app.gateway.ports import CallContext, UpstreamStatus
@@ -105,6 +105,9 @@ class PythonUpstream:
             raise UpstreamUnavailable(
                 f"All {self._limit} threads of {self._name} still run calls that were given up."
             ) from None
+        except NotJson:
+            log.error("%s: the tool %s gave a result that JSON cannot hold", self._name, tool.definition["name"])
+            raise UpstreamError(f"{self._name}: the tool gave a result that JSON cannot hold.") from None
         except ToolFailed as error:
             return failed(str(error.message)[:_MAX_MESSAGE_CHARS])
         except asyncio.CancelledError as error:

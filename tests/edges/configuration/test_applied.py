@@ -226,6 +226,37 @@ async def test_how_calls_are_made_follows_without_a_new_session(tokens: TokenCou
         await first_call
 
 
+@requirement("W-RELOAD", "gatekit G126")
+async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_otherwise_not(tokens: TokenCounter) -> None:
+    def with_rule(when: str, **sections: Any) -> Settings:
+        return settings(one("a"), access=[{"match": "a:*", "when": when, "effect": "deny"}], **sections)
+
+    def with_key(*permissions: str, actor: str = "ada", sha256: str = "0" * 64) -> Settings:
+        keys = [{"id": "k", "sha256": sha256, "actor": actor, "permissions": permissions}]
+        return with_rule("actor == 'bob'", auth={"keys": keys})
+
+    async with running(tokens, settings(one("a"))) as house:
+        catalog, access = list[None](), list[None]()
+        house.runtime.watch(lambda: catalog.append(None))
+        house.runtime.watch_access(lambda: access.append(None))
+        heard: list[int] = []
+        for wanted in (
+            with_rule("actor == 'ada'"),  # other rules
+            with_rule("actor == 'ada'"),  # the same rules
+            with_rule("actor == 'ada'", quota={"per_actor": 2}),  # nothing that can be seen
+            with_rule("actor == 'bob'"),  # another condition
+            with_key("tools:*"),  # a new key
+            with_key("tools:a:*"),  # a key with other permissions
+            with_key("tools:a:*", actor="bob"),  # a key of another actor
+            with_key("tools:a:*", actor="bob", sha256="1" * 64),  # another key
+        ):
+            await house.applied.apply(wanted)
+            heard.append(len(access))
+            access.clear()
+    assert heard == [1, 0, 0, 1, 0, 1, 1, 0]
+    assert catalog == [], "the tools are those that they were"
+
+
 @requirement("gatekit G127")
 async def test_what_cannot_be_applied_leaves_everything_as_it_was(tokens: TokenCounter) -> None:
     keys = [{"id": "k", "sha256": "0" * 64, "actor": "x"}]

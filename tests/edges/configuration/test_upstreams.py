@@ -11,9 +11,10 @@ import anyio
 import pytest
 
 from app.auth.identity import Identity
+from app.edges.configuration.arrangement import call_policies
 from app.edges.configuration.upstreams import make_upstream
 from app.gateway.ports import CallContext, Upstream
-from app.settings import UpstreamSettings
+from app.settings import Settings, UpstreamSettings
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.support.service import KEY, FileServer, running_service
@@ -72,3 +73,16 @@ async def test_a_document_on_disk_is_found_from_the_working_directory(
     monkeypatch.chdir(tmp_path)
     async with connected(openapi="./shop.json") as upstream:
         assert [tool["name"] for tool in await upstream.list_tools()] == ["a"]
+
+
+@requirement("gateway 132")
+def test_kept_results_are_shared_among_actors_only_where_the_upstream_says_so() -> None:
+    upstreams = [
+        {"name": "own", "url": "https://own.example/mcp", "cache": {"tools": ["get_*"]}},
+        {"name": "common", "url": "https://common.example/mcp", "cache": {"tools": ["get_*"], "shared": True}},
+    ]
+    policies = call_policies(Settings.model_validate({"upstreams": upstreams}))
+    assert [(name, policy.caches("get_x"), policy.cache_shared) for name, policy in policies.items()] == [
+        ("own", True, False),
+        ("common", True, True),
+    ]

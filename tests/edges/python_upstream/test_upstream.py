@@ -2,14 +2,18 @@
 
 import asyncio
 import base64
+import json
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 import jsonschema
 import pytest
 
 from app.auth.identity import Identity
+from app.edges.python_upstream.results import to_mcp_result
 from app.edges.python_upstream.tool import UnusableFunction, read_function
 from app.edges.python_upstream.upstream import PythonUpstream
 from app.edges.stores.memory_store import MemoryArtifactStore
@@ -115,6 +119,23 @@ async def test_text_and_media_become_content_and_a_whole_result_stays_as_it_is()
             },
         },
     ]
+
+
+@pytest.mark.parametrize("kind", python_tools.UNSPEAKABLE)
+@pytest.mark.parametrize("name", ["unspeakable", "unspeakable_on_the_loop"])
+async def test_a_whole_result_that_json_cannot_hold_is_an_error_of_the_upstream(name: str, kind: str) -> None:
+    async with loaded() as upstream:
+        with pytest.raises(UpstreamError) as refused:
+            await call(upstream, name, kind=kind)
+        assert refused.value.message == "local: the tool gave a result that JSON cannot hold."
+        assert (await call(upstream, "count", text="four"))["structuredContent"] == {"result": 4}
+
+
+async def test_a_whole_result_is_given_on_as_plain_json() -> None:
+    given = MappingProxyType({"content": deque([{"type": "text", "text": "a"}]), "structuredContent": {"x": (1, None)}})
+    made = to_mcp_result(given)
+    assert made == {"content": [{"type": "text", "text": "a"}], "structuredContent": {"x": [1, None]}}
+    assert json.loads(json.dumps(made)) == made
 
 
 async def test_what_fits_the_schema_but_not_the_type_is_refused_with_every_error() -> None:
