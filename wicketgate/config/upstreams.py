@@ -1,5 +1,6 @@
 """The one place where a configured upstream becomes an Upstream (DESIGN §2 "upstreams")."""
 
+import os
 import random
 from collections.abc import Mapping
 from functools import partial
@@ -9,11 +10,13 @@ from time import monotonic
 from pydantic import SecretStr
 
 from wicketgate.config.settings import UpstreamSettings
+from wicketgate.net import Outgoing
 from wicketgate.ports import Upstream
-from wicketgate.upstreams.mcp_client.connection import Connect
-from wicketgate.upstreams.mcp_client.http import http_transport, sse_transport
-from wicketgate.upstreams.mcp_client.stdio import stdio_transport
-from wicketgate.upstreams.mcp_client.upstream import McpClientUpstream
+from wicketgate.upstreams.mcp.connection import Connect
+from wicketgate.upstreams.mcp.http import http_transport
+from wicketgate.upstreams.mcp.sse import sse_transport
+from wicketgate.upstreams.mcp.stdio import stdio_transport
+from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 from wicketgate.upstreams.openapi.credentials import Credentials
 from wicketgate.upstreams.openapi.exchange import HttpExchange
 from wicketgate.upstreams.openapi.oauth import OAuthCredentials
@@ -30,7 +33,7 @@ def make_upstream(settings: UpstreamSettings) -> Upstream:
         return PythonUpstream(settings.name, settings.python, threads=settings.threads, folder=folder)
     if settings.openapi:
         return _openapi_upstream(settings)
-    return McpClientUpstream(
+    return McpServerUpstream(
         settings.name, _connect(settings), connect_timeout_s=settings.connect_timeout_s, jitter=random.random
     )
 
@@ -40,11 +43,15 @@ def _connect(settings: UpstreamSettings) -> Connect:
     if not settings.url:
         env = _revealed(settings.env)
         return partial(stdio_transport, settings.name, settings.command, env, settings.cwd, max_answer_bytes=max_bytes)
-    headers, credentials = _revealed(settings.headers), _credentials(settings)
-    if settings.transport == "sse":
-        return partial(sse_transport, settings.name, settings.url, headers, credentials=credentials)
+    transport = sse_transport if settings.transport == "sse" else http_transport
     return partial(
-        http_transport, settings.name, settings.url, headers, credentials=credentials, max_answer_bytes=max_bytes
+        transport,
+        settings.name,
+        settings.url,
+        _revealed(settings.headers),
+        outgoing=Outgoing.from_environment(os.environ),
+        credentials=_credentials(settings),
+        max_answer_bytes=max_bytes,
     )
 
 

@@ -1,0 +1,68 @@
+"""The one way out: httpx over one transport of ours, for models, OpenAPI, tokens, keys and MCP.
+
+``make_http_client(outgoing)`` makes a client. ``fetch`` sends one request and reads its answer, bounded;
+``client.transport.send(Target(...), ...)`` is the cheap way for many requests to one URL.
+"""
+
+from wicketgate.net.body import MAX_BODY_BYTES, Body, body_of, read_bounded
+from wicketgate.net.client import (
+    CONNECT_S,
+    Credentials,
+    HttpClient,
+    Reply,
+    fetch,
+    make_http_client,
+    redirect_of,
+    send_authorized,
+)
+from wicketgate.net.connection import MAX_HEAD_BYTES
+from wicketgate.net.errors import (
+    AnswerAbandoned,
+    AnswerBroken,
+    AnswerTimedOut,
+    AnswerTooLarge,
+    AnswerUndecodable,
+    CannotConnect,
+    CertificateRefused,
+    ConnectTimedOut,
+    NeverSent,
+    NoAnswer,
+    NotSendable,
+    ProxyFailed,
+    SchemeRefused,
+)
+from wicketgate.net.outgoing import Outgoing, Proxies
+from wicketgate.net.transport import Target, Transport
+
+__all__ = [
+    "CONNECT_S",
+    "MAX_BODY_BYTES",
+    "MAX_HEAD_BYTES",
+    "AnswerAbandoned",
+    "AnswerBroken",
+    "AnswerTimedOut",
+    "AnswerTooLarge",
+    "AnswerUndecodable",
+    "Body",
+    "CannotConnect",
+    "CertificateRefused",
+    "ConnectTimedOut",
+    "Credentials",
+    "HttpClient",
+    "NeverSent",
+    "NoAnswer",
+    "NotSendable",
+    "Outgoing",
+    "Proxies",
+    "ProxyFailed",
+    "Reply",
+    "SchemeRefused",
+    "Target",
+    "Transport",
+    "body_of",
+    "fetch",
+    "make_http_client",
+    "read_bounded",
+    "redirect_of",
+    "send_authorized",
+]

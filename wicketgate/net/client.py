@@ -1,0 +1,182 @@
+"""The one factory of HTTP clients, and the rules of outgoing requests, each in one place: redirects, 401, cookies."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+
+from wicketgate.net.body import read_bounded
+from wicketgate.net.errors import NotSendable
+from wicketgate.net.outgoing import Outgoing
+from wicketgate.net.transport import IDLE_S, Transport, path_of, read_url
+
+CONNECT_S = 10.0
+
+_REPEATED_AS_IT_IS = (307, 308)
+_REDIRECTS = (301, 302, 303, *_REPEATED_AS_IT_IS)
+
+
+class Credentials(Protocol):
+    """The gateway's own credential for one server; a client's is never passed on.
+
+    One object serves all calls of an upstream at the same time; callers that come together wait for one token.
+    """
+
+    async def authorization(self) -> str:
+        """Return the value of the header, from a cache while it is fresh. Raises UpstreamUnavailable when there is
+        none; the text is fixed and names no address and no secret."""
+        ...
+
+    async def renew(self) -> None:
+        """Have ``authorization`` give another value, because the server answered 401 to the last one.
+
+        Very soon after another renewal it does nothing: of calls that were refused together one is enough. Raises
+        UpstreamUnavailable when there is none, also without asking when the last attempt failed a short time ago.
+        """
+        ...
+
+
+class _NoCookies(httpx.Cookies):
+    """Stays empty: a gate's callers would share what it kept."""
+
+    def extract_cookies(self, response: httpx.Response) -> None:
+        """Leave the cookies of *response* in its headers alone."""
+
+    def set(self, name: str, value: str, domain: str = "", path: str = "/") -> None:
+        raise TypeError("this client sends no cookies of its own")
+
+
+class HttpClient(httpx.AsyncClient):
+    """httpx's client without cookies, redirects, netrc or a proxy that the transport does not know of.
+
+    ``transport.send`` is the cheaper way for many requests to one URL.
+    """
+
+    def __init__(self, transport: Transport, headers: Mapping[str, str], timeout: httpx.Timeout, base_url: str) -> None:
+        own = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "wicketgate"}
+        super().__init__(
+            transport=transport,
+            headers={**own, **{name.lower(): value for name, value in headers.items()}},
+            timeout=timeout,
+            base_url=base_url,
+            trust_env=False,
+            follow_redirects=False,
+        )
+        # Keeping a connection is what HTTP/1.1 does anyway.
+        del self.headers["connection"]
+        self.transport = transport
+
+    @property
+    def cookies(self) -> httpx.Cookies:
+        return _NoCookies()
+
+    @cookies.setter
+    def cookies(self, cookies: Any) -> None:
+        raise TypeError("this client sends no cookies of its own")
+
+
+def make_http_client(
+    outgoing: Outgoing,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout: httpx.Timeout | None = None,
+    base_url: str = "",
+    idle_s: float = IDLE_S,
+) -> HttpClient:
+    """A client with a pool of its own; its owner closes it. Without *timeout* only connecting has a bound.
+
+    Raises httpx.InvalidURL for a *base_url* that is none.
+    """
+    return HttpClient(
+        Transport(outgoing, idle_s), headers or {}, timeout or httpx.Timeout(None, connect=CONNECT_S), base_url
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer. *headers* have names in lower case. *cut*: the body went on, or was not read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    cut: bool
+
+
+async def fetch(
+    http: HttpClient,
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None = None,
+    *,
+    max_bytes: int,
+    hops: int = 0,
+    unread: Callable[[str], bool] = lambda _: False,
+) -> Reply:
+    """One request and its answer, the body cut after *max_bytes*. *url* is sent as it is written.
+
+    At most *hops* redirects within the origin are followed; any other is the answer. The body of a content type that
+    is *unread* is left. Raises the errors of ``wicketgate.net.errors``.
+    """
+    while True:
+        response = await http.send(_request(http, method, url, headers, body), stream=True)
+        names = {name.lower(): value for name, value in response.headers.items()}
+        onward = redirect_of(url, response) if hops else None
+        if onward is None and unread(names.get("content-type", "")):
+            await response.aclose()
+            return Reply(response.status_code, names, b"", True)
+        data, cut = await read_bounded(response, max_bytes)
+        if onward is None:
+            return Reply(response.status_code, names, data, cut)
+        hops -= 1
+        url = onward
+        if response.status_code not in _REPEATED_AS_IT_IS and method not in ("GET", "HEAD"):
+            method, body = "GET", None
+            headers = {name: value for name, value in headers.items() if name.lower() != "content-type"}
+
+
+def _request(http: HttpClient, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> httpx.Request:
+    parsed = read_url(url)
+    try:
+        return http.build_request(
+            method, parsed, headers=headers, content=body, extensions={"target": path_of(url, parsed)}
+        )
+    except UnicodeError:
+        raise NotSendable("a character that cannot stand in a header") from None
+
+
+def redirect_of(url: str, response: httpx.Response) -> str | None:
+    """Where *response* to a request for *url* redirects to, if the request may be sent there: within the origin, or
+    from http to https of the same host at the usual ports."""
+    location = response.headers.get("location")
+    if response.status_code not in _REDIRECTS or not location:
+        return None
+    try:
+        onward = urljoin(url, location)
+        before, after = urlsplit(url), urlsplit(onward)
+        usual = before.port in (None, 80) and after.port in (None, 443)
+        upgraded = (before.scheme, after.scheme) == ("http", "https") and before.hostname == after.hostname and usual
+        return onward if upgraded or _origin(before) == _origin(after) else None
+    except ValueError:
+        return None
+
+
+def _origin(parts: Any) -> tuple[str, str, int]:
+    return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
+async def send_authorized(
+    credentials: Credentials | None, send: Callable[[str | None], Awaitable[httpx.Response]]
+) -> httpx.Response:
+    """The answer to *send* with the credential's header value. After a 401 the credential is renewed and *send* is
+    called once more, for any method: a server that asks for another credential has done nothing."""
+    if credentials is None:
+        return await send(None)
+    response = await send(await credentials.authorization())
+    if response.status_code != 401:
+        return response
+    await response.aclose()
+    await credentials.renew()
+    return await send(await credentials.authorization())

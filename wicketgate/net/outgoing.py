@@ -1,0 +1,161 @@
+"""The rules that hold for all outgoing connections: which certificates are trusted, and which go through a proxy.
+
+Trusted are the system's certificates, with ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` as OpenSSL reads them, or certifi's
+where the system has none, and those of a private CA file. Proxies come from the environment; loopback addresses are
+always connected to directly.
+"""
+
+import asyncio
+import os
+import ssl
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address, ip_network
+from pathlib import Path
+from urllib.parse import unquote_to_bytes, urlsplit
+
+import certifi
+
+from wicketgate.net.errors import ProxyFailed
+
+Origin = tuple[str, str, int]
+"""Scheme, host in lower case without brackets, port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """*credentials* is the value of ``Proxy-Authorization``, or empty."""
+
+    scheme: str
+    host: str
+    port: int
+    credentials: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """The settings as they were written, by scheme of the URL, with the name of the variable for error texts."""
+
+    http: tuple[str, str] = field(default=("", ""), repr=False)
+    https: tuple[str, str] = field(default=("", ""), repr=False)
+    no_proxy: tuple[str, ...] = ()
+
+    def proxy_for(self, origin: Origin) -> Proxy | None:
+        """Raises ProxyFailed where the setting cannot be used."""
+        scheme, host, port = origin
+        variable, url = self.https if scheme == "https" else self.http
+        if not url or _is_loopback(host) or any(_exempts(entry, host, port) for entry in self.no_proxy):
+            return None
+        return _read_proxy(variable, url)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """The default trusts what the system trusts and uses no proxy."""
+
+    ca_file: str = ""
+    proxies: Proxies = Proxies()
+
+    @staticmethod
+    def from_environment(environ: Mapping[str, str], ca_file: str = "") -> "Outgoing":
+        """Read the proxy variables, in lower case before upper case as curl does."""
+
+        def value(*names: str) -> tuple[str, str]:
+            for name in names:
+                for spelling in (name, name.upper()):
+                    if spelling in environ:
+                        return spelling, environ[spelling].strip()
+            return "", ""
+
+        no_proxy = value("no_proxy")[1].replace(",", " ").split()
+        http, https = value("http_proxy", "all_proxy"), value("https_proxy", "all_proxy")
+        return Outgoing(ca_file, Proxies(http, https, tuple(entry.lower() for entry in no_proxy)))
+
+    async def tls(self) -> ssl.SSLContext:
+        """The TLS context of all connections under these rules. Raises OSError if the CA file cannot be read."""
+        key = self._key()
+        if key not in _contexts:
+            # Reading the certificates takes 20 ms and more.
+            _contexts[key] = await asyncio.to_thread(self.make_tls)
+        return _contexts[key]
+
+    def make_tls(self) -> ssl.SSLContext:
+        """A new TLS context. Raises OSError if the CA file cannot be read or holds no certificate."""
+        context = ssl.create_default_context()
+        if not _system_has_certificates(context):
+            context.load_verify_locations(certifi.where())
+        if self.ca_file:
+            context.load_verify_locations(self.ca_file)
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+    def _key(self) -> tuple[object, ...]:
+        """Another file, or another content, is another context."""
+        try:
+            stat = Path(self.ca_file).stat() if self.ca_file else None
+        except OSError:
+            stat = None
+        mark = (stat.st_mtime_ns, stat.st_size, stat.st_ino) if stat is not None else None
+        return self.ca_file, mark, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+
+
+_contexts: dict[tuple[object, ...], ssl.SSLContext] = {}
+
+
+def _system_has_certificates(context: ssl.SSLContext) -> bool:
+    if context.cert_store_stats()["x509_ca"]:
+        return True
+    # Those of a folder are read when a server names their issuer.
+    folder = ssl.get_default_verify_paths().capath
+    return folder is not None and any(Path(folder).iterdir())
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def _exempts(entry: str, host: str, port: int) -> bool:
+    """Whether the *entry* of NO_PROXY covers the host: ``*``, a name and those below it, an address, a network; each
+    with a port or without."""
+    if entry == "*":
+        return True
+    name, colon, number = entry.rpartition(":")
+    if colon and number.isdigit() and (":" not in name or name.endswith("]")):
+        if int(number) != port:
+            return False
+        entry = name
+    entry = entry.removeprefix("[").removesuffix("]")
+    try:
+        return ip_address(host) in ip_network(entry, strict=False)
+    except ValueError:
+        pass
+    entry = entry.removeprefix("*").removeprefix(".")
+    return bool(entry) and (host == entry or host.endswith(f".{entry}"))
+
+
+def _read_proxy(variable: str, url: str) -> Proxy:
+    """Raises ProxyFailed with a text that names the variable and never its value."""
+    if "://" not in url:
+        url = f"http://{url}"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise ProxyFailed(f"{variable} is not a URL") from None
+    if parts.scheme.startswith("socks"):
+        raise ProxyFailed(f"{variable} names a SOCKS proxy; set an http or https proxy")
+    if parts.scheme not in ("http", "https") or not host:
+        raise ProxyFailed(f"{variable} must be an http or https URL, such as http://proxy.example.com:3128")
+    credentials = b""
+    if parts.username is not None or parts.password is not None:
+        pair = unquote_to_bytes(parts.username or "") + b":" + unquote_to_bytes(parts.password or "")
+        credentials = b"Basic " + b64encode(pair)
+    return Proxy(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), credentials)

@@ -1,0 +1,251 @@
+"""The transport below httpx: a pool of connections, and requests written as they are.
+
+It does what a gate may do with a request that is not its own: sends it once, with its URL byte for byte, and knows
+when it was never sent. It keeps no cookies and follows no redirects. There is no limit on open connections; those who
+call have their own.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from functools import partial
+from math import inf
+
+import httpx
+
+from wicketgate.net.body import MAX_BODY_BYTES, Body, Read, decoder_of
+from wicketgate.net.connection import HttpConnection
+from wicketgate.net.dial import Route, connect, route_to
+from wicketgate.net.errors import NotSendable, SchemeRefused
+from wicketgate.net.outgoing import Origin, Outgoing
+
+IDLE_S = 4.0
+"""How long a connection is kept for the next request: common servers close it after five seconds, and a request that
+meets the closing is lost."""
+
+_METHOD = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_PATH = re.compile(rb"[!-~\x80-\xff]+")
+_WIRE_FIELDS = (b"content-encoding", b"content-length")
+
+
+class Target:
+    """A URL with the method and headers of all requests that go there, written once: writing a head as httpx does
+    costs as much as sending it. Raises NotSendable and SchemeRefused."""
+
+    def __init__(self, method: str, url: str, headers: Mapping[str, str]) -> None:
+        parsed = read_url(url)
+        self.origin = origin_of(parsed)
+        self.method = method
+        self.path = path_of(url, parsed)
+        fields = {"Host": parsed.netloc.decode("ascii"), "Accept-Encoding": "identity", "User-Agent": "wicketgate"}
+        # Names differ by case in no two headers of one request.
+        named = {name.lower(): (name, value) for name, value in (*fields.items(), *headers.items())}
+        self.fields = _fields((name.encode(), value.encode()) for name, value in named.values())
+        _check_line(method.encode(), self.path)
+
+
+class Transport(httpx.AsyncBaseTransport):
+    """Of a request's ``timeout`` it keeps ``connect`` (name, proxy and TLS together) and ``read`` (to the beginning of
+    the answer, then from one piece of the body to the next). The extension ``target`` is sent in place of path and
+    query; ``max_bytes`` bounds what iterating over the body gives (None: nothing does)."""
+
+    def __init__(self, outgoing: Outgoing, idle_s: float = IDLE_S) -> None:
+        self._outgoing = outgoing
+        self._idle_s = idle_s
+        self._routes: dict[Origin, Route] = {}
+        self._idle: dict[Origin, list[tuple[float, HttpConnection]]] = {}
+        self._open: set[HttpConnection] = set()
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """``body_of`` gives the response's Body. Raises the errors of ``wicketgate.net.errors``."""
+        content = await request.aread()
+        origin = origin_of(request.url)
+        path = request.extensions.get("target", request.url.raw_path)
+        fields = _fields(_with_length(request.headers.raw, content))
+        timeouts = request.extensions.get("timeout", {})
+        max_bytes = request.extensions.get("max_bytes", MAX_BODY_BYTES)
+        method = request.method.encode("ascii", "replace")
+        _check_line(method, path)
+        route = self._route(origin)
+        head = b"%b %b%b HTTP/1.1\r\n%b%b\r\n" % (method, route.prefix, path, fields, route.fields)
+        return await self._exchange(
+            route,
+            head + content,
+            timeouts.get("connect"),
+            timeouts.get("read"),
+            is_head=request.method == "HEAD",
+            max_bytes=inf if max_bytes is None else max_bytes,
+        )
+
+    async def send(
+        self,
+        target: Target,
+        content: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        connect_s: float | None,
+        read_s: float | None = None,
+    ) -> httpx.Response:
+        """The same for a Target, at a third of the cost. *headers* are added to its own."""
+        route = self._routes.get(target.origin) or self._route(target.origin)
+        more = _fields((name.encode(), value.encode()) for name, value in headers.items()) if headers else b""
+        head = b"%b %b%b HTTP/1.1\r\n%b%b%bContent-Length: %d\r\n\r\n" % (
+            target.method.encode(),
+            route.prefix,
+            target.path,
+            target.fields,
+            route.fields,
+            more,
+            len(content),
+        )
+        return await self._exchange(
+            route, head + content, connect_s, read_s, is_head=target.method == "HEAD", max_bytes=MAX_BODY_BYTES
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections; answers that are being read break off."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        connections = [*self._open, *(connection for idle in self._idle.values() for _, connection in idle)]
+        self._open.clear()
+        self._idle.clear()
+        for connection in connections:
+            connection.close()
+        await asyncio.sleep(0)  # for the sockets to be closed
+
+    async def _exchange(
+        self,
+        route: Route,
+        request: bytes,
+        connect_s: float | None,
+        read_s: float | None,
+        *,
+        is_head: bool,
+        max_bytes: float,
+    ) -> httpx.Response:
+        origin = route.origin
+        # A kept connection that is found closed is replaced, since nothing was written to it yet.
+        connection = self._take(origin) or await connect(route, self._outgoing, connect_s)
+        self._open.add(connection)
+        try:
+            await connection.ask(request, read_s, is_head=is_head)
+            headers, decode = connection.headers, None
+            if not is_head:
+                headers, decode = _decoded(connection)
+        except BaseException:
+            self._leave(origin, connection)
+            raise
+        body = Body(connection, partial(self._leave, origin, connection), decode, max_bytes, read_s)
+        return httpx.Response(connection.status, headers=headers, stream=body, extensions={"body": body})
+
+    def _route(self, origin: Origin) -> Route:
+        route = self._routes.get(origin)
+        if route is None:
+            route = self._routes[origin] = route_to(origin, self._outgoing)
+        return route
+
+    def _take(self, origin: Origin) -> HttpConnection | None:
+        """The connection used last: it is the least likely to have been closed meanwhile."""
+        idle = self._idle.get(origin)
+        while idle:
+            _, connection = idle.pop()
+            if connection.is_reusable and not connection.has_news:
+                return connection
+            connection.close()
+        return None
+
+    def _leave(self, origin: Origin, connection: HttpConnection) -> None:
+        if connection not in self._open:
+            return
+        self._open.discard(connection)
+        # A second early, so that the server does not close it at the same moment.
+        keep_s = min(self._idle_s, connection.keep_s - 1.0)
+        if not connection.is_reusable or keep_s < 0:
+            connection.close()
+            return
+        loop = asyncio.get_running_loop()
+        self._idle.setdefault(origin, []).append((loop.time() + keep_s, connection))
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(self._idle_s, self._sweep)
+
+    def _sweep(self) -> None:
+        """One timer for all, for connections are taken and given back with every request."""
+        self._sweeping = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for origin, idle in list(self._idle.items()):
+            kept = []
+            for until, connection in idle:
+                if until > now and connection.is_reusable:
+                    kept.append((until, connection))
+                else:
+                    connection.close()
+            if kept:
+                self._idle[origin] = kept
+            else:
+                del self._idle[origin]
+        if self._idle:
+            first = min(until for idle in self._idle.values() for until, _ in idle)
+            self._sweeping = loop.call_at(first, self._sweep)
+
+
+def _decoded(connection: HttpConnection) -> tuple[list[tuple[bytes, bytes]], Read | None]:
+    """The headers and the way to read a body whose coding, if it has one, is undone."""
+    headers = connection.headers
+    decode = decoder_of(headers, connection.read)
+    if decode is not None:
+        headers = [field for field in headers if field[0].lower() not in _WIRE_FIELDS]
+    return headers, decode
+
+
+def read_url(url: str) -> httpx.URL:
+    """Raises NotSendable."""
+    try:
+        return httpx.URL(url)
+    except httpx.InvalidURL:
+        raise NotSendable("the URL cannot be read") from None
+
+
+def origin_of(url: httpx.URL) -> Origin:
+    """Raises SchemeRefused."""
+    if url.scheme not in ("http", "https") or not url.host:
+        raise SchemeRefused("only http and https URLs with a host can be requested")
+    return url.scheme, url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80)
+
+
+def path_of(url: str, parsed: httpx.URL) -> bytes:
+    """Path and query of *url* as they are written; httpx takes ``..`` out and encodes some characters. What could not
+    stand in a request line is encoded by httpx."""
+    written = url.partition("://")[2].partition("#")[0]
+    start = min((at for at in (written.find("/"), written.find("?")) if at >= 0), default=len(written))
+    path = written[start:]
+    if not path.startswith("/"):
+        path = f"/{path}"
+    raw = path.encode()
+    return raw if raw.isascii() and _PATH.fullmatch(raw) else parsed.raw_path
+
+
+def _check_line(method: bytes, path: bytes) -> None:
+    if not _METHOD.fullmatch(method) or method == b"CONNECT":
+        raise NotSendable("a method that cannot be sent")
+    if not _PATH.fullmatch(path):
+        raise NotSendable("a character that cannot stand in a request line")
+
+
+def _fields(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Raises NotSendable where a line end or a NUL would make another request of it."""
+    lines = [b"%b: %b\r\n" % field for field in headers]
+    fields = b"".join(lines)
+    if fields.count(b"\r") != len(lines) or fields.count(b"\n") != len(lines) or b"\0" in fields:
+        raise NotSendable("a character that cannot stand in a header")
+    return fields
+
+
+def _with_length(headers: list[tuple[bytes, bytes]], content: bytes) -> list[tuple[bytes, bytes]]:
+    """A content that httpx would send in chunks is known whole here."""
+    if not any(name.lower() == b"transfer-encoding" for name, _ in headers):
+        return headers
+    kept = [field for field in headers if field[0].lower() not in (b"transfer-encoding", b"content-length")]
+    return [*kept, (b"Content-Length", b"%d" % len(content))]
