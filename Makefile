@@ -10,7 +10,7 @@ CODE   := wicketgate app routers middleware examples bench tests
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators fuzz-validation
-.PHONY: help run test lint types imports pytest format openapi bench-catalog bench-pause bench-execute bench-engine bench-filters soak lock clean
+.PHONY: help run test quick coverage explore lint types imports pytest format openapi bench-catalog bench-pause bench-execute bench-engine bench-filters soak lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,25 @@ imports: $(VENV)/.dev ## the layers of the house
 
 pytest: $(VENV)/.dev ## the tests alone
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+# Rooms whose tests start no process and open no port; under a minute on two cores.
+QUICK := tests/catalog tests/schemas tests/results tests/access tests/context tests/engine tests/faces tests/fleet \
+  tests/plugins tests/middleware tests/test_openapi.py tests/test_requirements.py tests/config/test_settings.py
+
+quick: lint types imports $(VENV)/.dev ## lint, types, import contracts and the fast tests: under a minute
+	@PROPERTIES=quick $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(QUICK)
+
+# Failures are judged by `make test`; here only the reach of the tests counts, since tracing makes each several times slower.
+coverage: $(VENV)/.dev ## lines that the tests reach, child processes included; fails below 95 %
+	@$(BIN)/python -m coverage erase
+	@PROPERTIES=quick $(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile || test $$? -eq 1
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage report --skip-covered --fail-under=95
+
+EXPLORE_S ?= 600
+explore: $(VENV)/.dev ## properties with new random examples, for ten minutes at most (EXPLORE_S=..., EXAMPLES=...)
+	@PROPERTIES=explore timeout $(EXPLORE_S) $(BIN)/python -m pytest -n $(WORKERS) -m hypothesis -x \
+	  || { code=$$?; test $$code -eq 124 && echo 'explore: no failure within $(EXPLORE_S) s'; }
 
 format: $(VENV)/.dev ## rewrite the code in the house style
 	@$(BIN)/ruff check --fix --quiet $(CODE); $(BIN)/ruff format --quiet $(CODE)
@@ -75,7 +94,7 @@ lock: ## resolve the dependencies anew (needs uv)
 	  --extra build -c requirements/dev.lock -o requirements/service.lock pyproject.toml
 
 clean: ## remove what the other targets made
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

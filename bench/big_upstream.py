@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from bench.catalogs import corpus, shared_data
+from bench.catalogs import corpus, routing_data
 
 HOST = "127.0.0.1"
 
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--page", type=int, default=500)
     parser.add_argument("--shown", type=int, default=1)
     options = parser.parse_args()
-    definitions = corpus(options.tools, 0, shared_data()).definitions
+    definitions = corpus(options.tools, 0, routing_data()).definitions
     tools = [t.Tool.model_validate(definition, by_name=False) for definition in definitions]
     app = make_app(BigUpstream(tools, options.page, options.shown))
     with socket.create_server((HOST, 0)) as listener:

@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from bench.catalogs import ROOT, Corpus, corpus, shared_data
+from bench.catalogs import MISSING, ROOT, Corpus, corpus, routing_data
 from bench.peers import REQUIREMENT, Peer, install
-from bench.quality import PEER_QUERIES, quality
+from bench.quality import NO_HARNESS, PEER_QUERIES, quality, routing_harness
 from bench.table import figure, percentile, table
 
 SIZES = (100, 1_000, 10_000)
@@ -41,7 +41,7 @@ def main() -> None:
     peer = "left out by --no-peer" if options.no_peer else install()
     remarks = [f"contextweaver: {peer}"] if isinstance(peer, str) else [f"peer: {REQUIREMENT}"]
     found = peer if isinstance(peer, Peer) else None
-    data = shared_data()
+    data = routing_data()
     sizes = []
     for size in options.sizes:
         tools = corpus(size, QUERIES, data)
@@ -51,9 +51,11 @@ def main() -> None:
     if options.no_quality:
         remarks.append("routing quality: left out by --no-quality")
     elif data is None:
-        remarks.append("routing quality: left out, ../shared/data/routing is not there")
+        remarks.append(f"routing quality: left out. {MISSING}")
+    elif (harness := routing_harness()) is None:
+        remarks.append(f"routing quality: left out. {NO_HARNESS}")
     else:
-        rows = list(quality(data, found))
+        rows = list(quality(harness, data, found))
         print(f"\nrouting quality, %\n{qualities(rows)}")
     for contestant in sizes[0]["contestants"]:
         remarks += [f"{contestant['name']}: {remark}" for remark in contestant["remarks"]]

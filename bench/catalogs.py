@@ -1,6 +1,7 @@
-"""Which tools and queries the benchmarks run on: real ones where ``../shared`` is at hand, else made ones.
+"""Which tools and queries the benchmarks run on: real ones from the folder ``BENCH_ROUTING_DATA``, or made ones.
 
-Both are the same in every run. Names are ``<server>.<tool>``, so that one upstream holds many namespaces.
+The sets of that folder are described in docs/benchmarks.md ("Data from outside"). Both kinds are the same in every run.
+Names are ``<server>.<tool>``, so that one upstream holds many namespaces.
 """
 
 import hashlib
@@ -19,6 +20,14 @@ ROOT = Path(__file__).resolve().parent.parent
 _TOOL_SETS = ("mcpzero", "azure", "sealtools", "metatool", "bfcl")
 _QUERY_SETS = ("azure", "metatool", "sealtools", "bfcl")
 
+# Not WICKETGATE_...: the service takes that prefix for settings of its own and refuses names that it does not know.
+ROUTING_DATA = "BENCH_ROUTING_DATA"
+MISSING = (
+    f"{ROUTING_DATA} is not set: name the folder with the public sets {', '.join(_TOOL_SETS)}, each with its "
+    'tools.jsonl and most with queries_dev.jsonl (docs/benchmarks.md, "Data from outside")'
+)
+"""Printed by a benchmark that goes without the real tools, and the reason of a test that is skipped."""
+
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
@@ -29,10 +38,17 @@ class Corpus:
     queries: list[str]
 
 
-def shared_data() -> Path | None:
-    """The folder of routing sets: ``ROUTING_DATA``, else the one beside the checkout; None when it is not there."""
-    folder = Path(os.environ.get("ROUTING_DATA", ROOT.parent / "shared" / "data" / "routing"))
-    return folder if folder.is_dir() else None
+def routing_data() -> Path | None:
+    """The folder of routing sets; None if the variable is not set. Raises FileNotFoundError if sets are missing."""
+    named = os.environ.get(ROUTING_DATA)
+    if not named:
+        return None
+    for name in _TOOL_SETS:
+        if not (expected := Path(named, name, "tools.jsonl")).is_file():
+            raise FileNotFoundError(
+                f"{ROUTING_DATA}: {expected} is not there; docs/benchmarks.md says what belongs there"
+            )
+    return Path(named)
 
 
 def dev_sets(data: Path) -> list[str]:
@@ -44,7 +60,7 @@ def corpus(size: int, queries: int, data: Path | None) -> Corpus:
     """*size* tools and *queries* queries. Real servers come in an order drawn by digest; when they do not suffice
     they come again under another name."""
     if data is None:
-        return Corpus("synthetic (../shared is not there)", _synthetic(size), _synthetic_queries(queries))
+        return Corpus(f"synthetic ({ROUTING_DATA} is not set)", _synthetic(size), _synthetic_queries(queries))
     real = _real(data)
     definitions: list[Definition] = []
     for copy in range(-(-size // len(real))):

@@ -22,7 +22,7 @@ import yaml
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from bench.catalogs import ROOT, corpus, shared_data
+from bench.catalogs import ROOT, corpus, routing_data
 from bench.table import figure, percentile, table
 from tests.support.process import Program, program
 from wicketgate.access.keys import new_key
@@ -66,7 +66,7 @@ def main() -> None:
 
 async def measure(tools: int, page: int, refreshes: int) -> list[dict[str, Any]]:
     """One row a phase."""
-    queries = corpus(1, 400, shared_data()).queries
+    queries = corpus(1, 400, routing_data()).queries
     key, digest = new_key("bench")
     async with AsyncExitStack() as stack:
         big = await stack.enter_async_context(_child("bench.big_upstream", "--tools", str(tools), "--page", str(page)))

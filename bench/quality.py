@@ -1,6 +1,7 @@
-"""Routing quality on the dev sets, by the shared harness: each contestant on each set in a process of its own."""
+"""Routing quality on the dev sets, by an outside harness: each contestant on each set in a process of its own."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,11 +16,25 @@ PEER_QUERIES = 200
 """The peer is asked a sample only, drawn by the harness: it needs up to a second for a query."""
 
 
-def quality(data: Path, peer: Peer | None) -> Iterator[dict[str, Any]]:
-    """One row a contestant and set, as the harness gives it (R@k and MRR from 0 to 1). Raises FileNotFoundError."""
-    harness = data.parent.parent / "tools" / "routing" / "evaluate.py"
-    if not harness.exists():
-        raise FileNotFoundError(harness)
+_HARNESS = "BENCH_ROUTING_HARNESS"
+NO_HARNESS = (
+    f"{_HARNESS} is not set: name the script that measures routing on those sets "
+    '(docs/benchmarks.md, "Data from outside", says how it is called)'
+)
+
+
+def routing_harness() -> Path | None:
+    """The script that measures; None if the variable is not set. Raises FileNotFoundError if it is not there."""
+    named = os.environ.get(_HARNESS)
+    if not named:
+        return None
+    if not Path(named).is_file():
+        raise FileNotFoundError(f"{_HARNESS}: {named} is not there")
+    return Path(named)
+
+
+def quality(harness: Path, data: Path, peer: Peer | None) -> Iterator[dict[str, Any]]:
+    """One row a contestant and set, as the harness gives it (R@k and MRR from 0 to 1)."""
     for spec in dev_sets(data):
         yield {"contestant": "wicketgate", **_run(harness, data, spec, None)}
         if peer is not None:

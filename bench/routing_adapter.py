@@ -1,7 +1,7 @@
-"""The Router as the routing harness wants it: ``build(tools) -> search`` over the sets of ``../shared/data/routing``.
+"""The Router as the routing harness wants it: ``build(tools) -> search`` over its sets.
 
-``ROUTING_DATA=../shared/data/routing python ../shared/tools/routing/evaluate.py run
---adapter bench/routing_adapter.py:build --set azure:queries_dev``
+``ROUTING_DATA=$BENCH_ROUTING_DATA python $BENCH_ROUTING_HARNESS run --adapter bench/routing_adapter.py:build
+--set azure:queries_dev``; docs/benchmarks.md says what belongs there.
 """
 
 import re

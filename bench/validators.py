@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.catalogs import ROOT, corpus, shared_data
+from bench.catalogs import MISSING, ROOT, corpus, routing_data
 from bench.table import NONE, figure, table
 
 REQUIREMENTS = ("fastjsonschema==2.22.3", "jsonschema-rs==0.60.3")
@@ -436,8 +436,10 @@ def main() -> None:
     elif not options.no_peers:
         print(f"{', '.join(REQUIREMENTS)} could not be installed: without them")
     groups: dict[str, Sequence[Case]] = {"built in": BUILT_IN}
-    if data := shared_data():
+    if data := routing_data():
         groups = {"real tools": real_cases(data, options.tools), **groups}
+    else:
+        print(f"without real tools: {MISSING}")
     running = {python: Engines(python) for python in dict.fromkeys(pythons.values())}
     engines = {name: running[python] for name, python in pythons.items()}
     found: dict[str, Any] = {}

@@ -3,11 +3,12 @@ import os
 import pytest
 from hypothesis import settings
 
-# The same examples in every run, and no deadline on a machine that others use too: a failure is of the code. To look
-# for new ones: EXPLORE=1 make pytest.
+# The same examples in every run, and no deadline on a machine that others use too: a failure is of the code.
+# `make quick` takes fewer of them; `make explore` looks for new ones.
 settings.register_profile("repeat", derandomize=True, deadline=None, database=None)
-settings.register_profile("explore", deadline=None)
-settings.load_profile("explore" if os.environ.get("EXPLORE") else "repeat")
+settings.register_profile("quick", settings.get_profile("repeat"), max_examples=15)
+settings.register_profile("explore", deadline=None, max_examples=int(os.environ.get("EXAMPLES", "1000")))
+settings.load_profile(os.environ.get("PROPERTIES", "repeat"))
 
 
 @pytest.fixture(scope="session")

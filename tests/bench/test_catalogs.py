@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.catalogs import corpus, shared_data
+from bench.catalogs import MISSING, corpus, routing_data
 from wicketgate.catalog.catalog import build_catalog
 from wicketgate.token_table import load_token_counter
 
@@ -23,9 +23,9 @@ def test_a_made_catalog_is_taken_whole_by_the_program() -> None:
     assert len({item.namespace for item in catalog.items.values()}) > 1
 
 
-@pytest.mark.skipif(shared_data() is None, reason="the real tools are not at hand")
+@pytest.mark.skipif(routing_data() is None, reason=MISSING)
 def test_real_tools_come_again_under_other_names_when_they_do_not_suffice() -> None:
-    data = shared_data()
+    data = routing_data()
     small, large = corpus(500, 10, data), corpus(12_000, 10, data)
     assert small.definitions == large.definitions[:500]
     assert len({tool["name"] for tool in large.definitions}) == 12_000
@@ -33,7 +33,15 @@ def test_real_tools_come_again_under_other_names_when_they_do_not_suffice() -> N
     assert small.queries == large.queries
 
 
-def test_without_the_shared_data_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ROUTING_DATA", str(tmp_path / "gone"))
-    assert shared_data() is None
-    assert corpus(5, 5, shared_data()).source.startswith("synthetic")
+def test_without_data_from_outside_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BENCH_ROUTING_DATA", raising=False)
+    assert routing_data() is None
+    assert corpus(5, 5, routing_data()).source.startswith("synthetic")
+
+
+def test_a_folder_that_lacks_a_set_is_an_error_that_names_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BENCH_ROUTING_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"BENCH_ROUTING_DATA: .*tools\.jsonl is not there"):
+        routing_data()

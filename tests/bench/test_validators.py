@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 from jsonschema import Draft202012Validator
 
-from bench.catalogs import shared_data
+from bench.catalogs import MISSING, routing_data
 from bench.validators import BUILT_IN, HOSTILE, OURS, TIMES, Case, Engines, hostile, measure, real_cases, shown
 
 
@@ -19,9 +19,9 @@ def test_the_built_in_cases_fit_and_do_not_fit() -> None:
     assert [_is_what_it_says(case) for case in BUILT_IN] == [True] * len(BUILT_IN)
 
 
-@pytest.mark.skipif(shared_data() is None, reason="the real tools are not at hand")
+@pytest.mark.skipif(routing_data() is None, reason=MISSING)
 def test_the_real_cases_fit_and_do_not_fit_and_are_the_same_every_time() -> None:
-    data = shared_data()
+    data = routing_data()
     assert data
     cases = real_cases(data, 5)
     assert [_is_what_it_says(case) for case in cases] == [True] * 5

@@ -2,12 +2,12 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.catalogs import MISSING, routing_data
 from tests.catalog.fixtures import item, tokens
 from tests.support.requirement import requirement
 from wicketgate.catalog.card import build_inner_card, render_card
@@ -42,7 +42,7 @@ GITHUB = [
     "search_code",
 ]
 
-REAL = Path(__file__).parents[3] / "shared" / "data" / "routing"
+REAL = routing_data()
 
 
 def graph(names: Iterable[str], server: str | None = "github") -> ChoiceGraph:
@@ -251,9 +251,10 @@ def test_in_any_catalog_every_tool_has_one_path_and_every_inner_card_fits(drawn:
 
 
 @requirement("DESIGN §3 Browsing", "gateway 51")
-@pytest.mark.skipif(not REAL.exists(), reason="the real catalogs are not beside this checkout")
+@pytest.mark.skipif(REAL is None, reason=MISSING)
 @pytest.mark.parametrize("source", ["azure", "bfcl", "mcpzero", "metatool", "sealtools"])
 def test_real_catalogs_are_reached_whole_in_levels_of_at_most_50(source: str) -> None:
+    assert REAL
     lines = (REAL / source / "tools.jsonl").read_text("utf-8").splitlines()
     items = {made.id: made for made in (mcp_tool_to_selectable(json.loads(line), source) for line in lines)}
     found = ChoiceGraph(items.values())
