@@ -10,7 +10,7 @@ from typing import Any
 
 from wicketgate.access.identity import Identity
 from wicketgate.ports import SILENT, CallContext, Caller, InputAnswers
-from wicketgate.upstreams.mcp.connection import Connect
+from wicketgate.upstreams.mcp.client import Connect
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.stdio import stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from wicketgate.config.settings import UpstreamSettings
 from wicketgate.net import Outgoing
 from wicketgate.ports import Upstream
-from wicketgate.upstreams.mcp.connection import Connect
+from wicketgate.upstreams.mcp.client import Connect
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.sse import sse_transport
 from wicketgate.upstreams.mcp.stdio import stdio_transport

@@ -17,7 +17,7 @@ from tests.support.supervised import BOUND_S, connected, context, over, value
 from wicketgate.errors import InputRequired, UpstreamError, UpstreamUnavailable
 from wicketgate.net import Outgoing
 from wicketgate.ports import InputAnswers
-from wicketgate.upstreams.mcp.connection import Connect
+from wicketgate.upstreams.mcp.client import Connect
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.sse import sse_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream

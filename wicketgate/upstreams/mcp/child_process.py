@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, Self, cast
 
-from wicketgate.upstreams.mcp.tasks import to_its_end
+from wicketgate.upstreams.mcp.tasks import to_its_end, within
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 GRACE_S = 2.0
@@ -121,14 +121,14 @@ class ChildProcess(asyncio.SubprocessProtocol):
             if self._stdin is not None:
                 # Input that the child has not read yet would keep the pipe open.
                 self._stdin.abort() if self._stdin.get_write_buffer_size() else self._stdin.close()
-            if not await _within(self._grace_s, self._exited):
+            if not await within(self._grace_s, self._exited):
                 self._signal(signal.SIGTERM)
-                await _within(self._grace_s, self._exited)
+                await within(self._grace_s, self._exited)
         finally:
             self._signal(signal.SIGKILL)
-            await _within(self._grace_s, self._exited)
+            await within(self._grace_s, self._exited)
             transport.close()
-            await _within(_CLOSE_S, self._closed)
+            await within(_CLOSE_S, self._closed)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
@@ -191,12 +191,3 @@ class ChildProcess(asyncio.SubprocessProtocol):
         if self._transport is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._transport.get_pid(), number)
-
-
-async def _within(seconds: float, event: asyncio.Event) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True

@@ -16,7 +16,7 @@ from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import Call, Heard
-from wicketgate.upstreams.mcp.connection import Connection, Lost
+from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.endpoint import EVENTS, JSON, Endpoint, EventStream, body_within, kind_of
 from wicketgate.upstreams.mcp.eras import VERSION_HEADER, Agreement
 from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
@@ -32,6 +32,7 @@ SESSION_HEADER = "mcp-session-id"
 RESUME_HEADER = "last-event-id"
 
 _NOTIFY_S = 10.0
+_OPEN_S = 1.0
 _GOODBYE_S = 2.0
 _MAX_POSTS = 256
 _MAX_REFUSAL_BYTES = 1024 * 1024
@@ -121,7 +122,12 @@ class _StreamableHttp:
         # Awaited, because a server may refuse requests that arrive before it.
         await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
         if self._has_session:
-            self.exchange.background.start(self._listen())
+            opened = asyncio.Event()
+            self.exchange.background.start(self._listen(opened))
+            # An announcement before the stream is open would be lost. Some servers open it with their first message.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_OPEN_S):
+                    await opened.wait()
 
     def post(self, message: Mapping[str, Any]) -> None:
         """In 2026-07-28 a client sends nothing but requests."""
@@ -207,8 +213,8 @@ class _StreamableHttp:
                 await self._rest(weight)
         return False
 
-    async def _listen(self) -> None:
-        """Hold the stream of a session; open it again when it ends."""
+    async def _listen(self, opened: asyncio.Event) -> None:
+        """Hold the stream of a session; open it again when it ends. *opened*: the first attempt is over."""
         last_id, pause_s, failures = "", _REOPEN_S, 0
         while True:
             # A server may ask for its stream again at once, and end each.
@@ -217,11 +223,13 @@ class _StreamableHttp:
             try:
                 response = await self._endpoint.send("GET", b"", {**_LISTEN, **self._session, **resume})
             except (Gone, Malformed) as error:
+                opened.set()
                 if isinstance(error, Gone) and not error.carried:
                     self._forgotten()
                     return
                 failures += 1
             else:
+                opened.set()
                 try:
                     if response.status_code < 500:
                         if not await self._offers_stream(response):

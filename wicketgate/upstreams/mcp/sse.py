@@ -9,7 +9,7 @@ from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import Call, Heard
-from wicketgate.upstreams.mcp.connection import Connection, Lost
+from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.endpoint import EVENTS, Endpoint, EventStream, kind_of
 from wicketgate.upstreams.mcp.eras import Agreement
 from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange

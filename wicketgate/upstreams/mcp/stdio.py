@@ -12,17 +12,18 @@ from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import Call, Heard
 from wicketgate.upstreams.mcp.child_process import GRACE_S, ChildEnded, ChildProcess
-from wicketgate.upstreams.mcp.connection import Connection, Lost
+from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.eras import Agreement
 from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
 from wicketgate.upstreams.mcp.failures import CONNECTION_LOST, Gone, too_large
 from wicketgate.upstreams.mcp.pace import Pace
 from wicketgate.upstreams.mcp.session import McpRequest
-from wicketgate.upstreams.mcp.tasks import to_its_end
+from wicketgate.upstreams.mcp.tasks import to_its_end, within
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES, LineReader
 
 log = logging.getLogger("wicketgate.upstream")
 
+_END_S = 0.5
 _ERROR_LINE = 1_000
 _KEPT_LINES = 20
 
@@ -67,6 +68,8 @@ class _Stdio:
         self._errors = _ErrorLog(name)
         self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, asyncio.get_running_loop().time)
         self._warned: set[str] = set()
+        self._how = CONNECTION_LOST
+        self._over = asyncio.Event()
 
     async def close(self) -> None:
         await self.exchange.background.close()
@@ -87,7 +90,9 @@ class _Stdio:
         try:
             await self.child.writable()
         except ChildEnded:
-            raise Gone(CONNECTION_LOST, carried=False) from None
+            # The sign of its end that tells the reason may come a moment later.
+            await within(_END_S, self._over)
+            raise Gone(self._how, carried=False) from None
         call.carried = True
         self.child.write(line)
 
@@ -111,6 +116,8 @@ class _Stdio:
         self._errors.feed(data)
 
     def ended(self, how: str) -> None:
+        self._how = how
+        self._over.set()
         self._errors.repeat()
         self.exchange.close(how)
         self._lost(how)

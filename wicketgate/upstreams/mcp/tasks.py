@@ -48,3 +48,13 @@ async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
     running.result()
     if cancelled is not None:
         raise cancelled
+
+
+async def within(seconds: float, event: asyncio.Event) -> bool:
+    """Whether *event* was set in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

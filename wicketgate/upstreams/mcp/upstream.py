@@ -11,8 +11,7 @@ from typing import Any
 
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.upstreams.mcp.client import McpClient
-from wicketgate.upstreams.mcp.connection import Connect, Connection
+from wicketgate.upstreams.mcp.client import Connect, Connection, McpClient
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.failures import (
     NOT_REACHED,
