@@ -8,6 +8,7 @@ lines are dropped and counted; the service goes on, and stops when it is told to
 import io
 import json
 import logging
+import logging.handlers
 import os
 import queue
 import sys
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Any, TextIO
 
 from wicketgate.text.correlation import correlation_id
 
@@ -52,66 +53,98 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class _LineWriter(logging.Handler):
-    """Formats in the caller, where the context is known; a thread of its own writes what has gathered, then rests a
-    little. Waking it for each line would cost a request more than the line."""
+class _Lines(logging.handlers.QueueHandler):
+    """Formats in the caller, where the context is known. When the queue is full, or a record cannot be formatted, the
+    line is counted and lost, and its caller goes on."""
 
-    def __init__(self, write: Callable[[str], None]) -> None:
-        super().__init__()
-        self._write = write
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    def __init__(self, lines: "queue.SimpleQueue[Any]") -> None:
+        super().__init__(lines)
+        self._lines = lines
         self._dropped = 0
-        self._finishing = threading.Event()
-        # A daemon: a reader that never reads must not keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
-        self._thread.start()
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def prepare(self, record: logging.LogRecord) -> str:
+        return self.format(record)
+
+    def enqueue(self, record: Any) -> None:
         if self._lines.qsize() >= _QUEUE_LINES:
             self._dropped += 1
-            return
-        try:
-            self._lines.put(self.format(record))
-        except Exception:
-            self._dropped += 1  # a record that cannot be formatted must not fail its caller
+        else:
+            self._lines.put(record)
 
-    def finish(self) -> None:
-        """Give the last lines a moment to go out."""
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the library's name
+        self._dropped += 1
+
+    def take_dropped(self) -> str | None:
+        """Returns the line that says how many were lost since the last one; None if none were."""
+        if not self._dropped:
+            return None
+        dropped, self._dropped = self._dropped, 0
+        return self.format(
+            logging.makeLogRecord(
+                {"name": "wicketgate.logs", "levelname": "WARNING", "msg": f"{dropped} log lines were dropped"}
+            )
+        )
+
+
+class _Writer(logging.handlers.QueueListener):
+    """Writes what has gathered, then rests a little: waking for each line would cost a request more than the line.
+
+    Its thread is a daemon, and ``stop`` waits for a moment only: a reader that never reads must not keep the process
+    from ending.
+    """
+
+    def __init__(self, lines: "queue.SimpleQueue[Any]", handler: _Lines, write: Callable[[str], None]) -> None:
+        super().__init__(lines)
+        self._lines = lines
+        self._handler = handler
+        self._write = write
+        self._finishing = threading.Event()
+        self._ended = threading.Event()
+
+    def dequeue(self, block: bool) -> Any:
+        line = self._lines.get(block)
+        if not isinstance(line, str):
+            self._write_all([])
+            self._ended.set()
+        return line
+
+    def handle(self, record: Any) -> None:
+        batch = [record]
+        while len(batch) < _LINES_AT_ONCE and not self._lines.empty():
+            line = self._lines.get()
+            if not isinstance(line, str):
+                # The end is for the thread's own loop to find.
+                self.enqueue_sentinel()
+                break
+            batch.append(line)
+        self._write_all(batch)
+        self._finishing.wait(_REST_S)
+
+    def stop(self) -> None:
+        """Gives the last lines a moment to go out."""
         self._finishing.set()
-        self._lines.put(None)
-        self._thread.join(_LAST_LINES_S)
+        self.enqueue_sentinel()
+        self._ended.wait(_LAST_LINES_S)
 
-    def _run(self) -> None:
-        while True:
-            lines = self._gathered()
-            try:
-                if lines and lines[0] is not None:
-                    self._write("".join(f"{line}\n" for line in lines if line is not None))
-                if self._dropped and self._lines.empty():
-                    dropped, self._dropped = self._dropped, 0
-                    record = logging.makeLogRecord(
-                        {"name": "wicketgate.logs", "levelname": "WARNING", "msg": f"{dropped} log lines were dropped"}
-                    )
-                    self._write(self.format(record) + "\n")
-            except OSError:
-                pass  # the reader is gone for good; there is nobody left to tell
-            if lines[-1] is None:
-                return
-            self._finishing.wait(_REST_S)
-
-    def _gathered(self) -> list[str | None]:
-        """Waits for one. Nothing is taken behind the end, None."""
-        lines = [self._lines.get()]
-        while lines[-1] is not None and len(lines) < _LINES_AT_ONCE and not self._lines.empty():
-            lines.append(self._lines.get())
-        return lines
+    def _write_all(self, lines: list[str]) -> None:
+        # Losses are reported once there is room again.
+        if self._lines.qsize() <= 1 and (dropped := self._handler.take_dropped()):
+            lines = [*lines, dropped]
+        try:
+            if lines:
+                self._write("".join(f"{line}\n" for line in lines))
+        except OSError:
+            pass  # the reader is gone for good
 
 
 @contextmanager
 def json_logs(level: str, redact: Callable[[str], str], stream: TextIO | None = None) -> Iterator[None]:
     """Route all logging through the JSON formatter while the context is open; the last lines are written at its end."""
-    handler = _LineWriter(_writer(stream or sys.stdout))
+    lines: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    handler = _Lines(lines)
     handler.setFormatter(JsonFormatter(redact))
+    writer = _Writer(lines, handler, _write_to(stream or sys.stdout))
+    writer.start()
     # What a line does not hold need not be found out for it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
@@ -125,14 +158,14 @@ def json_logs(level: str, redact: Callable[[str], str], stream: TextIO | None = 
         yield
     finally:
         root.handlers[:] = []
-        handler.finish()
+        writer.stop()
 
 
 def set_log_level(level: str) -> None:
     logging.getLogger().setLevel(level.upper())
 
 
-def _writer(stream: TextIO) -> Callable[[str], None]:
+def _write_to(stream: TextIO) -> Callable[[str], None]:
     """Past the stream's buffer where there is a file below it: a thread that hangs in a buffered write holds a lock
     that the interpreter wants at its end."""
     try:

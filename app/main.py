@@ -28,15 +28,13 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.keys import HashedKey, KeyRing
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.config.applied import Applied
-from wicketgate.config.approvals import make_approval_desk, reseal
-from wicketgate.config.arrangement import call_policies, guarded, inferred_names, make_members
+from wicketgate.config.approvals import make_approval_desk, make_seal, reseal
+from wicketgate.config.arrangement import call_policies, guarded, make_members, runtime_policies
 from wicketgate.config.audit_loader import make_auditor
-from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.plugin_loader import make_plugin_chain
 from wicketgate.config.providers import make_provider
 from wicketgate.config.runs import make_keyed_runs
 from wicketgate.config.settings import LOOPBACK_HOSTS, KeySettings, Settings, StorageSettings
-from wicketgate.config.settings.access import access_policy
 from wicketgate.context.sizes import CountedTexts
 from wicketgate.engine.drain import Drain
 from wicketgate.engine.limits import StreamLimit
@@ -46,12 +44,10 @@ from wicketgate.engine.window import ModelWindow
 from wicketgate.faces.assembly import make_faces
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.operations import Operations
-from wicketgate.fleet.call_policy import CallPolicy
 from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.audit import Auditor
 from wicketgate.gateway.lifecycle import Lifecycle
-from wicketgate.gateway.quota import Quota
-from wicketgate.gateway.result_cache import ResultCache
+from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.models.provider import Provider
 from wicketgate.ports import ArtifactStore, Upstream
@@ -87,7 +83,8 @@ def create_app(
     if provider is None:
         provider = make_provider(settings.model)
     window = ModelWindow(settings.model.context_tokens, settings.model.answer_tokens, CountedTexts(tokens))
-    approvals = make_approval_desk(settings.auth, settings.storage)
+    seal = make_seal(settings.auth)
+    approvals = make_approval_desk(settings, seal)
     engine = Engine(provider, face, window, engine_limits(settings), metrics, approvals)
     keyed = make_keyed_runs(engine, streams, settings.engine)
     limits_of_doors = DoorLimits(
@@ -106,7 +103,7 @@ def create_app(
         operations=operations,
         timeout_s=settings.engine.tool_timeout_s,
     )
-    doors = McpDoors(faces, version=VERSION, limits=limits_of_doors)
+    doors = McpDoors(faces, version=VERSION, seal=seal, limits=limits_of_doors)
     runtime.watch(doors.catalog_changed)
     runtime.watch_access(doors.access_changed)
     metrics.watch(partial(_gauges, runtime, fleet, streams, doors, auditor))
@@ -155,7 +152,7 @@ def create_app(
     def follow(settings: Settings) -> None:
         keys.replace([*map(_hashed, settings.auth.keys), *extra_keys])
         engine.limits = engine_limits(settings)
-        reseal(approvals, applied.settings.auth, settings.auth)
+        reseal(seal, approvals, settings.auth)
 
     follow(settings)
     applied.follow(follow)
@@ -179,20 +176,16 @@ def create_runtime(
     fleet = MultiplexUpstream(members)
     runtime = ProxyRuntime(
         fleet,
-        tokens or load_token_counter(),
-        artifacts or make_artifact_store(settings.storage),
-        MemorySessionStore(now=monotonic) if settings.mcp.cache_stable else None,
-        inferred=inferred_names(settings),
-        policies=call_policies(settings),
-        default_policy=CallPolicy(settings.engine.tool_timeout_s),
-        cache=ResultCache(monotonic),
-        heap=Heap(),
-        plugins=make_plugin_chain(settings.plugins, monotonic),
-        pins=pin_policy(settings.pins),
-        auditor=auditor,
-        now=monotonic,
-        access=access_policy(settings.access),
-        quota=Quota(monotonic, per_actor=settings.quota.per_actor, per_tool=settings.quota.per_tool),
+        RuntimeOptions(
+            policies=runtime_policies(settings),
+            artifacts=artifacts or make_artifact_store(settings.storage),
+            sessions=MemorySessionStore() if settings.mcp.cache_stable else None,
+            tokens=tokens or load_token_counter(),
+            plugins=make_plugin_chain(settings.plugins, monotonic),
+            auditor=auditor,
+            heap=Heap(),
+            now=monotonic,
+        ),
     )
     return runtime, fleet, Lifecycle(fleet, runtime, start_deadline_s=settings.server.start_deadline_s)
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from wicketgate.errors import ConfigError
+from wicketgate.text.yaml import NotYaml, read_yaml
 
 _MAX_BYTES = 16 * 1024 * 1024
 _STRING = r'"(?:[^"\\]|\\.)*"'
@@ -83,14 +82,14 @@ def _parse(path: Path, problems: list[str]) -> Any:
 
     try:
         if path.suffix in _YAML:
-            return yaml.safe_load(text)
+            return read_yaml(text)
         return json.loads(without_comments(text), object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not JSON: line {error.lineno}: {error.msg}") from None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise ConfigError(
-            f"{path} cannot be read as {'YAML' if path.suffix in ('.yaml', '.yml') else 'JSON'}"
-        ) from None
+    except NotYaml as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {error}") from None
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{path} cannot be read as JSON") from None
 
 
 def _found(root: Mapping[str, Any], problems: list[str]) -> Iterator[ClientServer]:

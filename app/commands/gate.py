@@ -17,9 +17,8 @@ from wicketgate.config.settings import Settings
 from wicketgate.engine.contract import ChatRequest
 from wicketgate.engine.loop import Engine
 from wicketgate.faces.surface import ToolSurface
-from wicketgate.gateway.sessions import session_key
 from wicketgate.net.sse import SseDecoder
-from wicketgate.ports import CallContext
+from wicketgate.ports import CallContext, session_key
 
 _CONNECT_S = 10.0
 

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
-import yaml
 
 from app.commands.client_config import ClientConfig, read_client_config
 from app.commands.import_entry import ImportedServer, import_entry
 from app.commands.import_values import Variables
 from wicketgate.catalog.card import one_line
 from wicketgate.errors import ConfigError
+from wicketgate.text.yaml import write_yaml
 
 _MAX_NAME_CHARS = 64
 
@@ -75,7 +75,7 @@ def as_yaml(imported: Sequence[ImportedServer], source: str) -> str:
             lines.append(f"  # not taken over: {_told(server)}")
             continue
         lines += [f"  # {one_line(note)}" for note in server.notes]
-        entry = yaml.safe_dump([dict(server.settings)], sort_keys=False, allow_unicode=True, width=2**20)
+        entry = write_yaml([dict(server.settings)])
         lines += [f"  {line}" for line in entry.splitlines()]
     return "\n".join(lines) + "\n"
 

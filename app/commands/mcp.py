@@ -9,6 +9,7 @@ from time import time
 from app.logs import json_logs
 from app.main import VERSION, create_runtime, make_artifact_store
 from wicketgate.access.identity import Identity
+from wicketgate.config.approvals import make_seal
 from wicketgate.config.audit_loader import make_auditor
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
@@ -46,7 +47,7 @@ async def _serve(settings: Settings, face_name: str, identity: Identity) -> None
         name=face_name,
         version=VERSION,
         instructions=face.instructions,
-        key=secrets.token_bytes(32),
+        seal=make_seal(settings.auth),
         offers=face.offers,
         local=identity,
         new_id=lambda: f"req_{secrets.token_hex(12)}",

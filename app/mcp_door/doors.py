@@ -1,6 +1,5 @@
 """The faces as MCP servers over HTTP, each at its own path, kept running together and told when the catalog changes."""
 
-import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 import anyio
 
 from app.mcp_door.endpoint import McpEndpoint
+from wicketgate.access.seal import Seal
 from wicketgate.faces.assembly import Face
 from wicketgate.faces.mcp.server import McpDoor
 
@@ -27,15 +27,14 @@ class DoorLimits:
 class McpDoors:
     """*endpoints* by the face's name; of use while ``running``."""
 
-    def __init__(self, faces: Mapping[str, Face], *, version: str, limits: DoorLimits) -> None:
-        key = secrets.token_bytes(32)
+    def __init__(self, faces: Mapping[str, Face], *, version: str, seal: Seal, limits: DoorLimits) -> None:
         self._doors = {
             name: McpDoor(
                 face.surface,
                 name=name,
                 version=version,
                 instructions=face.instructions,
-                key=key,
+                seal=seal,
                 offers=face.offers,
                 max_streams_per_actor=limits.max_sessions_per_actor,
             )

@@ -1,21 +1,15 @@
-"""What the HTTP server lacks for a port that strangers can reach: bounded heads, readers that read, and upgrades
-that are passed over.
+"""Guards a port that strangers can reach: heads are bounded, and readers that do not read are cut.
 
 - A request's head may have 64 KiB and ten seconds; nothing of it is checked before it is whole, not even the key.
 - A reader that takes nothing of what waits for it is cut. What it leaves unread fills the socket, then holds the run
   behind the stream (and its place) for as long as the reader likes.
-- A client of HTTP/1.0 knows no chunks (RFC 9112 §6.1): a stream to it ends with the connection.
-- An offer to upgrade (``Upgrade: h2c``, as Java's client makes with every first request) that is not taken must not
-  cost the request its body (RFC 9110 §7.8); the parser stops at one, so the body is read past it.
 """
 
 import asyncio
 import logging
-import sys
 from typing import Any
 
-import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from app.port.older_clients import OlderClientsProtocol
 
 log = logging.getLogger("wicketgate.http")
 
@@ -29,19 +23,7 @@ _TOO_LARGE = (
 )
 
 
-class _ToTheEnd(int):
-    """A length that is not known: whatever was written, the body may go on, and may end."""
-
-    def __sub__(self, written: int) -> "_ToTheEnd":
-        return self
-
-    def __ne__(self, other: object) -> bool:
-        return False
-
-    __hash__ = int.__hash__
-
-
-class GuardedHttpProtocol(HttpToolsProtocol):
+class GuardedHttpProtocol(OlderClientsProtocol):
     """uvicorn's protocol, for ``Config(http=...)``."""
 
     def __init__(self, *args: Any, stuck_reader_s: float = 60.0, **kwargs: Any) -> None:
@@ -50,7 +32,6 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._stuck_timer: asyncio.TimerHandle | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
-        self._offered_body_left: int | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -69,13 +50,6 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._unwatch_reader()
         super().resume_writing()
 
-    def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
-        if self._offered_body_left is not None:
-            data = self._read_offered_body(data)
-        if data:
-            self._feed(data)
-
     def on_message_begin(self) -> None:
         if self._head_timer is None:  # a further request on the connection
             self._begin_head()
@@ -84,57 +58,15 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._end_head()
         super().on_headers_complete()
-        if self.scope["http_version"] == "1.0":
-            # As the server has it for an answer whose length its headers tell; the connection is closed behind it.
-            self.cycle.chunked_encoding = False
-            self.cycle.expected_content_length = _ToTheEnd(sys.maxsize)
 
-    def on_message_complete(self) -> None:
-        # At an offer the parser says this with the body still to come.
-        if not self.parser.should_upgrade():
-            super().on_message_complete()
-
-    def _should_upgrade(self) -> bool:
-        return False
-
-    def _feed(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         if self._head_timer is not None:
             self._head_bytes += len(data)
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            self._pass_over_offer(data[offer.args[0] :])
-        except httptools.HttpParserError:
-            self.logger.warning("Invalid HTTP request received.")
-            self.send_400_response("Invalid HTTP request received.")
+        super().feed(data)
         if self._head_timer is not None and self._head_bytes > MAX_HEAD_BYTES:
             self._end_head()
             self.transport.write(_TOO_LARGE)
             self.transport.close()
-
-    def _pass_over_offer(self, rest: bytes) -> None:
-        headers = dict(self.headers)
-        if b"transfer-encoding" in headers:
-            self.send_400_response("A chunked body cannot come with an offer to upgrade.")
-            return
-        self._offered_body_left = int(headers.get(b"content-length", b"0"))
-        if rest := self._read_offered_body(rest):
-            self._feed(rest)
-
-    def _read_offered_body(self, data: bytes) -> bytes:
-        """Take what belongs to the body; the rest, if any, is the next request, for a fresh parser."""
-        left = self._offered_body_left or 0
-        body, rest = data[:left], data[left:]
-        self._offered_body_left = left - len(body)
-        if body and not self.cycle.response_complete:
-            self.cycle.body += body
-            self.cycle.message_event.set()
-        if self._offered_body_left == 0:
-            self._offered_body_left = None
-            self.parser = httptools.HttpRequestParser(self)
-            self.cycle.more_body = False
-            self.cycle.message_event.set()
-        return rest
 
     def _begin_head(self) -> None:
         self._head_bytes = 0

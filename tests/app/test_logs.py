@@ -3,6 +3,12 @@
 import io
 import json
 import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
 
 from app.logs import json_logs
 from tests.support.requirement import requirement
@@ -72,3 +78,62 @@ def test_credentials_in_commands_and_addresses_are_recognised() -> None:
 def test_a_secret_that_json_would_escape_is_masked_too() -> None:
     (line,) = lines_of(['pass"word\\1'], lambda: log.info('it is pass"word\\1'))
     assert "word" not in str(line["message"])
+
+
+class Stuck(io.StringIO):
+    """A reader that reads nothing until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = threading.Event()
+        self.let = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.reached.set()
+        assert self.let.wait(10)
+        return super().write(text)
+
+
+def test_lines_that_find_no_room_are_dropped_and_counted() -> None:
+    stream = Stuck()
+    total = 12_000
+    with json_logs("info", Redactor([]), stream):
+        log.info("first")
+        assert stream.reached.wait(10)
+        for number in range(1, total):
+            log.info("line %d", number)
+        stream.let.set()
+    messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+    written, report = messages[:-1], messages[-1]
+    assert written == ["first", *(f"line {number}" for number in range(1, len(written)))]
+    assert len(written) in range(10_000, 10_200)
+    assert report == f"{total - len(written)} log lines were dropped"
+
+
+def test_a_record_that_cannot_be_formatted_fails_nobody_and_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = lines_of([], lambda: log.info("%d", "x"), lambda: log.info("next"))
+    assert [line["message"] for line in lines] == ["next", "1 log lines were dropped"]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_stream_that_is_gone_stops_nobody() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    with json_logs("info", Redactor([]), Gone()):
+        for _ in range(3):
+            log.info("x")
+
+
+def test_a_reader_that_never_reads_does_not_keep_the_process() -> None:
+    script = (
+        "import logging\nfrom app.logs import json_logs\n"
+        "with json_logs('info', str):\n"
+        "    for number in range(20_000): logging.getLogger('wicketgate.x').info('x' * 100)\n"
+    )
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", script], cwd=root, stdout=subprocess.PIPE) as process:
+        assert process.wait(30) == 0
+        assert process.stdout is not None
+        assert len(process.stdout.read()) > 0

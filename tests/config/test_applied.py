@@ -20,10 +20,8 @@ from wicketgate.errors import ConfigError, Forbidden, HydrateFailed, RateLimited
 from wicketgate.fleet.member import Member
 from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
-from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
@@ -60,7 +58,7 @@ class House:
     def __init__(self, tokens: TokenCounter, settings: Settings) -> None:
         self.made: list[Server] = []
         self.fleet = MultiplexUpstream([self.make(upstream) for upstream in settings.upstreams])
-        self.runtime = ProxyRuntime(self.fleet, tokens, MemoryArtifactStore(now=lambda: 0.0), quota=Quota(lambda: 0.0))
+        self.runtime = ProxyRuntime(self.fleet)
         self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=BOUND_S)
         self.applied = Applied(settings, self.runtime, self.fleet, self.lifecycle, self.make)
 

@@ -23,7 +23,7 @@ def fault(folder: Path, text: str, **environ: str) -> str:
     [
         ("", "is empty"),
         ("# only a remark\n", "is empty"),
-        ("server:\n\tport: 1\n", "line 2: not valid YAML"),
+        ("server:\n\tport: 1\n", "line 2, column 1: not valid YAML"),
         ("upstreams: none\n", "upstreams: must be a list"),
     ],
 )

@@ -113,10 +113,12 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
             "upstreams[0].url: the environment variable NOPE is not set",
         ),
         ("- a", "must hold sections"),
-        ("a: [", "line 1: not valid YAML"),
-        ("a: 2024-13-45", "not valid YAML"),
-        ("a: &a [*a]", "not valid YAML"),
-        ("server: {port: 1}\nserver: {port: 2}", "line 2: the key 'server' is given twice"),
+        ("a: [", "line 1, column 5: not valid YAML"),
+        ("a: 2024-13-45", "a: unknown key"),
+        ("a: &a [*a]", "line 1, column 8: an alias of nothing"),
+        ("a: 1\nb: !include x", "line 2, column 4: tags"),
+        ("a: 1\n---\nb: 2", "line 2, column 1: a second document"),
+        ("server: {port: 1}\nserver: {port: 2}", "line 2, column 1: the key 'server' is given twice"),
         ("upstreams: [{name: a, url: 'http://[::1/mcp'}]", "upstreams[0]: url must be an http:// or https:// URL"),
         ("upstreams: [{name: a, url: 'http:///x'}]", "upstreams[0]: url must be an http:// or https:// URL"),
         ('upstreams: [{name: a, command: [x], env: {A: "\\0"}}]', "upstreams[0]: command and env must not hold NUL"),
@@ -191,6 +193,28 @@ def test_what_is_named_like_a_secret_is_masked_and_what_is_not_stays_readable(tm
     assert set(settings.secrets()) == {
         "token-1", "key-of-the-model", "key-of-the-next", "pw-1", "header-1", "/data", "s-1", "r-1",
     }  # fmt: skip
+
+
+def test_keys_of_the_seal_are_a_ring_from_which_an_unset_variable_is_left_out(tmp_path: Path) -> None:
+    text = "auth: {seal_keys: ['${SEAL_KEY}', '${OLD_SEAL_KEY:-}']}"
+    settings = load(tmp_path, text, SEAL_KEY="n" * 32)
+    assert settings.auth.ring() == ["n" * 32]
+    assert "n" * 32 in set(settings.secrets())
+    assert "n" * 32 not in repr(settings)
+    assert load(tmp_path, text, SEAL_KEY="n" * 32, OLD_SEAL_KEY="o" * 32).auth.ring() == ["n" * 32, "o" * 32]
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [(["short-secret"], "32 random characters"), (["n" * 32, "n" * 32], "the same key twice"), ("n" * 32, "seal_keys")],
+)
+def test_a_ring_that_is_weak_or_repeats_itself_is_refused_without_showing_it(
+    tmp_path: Path, keys: object, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem) as refused:
+        load(tmp_path, f"auth: {{seal_keys: {keys}}}")
+    assert "short-secret" not in str(refused.value)
+    assert "nnnn" not in str(refused.value)
 
 
 def test_the_environment_overrides_the_file_and_the_command_line_overrides_both(tmp_path: Path) -> None:

@@ -352,7 +352,7 @@ async def test_a_waiting_call_ends_the_stream_even_where_the_cap_would() -> None
 async def test_an_approval_that_was_used_before_a_restart_is_used_up_after_it(tmp_path: Path) -> None:
     settings = {
         **GATED,
-        "auth": {"approval_key": "k" * 32},
+        "auth": {"seal_keys": ["k" * 32]},
         "storage": {"url": f"sqlite:///{tmp_path / 'store.db'}"},
     }
     async with waiting(ScriptModel(calls(READ), says("well")), settings) as (talk, files, approval_id):
@@ -369,16 +369,21 @@ async def test_an_approval_that_was_used_before_a_restart_is_used_up_after_it(tm
 
 
 @requirement("E82")
-async def test_approvals_outlive_a_reload_that_is_not_about_them_and_no_other() -> None:
-    model = ScriptModel(calls(READ), calls(READ), says("ok"), says("void"))
-    secret = {"approval_key": "k" * 32}
+async def test_approvals_outlive_a_reload_as_long_as_their_key_is_in_the_ring() -> None:
+    model = ScriptModel(calls(READ), calls(READ), says("ok"), calls(READ), says("ok"), says("void"))
+    secret = {"seal_keys": ["k" * 32]}
     async with waiting(model, {**GATED, "auth": secret}) as (talk, files, approval):
         applied = talk.service.app.state.applied
         await applied.apply(Settings.model_validate({**GATED, "auth": secret, "quota": {"per_actor": 100}}))
         other = Conversation(talk.service)
         kept = asked(await other.go_on())["c1"]
         assert "output" in results(await talk.go_on((approval, "approve")))["c1"]
-        await applied.apply(Settings.model_validate({**GATED, "auth": {"approval_key": "j" * 32}}))
-        stream = await other.go_on((kept, "approve"))
+        # A new key comes in front of the old one: what waits still counts.
+        await applied.apply(Settings.model_validate({**GATED, "auth": {"seal_keys": ["j" * 32, "k" * 32]}}))
+        third = Conversation(talk.service)
+        last = asked(await third.go_on())["c1"]
+        assert "output" in results(await other.go_on((kept, "approve")))["c1"]
+        await applied.apply(Settings.model_validate({**GATED, "auth": {"seal_keys": ["l" * 32]}}))
+        stream = await third.go_on((last, "approve"))
     assert results(stream)["c1"]["error"] == "approval_refused: this approval is not known here"
-    assert len(files.calls) == 1
+    assert len(files.calls) == 2

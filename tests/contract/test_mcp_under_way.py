@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 
 from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
 from tests.support.requirement import requirement
-from tests.support.service import BOUND_S, OTHER_KEY, running_service
+from tests.support.service import BOUND_S, OTHER_KEY, RunningService, running_service
+from wicketgate.config.settings import Settings
 from wicketgate.errors import InputRequired
 from wicketgate.ports import CallContext, CannotAsk
 from wicketgate.upstreams.stub import StubUpstream
@@ -249,6 +251,42 @@ async def test_the_state_between_two_attempts_opens_only_for_the_very_call_it_wa
         good = await client.call_tool("tool_execute", same, input_responses=answers, request_state=state)
     assert isinstance(good.structured_content, dict)
     assert good.structured_content["summary"] == "Eve theirs"
+
+
+@requirement("DESIGN §3 MCP eras")
+async def test_a_state_opens_at_every_replica_whose_ring_holds_its_key() -> None:
+    options = {"elicitation_callback": answer_ada}
+    call: dict[str, Any] = {}
+
+    async def asked(service: RunningService) -> str:
+        async with mcp_client(service, NEW, client=options) as client:
+            call.update({"tool_id": await tool_id(client, "ask"), "args": {"state": "theirs"}})
+            result = await client.session.call_tool("tool_execute", call, allow_input_required=True)
+        assert isinstance(result, t.InputRequiredResult)
+        assert result.request_state is not None
+        return result.request_state
+
+    async def opens(service: RunningService, state: str) -> bool:
+        responses: Any = {"who": t.ElicitResult(action="accept", content={"name": "Eve"})}
+        async with mcp_client(service, NEW, client=options) as client:
+            try:
+                await client.call_tool("tool_execute", call, input_responses=responses, request_state=state)
+            except MCPError as refused:
+                assert refused.code == -32602
+                return False
+        return True
+
+    def ring(*keys: str) -> AbstractAsyncContextManager[RunningService]:
+        return running_service(upstreams=[stub(ask_name, "ask")], settings={"auth": {"seal_keys": list(keys)}})
+
+    old, new = "o" * 32, "n" * 32
+    async with ring(old) as one, ring(new, old) as two, ring(new) as three, ring() as four:
+        state = await asked(one)
+        assert [await opens(each, state) for each in (one, two, three, four)] == [True, True, False, False]
+        # A reload changes the ring of a running service.
+        after = {"auth": {"seal_keys": [new, old]}}
+        await three.app.state.applied.apply(Settings.model_validate(after))
+        assert await opens(three, state)
 
 
 @requirement("DESIGN §3 MCP eras")

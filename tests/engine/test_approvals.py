@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.access.aes_gcm import AesGcm
-from wicketgate.access.approval import NONCE_BYTES, ApprovalSeal
+from wicketgate.access.approval import ApprovalSeal
+from wicketgate.access.seal import Seal
 from wicketgate.engine.approvals import REQUIRED, ApprovalDesk
 from wicketgate.engine.contract import ChatRequest, parse_chat_request
 from wicketgate.errors import ApprovalRequired
@@ -26,10 +26,10 @@ class Clock:
         return self.time
 
 
-def desk(clock: Clock) -> ApprovalDesk:
+def desk(clock: Clock, used: MemoryOnceStore | None = None) -> ApprovalDesk:
     numbers = itertools.count()
-    seal = ApprovalSeal(AesGcm(b"k" * 32), clock, lambda: next(numbers).to_bytes(NONCE_BYTES, "big"), ttl_s=60)
-    return ApprovalDesk(seal, MemoryOnceStore(clock))
+    seal = Seal(["k" * 32], b"own" * 16, clock, lambda: str(next(numbers)))
+    return ApprovalDesk(ApprovalSeal(seal, ttl_s=60), used or MemoryOnceStore(clock))
 
 
 def request(*results: str, decisions: dict[str, str], raw: str = CALL.raw) -> ChatRequest:
@@ -83,6 +83,28 @@ async def test_calls_of_several_turns_under_one_id_are_told_apart() -> None:
     run = await at.take_up(asked, "ann")
     assert [(each.index, each.refusal) for each in run.resumed] == [(2, ""), (4, "denied by the owner")]
     assert len({each.call.id for each in run.resumed}) == 2
+
+
+class Remembering(MemoryOnceStore):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.added: list[str] = []
+
+    async def add(self, key: str, until: float) -> bool:
+        self.added.append(key)
+        return await super().add(key, until)
+
+
+@requirement("E83", "E85")
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+async def test_an_approval_counts_once_by_the_id_inside_it(decision: str) -> None:
+    clock = Clock()
+    used = Remembering(clock)
+    at = desk(clock, used)
+    first, second = await ask(at), await ask(at)
+    for waiting in (first, second, first):
+        await at.take_up(request(REQUIRED + waiting, decisions={waiting: decision}), "ann")
+    assert used.added == ["0", "1", "0"]
 
 
 async def test_what_a_tool_answers_is_not_taken_for_a_call_that_waits() -> None:

@@ -18,9 +18,9 @@ from wicketgate.faces.operations import BATCH_AT_ONCE, MAX_BATCH, Operations
 from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.surface import SurfaceResult
 from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
@@ -101,7 +101,7 @@ def servers() -> Servers:
 @pytest.fixture
 async def face(servers: Servers, tokens: TokenCounter) -> RegistryFace:
     fleet = MultiplexUpstream(list(servers.stubs.values()))
-    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    runtime = ProxyRuntime(fleet)
     await runtime.refresh_catalog()
     return RegistryFace(Operations(runtime))
 
@@ -207,9 +207,7 @@ async def test_schema_says_what_access_takes_and_an_operation_without_it_is_not_
     ]
     runtime = ProxyRuntime(
         MultiplexUpstream(list(servers.stubs.values())),
-        tokens,
-        MemoryArtifactStore(1 << 20, 60, lambda: 0.0),
-        access=AccessPolicy(rules),
+        RuntimeOptions(RuntimePolicies(access=AccessPolicy(rules))),
     )
     await runtime.refresh_catalog()
     face = RegistryFace(Operations(runtime))
@@ -382,7 +380,7 @@ async def test_a_caller_that_leaves_ends_the_whole_batch(face: RegistryFace, ser
 
 
 async def test_while_the_first_tools_are_gathered_nothing_is_said_not_to_exist(tokens: TokenCounter) -> None:
-    runtime = ProxyRuntime(StubUpstream([]), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    runtime = ProxyRuntime(StubUpstream([]))
     face = RegistryFace(Operations(runtime, started=lambda: False))
     for tool, arguments in (("search", {}), ("schema", {"name": "a/b"}), ("call", {"operation": "a/b"})):
         result = await face.call(tool, arguments, OWNER)

@@ -12,7 +12,6 @@ from wicketgate.faces.surface import UnknownTool
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
@@ -55,7 +54,7 @@ async def upstream() -> StubUpstream:
 
 @pytest.fixture
 async def face(upstream: StubUpstream, tokens: TokenCounter) -> TransparentFace:
-    runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    runtime = ProxyRuntime(upstream)
     await runtime.refresh_catalog()
     return TransparentFace(runtime)
 
@@ -148,6 +147,6 @@ async def test_bad_arguments_are_answers_in_the_one_shape(
 
 
 async def test_while_the_first_tools_are_gathered_nothing_is_said_not_to_exist(tokens: TokenCounter) -> None:
-    runtime = ProxyRuntime(StubUpstream([]), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    runtime = ProxyRuntime(StubUpstream([]))
     result = await TransparentFace(runtime, started=lambda: False).call("tool_execute", {"tool_id": "a:b@1"}, OWNER)
     assert result.structured["error"] == "UPSTREAM_UNAVAILABLE"

@@ -14,9 +14,9 @@ from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.surface import Refusal, ToolSurface, UnknownTool
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
+from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
@@ -53,7 +53,7 @@ def sink() -> Memory:
 async def runtime(tokens: TokenCounter, sink: Memory) -> ProxyRuntime:
     auditor = Auditor([Attached("memory", sink)], wall_clock=lambda: 0.0)
     upstream = StubUpstream([{"name": "read"}, {"name": "write"}], name="fs")
-    runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    runtime = ProxyRuntime(upstream, RuntimeOptions(auditor=auditor))
     await runtime.refresh_catalog()
     return runtime
 

@@ -16,7 +16,9 @@ from wicketgate.access.rule import AccessRule
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import ApprovalRequired, Forbidden, HydrateFailed, ViewFailed
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.gateway.runtime import DryRun, ProxyRuntime
+from wicketgate.gateway.calls import DryRun
+from wicketgate.gateway.options import RuntimeOptions
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import Artifact, CallContext
 from wicketgate.storage.memory_store import MemoryArtifactStore
@@ -41,7 +43,7 @@ class House:
     def __init__(self, tokens: TokenCounter) -> None:
         self.store = MemoryArtifactStore(now=lambda: 0.0)
         self.upstreams = [StubUpstream([tool(name) for name in NAMES], answer, name=server) for server in SERVERS]
-        self.runtime = ProxyRuntime(MultiplexUpstream(self.upstreams), tokens, self.store)
+        self.runtime = ProxyRuntime(MultiplexUpstream(self.upstreams), RuntimeOptions(artifacts=self.store))
 
     async def shown_by(self, way: str, context: CallContext) -> set[str]:
         ids = list(self.runtime.catalog().items)

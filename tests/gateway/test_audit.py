@@ -26,15 +26,13 @@ from wicketgate.errors import (
     UpstreamUnavailable,
 )
 from wicketgate.fleet.breaker import BreakerPolicy
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
 from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.fleet.retry import RetryPolicy
 from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
 from wicketgate.gateway.digest import arguments_digest
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
-from wicketgate.gateway.quota import Quota
-from wicketgate.gateway.result_cache import ResultCache
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import Block, Request, Result, SecurityPlugin
 from wicketgate.plugins.pii_filter import PiiConfig, PiiFilter
@@ -100,17 +98,22 @@ def sink() -> Memory:
 
 
 async def runtime_over(
-    server: Server | MultiplexUpstream, tokens: TokenCounter, *sinks: Attached, **options: Any
+    server: Server | MultiplexUpstream,
+    tokens: TokenCounter,
+    *sinks: Attached,
+    plugins: PluginChain | None = None,
+    **policies: Any,
 ) -> tuple[ProxyRuntime, str]:
     times = iter(range(1_000_000))
+    call_policy = CallPolicy(retry=RetryPolicy(attempts=1), cached_tools=["*"])
     runtime = ProxyRuntime(
         server,
-        tokens,
-        MemoryArtifactStore(1 << 20, 60, lambda: 0.0),
-        auditor=Auditor(sinks, wall_clock=lambda: 1_000.0),
-        now=lambda: float(next(times)),
-        default_policy=CallPolicy(retry=RetryPolicy(attempts=1), cached_tools=["*"]),
-        **options,
+        RuntimeOptions(
+            RuntimePolicies(default_call=call_policy, **policies),
+            auditor=Auditor(sinks, wall_clock=lambda: 1_000.0),
+            now=lambda: float(next(times)),
+            plugins=plugins,
+        ),
     )
     await runtime.refresh_catalog()
     return runtime, next(iter(runtime.catalog().items))
@@ -155,7 +158,7 @@ async def test_a_call_that_was_made_says_how_transport_protocol_and_tool_went(
     [
         ({}, OWNER, {}, ArgsInvalid, "invalid"),
         ({"text": "hi"}, READER, {}, HydrateFailed, "denied"),
-        ({"text": "hi"}, OWNER, {"quota": Quota(lambda: 0.0, per_actor=0)}, RateLimited, "denied"),
+        ({"text": "hi"}, OWNER, {"per_actor": 0}, RateLimited, "denied"),
         (
             {"text": "hi"},
             OWNER,
@@ -203,6 +206,45 @@ async def test_a_call_that_is_cancelled_is_recorded_all_the_same(tokens: TokenCo
         while not sink.records:  # the record is written by a task of its own
             await asyncio.sleep(0)
     assert sink.records[0].outcome == "cancelled"
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_reached_nothing(
+    tokens: TokenCounter, sink: Memory
+) -> None:
+    server = Server("wait")
+    member = Member(server, UpstreamLimits(max_concurrent=1))
+    runtime, tool_id = await runtime_over(MultiplexUpstream([member]), tokens, Attached("memory", sink))
+    running = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await server.reached.wait()
+        waiting = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+        while not member.state().queued:
+            await asyncio.sleep(0)
+        for call in (waiting, running):
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        while len(sink.records) < 2:  # the records are written by tasks of their own
+            await asyncio.sleep(0)
+    legs = [(record.outcome, record.transport, record.protocol, record.tool) for record in sink.records]
+    assert legs == [("cancelled", "none", "none", "none"), ("cancelled", "ok", "none", "none")]
+
+
+async def test_a_call_that_is_cancelled_between_attempts_that_never_left_reached_nothing(
+    tokens: TokenCounter, sink: Memory
+) -> None:
+    server = Server(UpstreamUnavailable("away"))
+    patient = {"raw": CallPolicy(retry=RetryPolicy(attempts=2, base_s=60, max_s=60))}
+    runtime, tool_id = await runtime_over(server, tokens, Attached("memory", sink), calls=patient)
+    call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await server.reached.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        while not sink.records:
+            await asyncio.sleep(0)
+    assert (sink.records[0].outcome, sink.records[0].transport) == ("cancelled", "none")
 
 
 async def test_a_call_that_a_resting_server_never_got_reached_nothing(tokens: TokenCounter, sink: Memory) -> None:
@@ -315,7 +357,7 @@ async def test_a_call_that_is_cancelled_after_its_answer_says_that_there_was_one
 
     storing = asyncio.Event()
     auditor = Auditor([Attached("memory", sink)], wall_clock=lambda: 0.0)
-    runtime = ProxyRuntime(Server("ok"), tokens, NeverStored(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(artifacts=NeverStored(), auditor=auditor))
     await runtime.refresh_catalog()
     call = asyncio.create_task(runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER))
     with anyio.fail_after(BOUND_S):
@@ -346,7 +388,7 @@ async def test_an_answer_that_a_plugin_withholds_was_an_answer(
 
 
 async def test_a_resource_that_was_read_is_recorded_as_answered(tokens: TokenCounter, sink: Memory) -> None:
-    async def send(request: Request) -> Mapping[str, Any]:
+    async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
         return {"contents": []}
 
     runtime, _ = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
@@ -355,6 +397,32 @@ async def test_a_resource_that_was_read_is_recorded_as_answered(tokens: TokenCou
     (record,) = sink.records
     assert (record.operation, record.outcome) == ("read", "allowed")
     assert (record.transport, record.protocol, record.tool) == ("ok", "ok", "ok")
+
+
+@pytest.mark.parametrize(("left", "transport"), [(False, "none"), (True, "ok")])
+async def test_a_read_that_is_cancelled_is_recorded_by_how_far_it_got(
+    tokens: TokenCounter, sink: Memory, left: bool, transport: str
+) -> None:
+    waits = asyncio.Event()
+
+    async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
+        context.marks.left = left
+        waits.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    runtime, _ = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
+    request = Request("req_1", "resources/read", "raw", "file:///a", {}, OWNER.identity)
+    reading = asyncio.create_task(runtime.pass_on(request, OWNER, "read", send))
+    with anyio.fail_after(BOUND_S):
+        await waits.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        while not sink.records:
+            await asyncio.sleep(0)
+    (record,) = sink.records
+    assert (record.outcome, record.transport, record.protocol) == ("cancelled", transport, "none")
 
 
 @requirement("gatekit G108")
@@ -371,9 +439,7 @@ async def test_what_a_plugin_found_is_noted_by_kind_and_no_value_is(tokens: Toke
 
 
 async def test_a_kept_result_says_that_it_was_kept(tokens: TokenCounter, sink: Memory) -> None:
-    runtime, tool_id = await runtime_over(
-        Server("ok"), tokens, Attached("memory", sink), cache=ResultCache(lambda: 0.0)
-    )
+    runtime, tool_id = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
     for _ in range(2):
         await runtime.execute(tool_id, {"text": "hi"}, OWNER)
     assert [record.cached for record in sink.records] == [False, True]
@@ -408,7 +474,7 @@ async def test_a_call_that_is_refused_for_want_of_a_sink_is_told_to_the_others(
 ) -> None:
     other = Memory()
     auditor = Auditor([Attached("first", sink), Attached("second", other, critical=False)], wall_clock=lambda: 0.0)
-    runtime = ProxyRuntime(Server("ok"), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(auditor=auditor))
     await runtime.refresh_catalog()
     sink.broken = True
     with anyio.fail_after(BOUND_S):
@@ -425,7 +491,7 @@ async def test_a_caller_that_leaves_while_one_sink_writes_keeps_no_other_sink_fr
     slow, quick = Memory(), Memory()
     slow.gate = asyncio.Event()
     auditor = Auditor([Attached("slow", slow), Attached("quick", quick)], wall_clock=lambda: 0.0)
-    runtime = ProxyRuntime(Server("ok"), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(auditor=auditor))
     await runtime.refresh_catalog()
     call = asyncio.create_task(runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER))
     with anyio.fail_after(BOUND_S):
@@ -472,7 +538,7 @@ async def test_a_sink_that_is_not_critical_is_neither_waited_for_nor_missed(toke
     auditor = Auditor(
         [Attached("slow", slow, critical=False), Attached("broken", broken, critical=False)], wall_clock=lambda: 0.0
     )
-    runtime = ProxyRuntime(Server("ok"), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(auditor=auditor))
     await runtime.refresh_catalog()
     with anyio.fail_after(BOUND_S):
         await runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER)

@@ -11,7 +11,6 @@ from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import UpstreamStatus
-from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
@@ -47,7 +46,7 @@ class Changing(StubUpstream):
 
 def build(tokens: TokenCounter, *upstreams: StubUpstream, deadline_s: float = 10) -> tuple[Lifecycle, ProxyRuntime]:
     fleet = MultiplexUpstream(upstreams)
-    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(now=lambda: 0.0))
+    runtime = ProxyRuntime(fleet)
     return Lifecycle(fleet, runtime, start_deadline_s=deadline_s), runtime
 
 
@@ -127,3 +126,25 @@ async def test_a_collision_is_logged_and_the_next_change_heals_it(
         upstream.tools[:] = [{**TOOL, "name": "other"}]
         upstream.changed("files")
         await eventually(lambda: [item.name for item in runtime.catalog().items.values()] == ["other"])
+
+
+async def test_work_that_belongs_to_no_caller_ends_before_the_upstreams_do(tokens: TokenCounter) -> None:
+    ended: list[str] = []
+
+    class Ending(StubUpstream):
+        async def supervise(self, changed: Callable[[str], None]) -> None:
+            try:
+                await super().supervise(changed)
+            finally:
+                ended.append("upstream")
+
+    lifecycle, runtime = build(tokens, Ending([]))
+
+    async def close() -> None:
+        await asyncio.sleep(0)
+        ended.append("work")
+
+    runtime.at_end(close)
+    async with asyncio.timeout(5), lifecycle.running():
+        await eventually(lifecycle.ready)
+    assert ended == ["work", "upstream"]

@@ -16,10 +16,9 @@ from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.config.arrangement import guarded
 from wicketgate.errors import CatalogError, HydrateFailed
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.gateway.arrangement import Arrangement
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
@@ -36,7 +35,7 @@ async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) 
 
 
 def runtime_of(tokens: TokenCounter, upstream: StubUpstream, policy: PinPolicy) -> ProxyRuntime:
-    return ProxyRuntime(upstream, tokens, MemoryArtifactStore(now=lambda: 0.0), pins=policy)
+    return ProxyRuntime(upstream, RuntimeOptions(RuntimePolicies(pins=policy)))
 
 
 def tool_id(runtime: ProxyRuntime, name: str) -> str:
@@ -93,10 +92,10 @@ async def test_other_pins_take_effect_at_once_or_not_at_all(tokens: TokenCounter
     upstream = StubUpstream([read, twin], answer, name="files")
     strict = PinPolicy(pin_all({"files": [read]}), hold_new=True)
     fleet = MultiplexUpstream([guarded(upstream)])
-    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(now=lambda: 0.0), pins=strict)
+    runtime = ProxyRuntime(fleet, RuntimeOptions(RuntimePolicies(pins=strict)))
 
     async def use(pins: PinPolicy) -> None:
-        await runtime.rearrange(Arrangement(tuple(fleet.members.values()), pins=pins), lambda: None)
+        await runtime.rearrange(tuple(fleet.members.values()), RuntimePolicies(pins=pins), lambda: None)
 
     swaps: list[str] = []
     runtime.watch(lambda: swaps.append(runtime.catalog().version))

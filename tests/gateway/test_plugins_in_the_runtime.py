@@ -12,8 +12,8 @@ from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import Forbidden, HydrateFailed, UpstreamRefused
 from wicketgate.fleet.call_policy import CallPolicy
 from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
-from wicketgate.gateway.result_cache import ResultCache
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import (
     UPSTREAM_NAME_KEY,
@@ -31,7 +31,6 @@ from wicketgate.plugins.call_trace import CallTrace
 from wicketgate.plugins.pii_filter import PiiConfig, PiiFilter
 from wicketgate.plugins.tool_manager import ToolManager, ToolManagerConfig
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
@@ -84,10 +83,10 @@ class OnlyForOwners(SecurityPlugin):
         return Allow() if request.identity.actor == "owner_1" else Block("not an owner")
 
 
-async def runtime_with(tokens: TokenCounter, *plugins: Any, upstreams: Any = None, **options: Any) -> Any:
+async def runtime_with(tokens: TokenCounter, *plugins: Any, upstreams: Any = None, **policies: Any) -> Any:
     chain = PluginChain({GLOBAL: [Installed(type(p).__name__, p) for p in plugins]}, now=lambda: 0.0)
     upstream = upstreams or StubUpstream(TOOLS, echo, name="alpha")
-    runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), plugins=chain, **options)
+    runtime = ProxyRuntime(upstream, RuntimeOptions(RuntimePolicies(**policies), plugins=chain))
     await runtime.refresh_catalog()
     return runtime, upstream
 
@@ -127,7 +126,7 @@ async def test_a_call_may_be_redirected_and_the_server_is_looked_up_after_the_pl
     target = StubUpstream([], echo, name="b")
     chain = PluginChain({"alpha": [Installed("elsewhere", Elsewhere(None))]}, now=lambda: 0.0)
     fleet = MultiplexUpstream([StubUpstream(TOOLS, echo, name="alpha"), target])
-    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), plugins=chain)
+    runtime = ProxyRuntime(fleet, RuntimeOptions(plugins=chain))
     await runtime.refresh_catalog()
     tool_id = next(id for id in runtime.catalog().items if "echo" in id)
     assert text_of(await runtime.call(tool_id, {"text": "hi"}, CONTEXT)) == ["other: hi"]
@@ -138,8 +137,7 @@ async def test_a_kept_result_passes_the_plugins_of_whoever_asks(tokens: TokenCou
     runtime, upstream = await runtime_with(
         tokens,
         OnlyForOwners(None),
-        cache=ResultCache(lambda: 0.0),
-        default_policy=CallPolicy(cached_tools=["*"], cache_shared=True),
+        default_call=CallPolicy(cached_tools=["*"], cache_shared=True),
     )
     tool_id = next(id for id in runtime.catalog().items if "echo" in id)
     await runtime.call(tool_id, {"text": "hi"}, CONTEXT)
@@ -188,8 +186,8 @@ async def test_an_error_whose_words_a_plugin_withholds_is_not_told(tokens: Token
 
 
 async def test_a_kept_result_is_only_given_to_calls_that_go_to_the_same_place(tokens: TokenCounter) -> None:
-    options = {"cache": ResultCache(lambda: 0.0), "default_policy": CallPolicy(cached_tools=["*"], cache_shared=True)}
-    runtime, _ = await runtime_with(tokens, EachToTheirOwn(None), **options)
+    policies = {"default_call": CallPolicy(cached_tools=["*"], cache_shared=True)}
+    runtime, _ = await runtime_with(tokens, EachToTheirOwn(None), **policies)
     (tool_id,) = (each for each in runtime.catalog().items if "echo" in each)
     other = replace(CONTEXT, identity=Identity("reader_1", ("*",)))
     for context in (CONTEXT, other, CONTEXT):

@@ -1,12 +1,12 @@
-"""What stands behind approvals: the key they are sealed with, and where it is remembered that one was used."""
+"""Makes the seal, and what stands behind approvals: the desk, and where it is remembered that one was used."""
 
 import logging
 import secrets
 from time import time
 
-from wicketgate.access.aes_gcm import AesGcm
-from wicketgate.access.approval import NONCE_BYTES, ApprovalSeal
-from wicketgate.config.settings import AuthSettings, StorageSettings
+from wicketgate.access.approval import ApprovalSeal
+from wicketgate.access.seal import Seal
+from wicketgate.config.settings import AuthSettings, Settings
 from wicketgate.engine.approvals import ApprovalDesk
 from wicketgate.storage.once_store import MemoryOnceStore
 from wicketgate.storage.sqlite_once import SQLiteOnceStore
@@ -14,20 +14,23 @@ from wicketgate.storage.sqlite_once import SQLiteOnceStore
 log = logging.getLogger("wicketgate.approvals")
 
 
-def make_approval_desk(settings: AuthSettings, storage: StorageSettings) -> ApprovalDesk:
-    """Without ``approval_key`` the key is random, so that approvals end with the process. Raises ConfigError."""
-    file = storage.sqlite_file
-    if settings.approval_key and file is None:
+def make_seal(settings: AuthSettings) -> Seal:
+    """Without ``seal_keys`` the key is random, so that what is sealed ends with the process."""
+    return Seal(settings.ring(), secrets.token_bytes(32), time, lambda: secrets.token_urlsafe(12))
+
+
+def make_approval_desk(settings: Settings, seal: Seal) -> ApprovalDesk:
+    """Warns of what a restart would lose though the configuration wants to keep it. Raises ConfigError."""
+    file = settings.storage.sqlite_file
+    if settings.auth.seal_keys and file is None:
         log.warning("approvals outlive a restart, but which were used does not: set storage.url to a file")
-    return ApprovalDesk(_seal(settings), SQLiteOnceStore(file, time) if file else MemoryOnceStore(time))
+    if not settings.auth.seal_keys and file is not None and any(rule.approval == "always" for rule in settings.access):
+        log.warning("approvals end with this process, because auth.seal_keys is not set")
+    used = SQLiteOnceStore(file, time) if file else MemoryOnceStore(time)
+    return ApprovalDesk(ApprovalSeal(seal, ttl_s=settings.auth.approval_ttl_s), used)
 
 
-def reseal(desk: ApprovalDesk, before: AuthSettings, after: AuthSettings) -> None:
-    """Follow the configuration. Approvals under another key than the new one are void."""
-    if (before.approval_key, before.approval_ttl_s) != (after.approval_key, after.approval_ttl_s):
-        desk.seal = _seal(after)
-
-
-def _seal(settings: AuthSettings) -> ApprovalSeal:
-    secret = settings.approval_key.get_secret_value().encode() if settings.approval_key else secrets.token_bytes(32)
-    return ApprovalSeal(AesGcm(secret), time, lambda: secrets.token_bytes(NONCE_BYTES), ttl_s=settings.approval_ttl_s)
+def reseal(seal: Seal, desk: ApprovalDesk, settings: AuthSettings) -> None:
+    """Follows the configuration. What was sealed under a key that is no longer configured is void."""
+    seal.follow(settings.ring())
+    desk.seal = ApprovalSeal(seal, ttl_s=settings.approval_ttl_s)

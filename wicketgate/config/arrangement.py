@@ -4,12 +4,14 @@ import random
 from collections.abc import Callable
 from time import monotonic
 
+from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.settings import Settings, UpstreamSettings
+from wicketgate.config.settings.access import access_policy
 from wicketgate.config.upstreams import make_upstream
 from wicketgate.fleet.breaker import BreakerPolicy
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
 from wicketgate.fleet.member import Member, UpstreamLimits
-from wicketgate.fleet.retry import RetryPolicy
+from wicketgate.gateway.options import RuntimePolicies
 from wicketgate.ports import Upstream
 
 _LISTING_S = 30.0
@@ -42,6 +44,19 @@ def upstream_limits(settings: UpstreamSettings) -> UpstreamLimits:
 def inferred_names(settings: Settings) -> frozenset[str]:
     """Upstreams whose namespaces the S1 table decides."""
     return frozenset(upstream.name for upstream in settings.upstreams if upstream.namespace == "infer")
+
+
+def runtime_policies(settings: Settings) -> RuntimePolicies:
+    """All that a runtime runs by. Reads the lock file of pins."""
+    return RuntimePolicies(
+        calls=call_policies(settings),
+        default_call=CallPolicy(settings.engine.tool_timeout_s),
+        access=access_policy(settings.access),
+        pins=pin_policy(settings.pins),
+        inferred=inferred_names(settings),
+        per_actor=settings.quota.per_actor,
+        per_tool=settings.quota.per_tool,
+    )
 
 
 def call_policies(settings: Settings) -> dict[str, CallPolicy]:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from wicketgate.config.faults import faults
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
+from wicketgate.text.yaml import NotYaml, read_yaml
 
 
 def load_settings(
@@ -29,10 +29,7 @@ def load_settings(
     environ = os.environ if environ is None else environ
     values = {} if path is None else _read_yaml(path)
     used: set[str] = set()
-    try:
-        values = _substitute(values, environ, used, "")
-    except RecursionError:  # YAML can build a value that holds itself
-        raise ConfigError(f"In the configuration file {path}: not valid YAML: nested without end") from None
+    values = _substitute(values, environ, used, "")
     for name, text in environ.items():
         if name.startswith(_PREFIX):
             _override(values, name, _yaml(text, f"the environment variable {name}"))
@@ -60,53 +57,16 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if values is None:
         # Also while it is being written: applied to a running service, it would take away every upstream and key.
         raise ConfigError(f"The configuration file {path} is empty; without --config the defaults are used")
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+    if not isinstance(values, dict):
         raise ConfigError(f"The configuration file {path} must hold sections such as 'server:' and 'upstreams:'")
     return values
 
 
 def _yaml(text: str, source: str) -> Any:
     try:
-        return yaml.load(text, _Loader)  # noqa: S506  # a subclass of the safe loader
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) if isinstance(error, _RepeatedKey) else None
-        raise ConfigError(f"In {source}{line}: {problem or 'not valid YAML'}") from None
-    except (ValueError, RecursionError):  # an impossible date; a value that holds itself
-        raise ConfigError(f"In {source}: not valid YAML") from None
-
-
-_BOOL = "tag:yaml.org,2002:bool"
-
-
-class _RepeatedKey(yaml.constructor.ConstructorError):
-    pass
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is given twice: of two sections of one name, the first would be lost without a word.
-
-    Only ``true`` and ``false`` are booleans, as in YAML 1.2: the older version takes a key ``on`` for one, and the
-    country ``no``. A switch may still be ``yes`` or ``off``: settings read those words.
-    """
-
-    yaml_implicit_resolvers = {  # noqa: RUF012  # the library's own way
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-            if key is not None and key in seen:
-                raise _RepeatedKey(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(_BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+        return read_yaml(text, strict=True)
+    except NotYaml as error:
+        raise ConfigError(f"In {source}, {error}") from None
 
 
 def _override(values: dict[str, Any], name: str, value: Any) -> None:

@@ -88,7 +88,7 @@ class ApprovalDesk:
 
     async def redeem(self, approval: Approval) -> bool:
         """Whether it may be used: the first time it is asked for, unless it has expired."""
-        return not self.seal.expired(approval) and await self._used.add(approval.uid, approval.expires_at)
+        return not self.seal.expired(approval) and await self._used.add(approval.sealed.uid, approval.sealed.expires_at)
 
     async def _judge(
         self, decision: ApprovalDecision, actor: str, call: ToolCall | None

@@ -1,7 +1,7 @@
 """How jsonschema is kept from working without end (DESIGN §3: a hostile schema cannot hold the event loop).
 
-Every keyword is counted, and charged by the size of what it looks at. Patterns run only where their cost is known, and
-keywords whose own implementation is quadratic, unbounded or silent about names are replaced.
+Every keyword is counted, and charged by the size of what it looks at. Patterns have a budget of their own, and keywords
+whose own implementation is quadratic, unbounded or silent about names are replaced.
 """
 
 import functools
@@ -34,6 +34,10 @@ _ENGINES = {
 }
 
 
+# What the patterns of one check may cost, in about nanoseconds at the worst. What is beyond is left unchecked.
+_PATTERN_WORK = 40_000_000
+
+
 class TooMuch(Exception):
     """The steps allowed are used up."""
 
@@ -63,6 +67,7 @@ class _Work:
 
     schema: ForeignSchema
     steps_left: int
+    pattern_work_left: int = _PATTERN_WORK
     is_undecided: bool = False
     """Something was passed over unchecked, and so counts as fitting."""
 
@@ -73,12 +78,11 @@ class _Work:
 
     def search(self, pattern: str, text: str) -> bool | None:
         """None when the pattern may not be run on this text."""
-        safe = self.schema.patterns.get(pattern)
+        compiled = self.schema.patterns.get(pattern)
         found = None
-        if safe is not None:
-            # A step of a pattern takes some nanoseconds.
-            self.spend(safe.steps(text) // 500)
-            found = safe.search(text)
+        if compiled is not None and (work := compiled.work(text)) <= self.pattern_work_left:
+            found = compiled.search(text)
+            self.pattern_work_left -= work if found is not None else 0
         self.is_undecided |= found is None
         return found
 

@@ -9,6 +9,7 @@ import functools
 import graphlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -29,17 +30,19 @@ from referencing.jsonschema import (
 
 from wicketgate.errors import SchemaInvalid
 from wicketgate.results.envelope import shorten
-from wicketgate.schemas.patterns import SafePattern, safe_pattern
+from wicketgate.schemas.patterns import Pattern, compile_pattern
 
 MAX_DEPTH = 100
 MAX_VALUES = 10_000
-# Judging a pattern takes up to a millisecond; the ones beyond are left unchecked.
+# Compiling a pattern takes up to five milliseconds; the ones beyond are left unchecked.
 _MAX_PATTERNS = 20
 # Resolving costs by the length of names, and identifiers add up on the way down.
 _MAX_REFERENCE_CHARS = 2_000
 _MAX_IDENTIFIERS = 500
 _MAX_POINTER_PARTS = 15_000
 _MAX_TOLD = 20
+# Patterns that jsonschema may run itself, with `re`: a text, possibly at the beginning. It means the same there.
+_PLAIN_PATTERN = re.compile(r"\^?[\w /@:~-]*", re.ASCII)
 # More schemas than this on one and the same value, and `unevaluated*` costs too much to decide.
 _MAX_IN_PLACE = 200
 
@@ -85,7 +88,7 @@ class ForeignSchema:
     root: dict[str, Any]
     draft: Specification[Schema]
     resolver: Any
-    patterns: Mapping[str, SafePattern]
+    patterns: Mapping[str, Pattern]
     targets: Mapping[int, Any]
     in_place: Mapping[int, int]
     unchecked: tuple[str, ...]
@@ -191,7 +194,7 @@ class _Walk:
     def __init__(self, draft: Specification[Schema], root: dict[str, Any]) -> None:
         self._draft = draft
         self._root = root
-        self._patterns: dict[str, SafePattern] = {}
+        self._patterns: dict[str, Pattern] = {}
         self._judged: set[str] = set()
         self._targets: dict[int, Any] = {}
         self._resolved: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
@@ -199,7 +202,7 @@ class _Walk:
         self._unchecked: list[_Place] = []
         self._in_place: dict[int, list[int]] = {}
         self._unevaluated: list[_Place] = []
-        self._slow_property_patterns = False
+        self._foreign_property_patterns = False
 
     def read(self) -> ForeignSchema:
         try:
@@ -209,7 +212,7 @@ class _Walk:
             # Raised by the resolver for identifiers and embedded schemas that only it understands to be malformed.
             raise _Unusable(_ROOT, "has identifiers that cannot be resolved") from None
         in_place = self._count_in_place()
-        checks_unevaluated = not self._slow_property_patterns and max(in_place.values()) <= _MAX_IN_PLACE
+        checks_unevaluated = not self._foreign_property_patterns and max(in_place.values()) <= _MAX_IN_PLACE
         if not checks_unevaluated:
             self._unchecked.extend(self._unevaluated)
         return ForeignSchema(
@@ -280,24 +283,24 @@ class _Walk:
 
     def _note_patterns(self, node: _Node) -> None:
         own = node.schema.get("pattern")
-        if isinstance(own, str) and not self._is_safe(own):
+        if isinstance(own, str) and not self._is_checked(own):
             self._unchecked.append((node.where, "pattern"))
         for pattern in node.schema.get("patternProperties", ()):
-            if not self._is_safe(pattern):
+            if not self._is_checked(pattern):
                 self._unchecked.append((node.where, "patternProperties"))
-            # The validator's own search for evaluated names runs patterns without our bounds.
-            if pattern not in self._patterns or self._patterns[pattern].degree > 1:
-                self._slow_property_patterns = True
+            # The validator's own search for evaluated names runs patterns with `re`, by its meaning and without bounds.
+            if not (pattern in self._patterns and _PLAIN_PATTERN.fullmatch(pattern)):
+                self._foreign_property_patterns = True
         self._unevaluated.extend(
             (node.where, keyword) for keyword in ("unevaluatedItems", "unevaluatedProperties") if keyword in node.schema
         )
 
-    def _is_safe(self, pattern: str) -> bool:
+    def _is_checked(self, pattern: str) -> bool:
         if pattern not in self._judged and len(self._judged) < _MAX_PATTERNS:
             self._judged.add(pattern)
-            safe = safe_pattern(pattern)
-            if safe is not None:
-                self._patterns[pattern] = safe
+            compiled = compile_pattern(pattern)
+            if compiled is not None:
+                self._patterns[pattern] = compiled
         return pattern in self._patterns
 
     def _referred(self, node: _Node) -> Iterator[tuple[str, _Place, Any, Any]]:

@@ -1,278 +1,379 @@
-"""Which patterns of a foreign schema may be run, and on how long a text (DESIGN §3 "Schemas": bounded patterns).
+"""Runs the patterns of foreign schemas, which are ECMA-262, on RE2.
 
-``re`` backtracks, so ``^(a+)+$`` takes time exponential in the text. A pattern is accepted only if the steps are known
-to be few: wherever it stands, the next character leaves it one way to go on (with at most one exception, outside of
-which every loop still has one way). This is decided on the positions of the pattern (Glushkov's construction), with
-character sets widened to ASCII and "everything else", and everything unusual refused: a refused pattern is reported
-as unchecked, never as wrong.
+RE2 takes time linear in the text for every pattern, so no pattern and no text can hold the event loop. The two
+languages are close but not the same: the same letters mean other things (``$``, ``\\s``, ``.``), and some things RE2
+cannot say (look-around, back references). Each pattern is therefore read by the grammar of ECMA-262 and written anew.
+What has no equal meaning is not compiled: the caller reports it as unchecked, and never refuses a text because of it.
+
+The meaning is that of the ``u`` flag, as JSON Schema recommends. A pattern that this flag does not allow is read as
+without it, except where its author may have meant another language: ``\\A``, ``\\Z``, ``[[:alpha:]]`` or ``{,5}``.
 """
 
-import re
-import warnings
-from collections.abc import Sequence
+import string
 from dataclasses import dataclass
-from re import _constants, _parser  # type: ignore[attr-defined]  # the one parser that reads what re will run
 from typing import Any
 
-_MAX_PATTERN_CHARS = 500
-_MAX_POSITIONS = 300
-_MAX_COPIES = 64
-_MAX_CONFLICTS = 2
-# What following and compiling cost: entries of the follower lists, and code points of ranges (re walks through each).
-_MAX_FOLLOWERS = 3_000
-_MAX_RANGE_CHARS = 30_000
-# Longest text by degree: the number of steps is at most about length ** degree, times the ways at one place.
-_MAX_TEXT_CHARS = {1: 50_000, 2: 1_000, 3: 100, 4: 32}
-# A step takes some 10 ns, and nothing can run beside a search.
-_MAX_STEPS = 2_000_000
+import re2  # type: ignore[import-untyped]  # google-re2 ships no types
 
-_OTHER = 1 << 128
-_ANY = (1 << 129) - 1
+_MAX_PATTERN_CHARS = 2_000
+_MAX_COUNT = 1_000
+# Compiling is refused beyond this, after 5 ms at most; each automaton of a search stays below it too.
+_MAX_MEMORY_BYTES = 1 << 20
+# Bytes of the text times instructions of the program. A search takes at most a nanosecond for each, nearly always far
+# less, and runs to its end once it has begun.
+_MAX_WORK = 20_000_000
+
+_LAST = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+_Ranges = tuple[tuple[int, int], ...]
+_DIGITS: _Ranges = ((0x30, 0x39),)
+_WORD: _Ranges = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+_SPACES: _Ranges = (
+    (0x09, 0x0D),
+    (0x20, 0x20),
+    (0xA0, 0xA0),
+    (0x1680, 0x1680),
+    (0x2000, 0x200A),
+    (0x2028, 0x2029),
+    (0x202F, 0x202F),
+    (0x205F, 0x205F),
+    (0x3000, 0x3000),
+    (0xFEFF, 0xFEFF),
+)
+_LINE_ENDS: _Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
+_CLASSES = {"d": _DIGITS, "w": _WORD, "s": _SPACES}
+_SYNTAX = frozenset("^$\\.*+?()[]{}|/")
+_CONTROLS = {"t": 0x09, "n": 0x0A, "v": 0x0B, "f": 0x0C, "r": 0x0D}
+
+# General categories by their long names. RE2 knows the short ones; it has no unassigned code points, so neither `Cn`
+# nor `C` means the same.
 _CATEGORIES = {
-    "DIGIT": sum(1 << code for code in range(128) if chr(code).isdigit()),
-    "SPACE": sum(1 << code for code in range(128) if chr(code).isspace()),
-    "WORD": sum(1 << code for code in range(128) if chr(code).isalnum() or chr(code) == "_"),
-}
+    "Letter": "L", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Titlecase_Letter": "Lt",
+    "Modifier_Letter": "Lm", "Other_Letter": "Lo", "Mark": "M", "Combining_Mark": "M", "Nonspacing_Mark": "Mn",
+    "Spacing_Mark": "Mc", "Enclosing_Mark": "Me", "Number": "N", "Decimal_Number": "Nd", "digit": "Nd",
+    "Letter_Number": "Nl", "Other_Number": "No", "Punctuation": "P", "punct": "P", "Connector_Punctuation": "Pc",
+    "Dash_Punctuation": "Pd", "Open_Punctuation": "Ps", "Close_Punctuation": "Pe", "Initial_Punctuation": "Pi",
+    "Final_Punctuation": "Pf", "Other_Punctuation": "Po", "Symbol": "S", "Math_Symbol": "Sm", "Currency_Symbol": "Sc",
+    "Modifier_Symbol": "Sk", "Other_Symbol": "So", "Separator": "Z", "Space_Separator": "Zs", "Line_Separator": "Zl",
+    "Paragraph_Separator": "Zp", "Control": "Cc", "cntrl": "Cc", "Format": "Cf", "Private_Use": "Co",
+}  # fmt: skip
+_SHORT_CATEGORIES = frozenset(_CATEGORIES.values())
+# The script names in use; RE2 has the long ones.
+_SCRIPTS = {
+    "Arab": "Arabic", "Armn": "Armenian", "Beng": "Bengali", "Cyrl": "Cyrillic", "Deva": "Devanagari",
+    "Ethi": "Ethiopic", "Geor": "Georgian", "Grek": "Greek", "Gujr": "Gujarati", "Guru": "Gurmukhi", "Hang": "Hangul",
+    "Hani": "Han", "Hebr": "Hebrew", "Hira": "Hiragana", "Kana": "Katakana", "Khmr": "Khmer", "Knda": "Kannada",
+    "Laoo": "Lao", "Latn": "Latin", "Mlym": "Malayalam", "Mong": "Mongolian", "Mymr": "Myanmar", "Sinh": "Sinhala",
+    "Taml": "Tamil", "Telu": "Telugu", "Thai": "Thai", "Tibt": "Tibetan", "Zinh": "Inherited", "Zyyy": "Common",
+}  # fmt: skip
+_LONG_SCRIPTS = frozenset(_SCRIPTS.values())
 
 
 @dataclass(frozen=True, slots=True)
-class SafePattern:
-    """*degree* is the power of the text's length that bounds the steps of a search; *ways* is what a step can cost."""
+class Pattern:
+    """A compiled pattern.
 
-    compiled: re.Pattern[str]
-    degree: int
-    ways: int
-
-    def search(self, text: str) -> bool | None:
-        """Whether the pattern occurs in *text*; None when the text is too long to be searched."""
-        return self.compiled.search(text) is not None if self._may_search(text) else None
-
-    def steps(self, text: str) -> int:
-        """An upper estimate of the work of a search."""
-        return self._steps(text) if self._may_search(text) else 0
-
-    def _may_search(self, text: str) -> bool:
-        return len(text) <= _MAX_TEXT_CHARS[self.degree] and self._steps(text) <= _MAX_STEPS
-
-    def _steps(self, text: str) -> int:
-        return int(len(text) ** self.degree) * min(self.ways, len(text))
-
-
-def safe_pattern(pattern: str) -> SafePattern | None:
-    """The compiled pattern, or None when its time cannot be bounded or ``re`` does not read it."""
-    if len(pattern) > _MAX_PATTERN_CHARS:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = _parser.parse(pattern)
-            if tree.state.flags != _PLAIN_FLAGS:
-                return None
-            positions = _Positions()
-            start = positions.sequence(list(tree), None)
-            # Only what has been found small is compiled.
-            compiled = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError, ValueError, _Unbounded):
-        return None
-    conflicts = positions.conflicts(start.first)
-    if conflicts is None or conflicts > _MAX_CONFLICTS:
-        return None
-    if not positions.has_loops:
-        # From each place in the text, no more steps than the pattern has.
-        return SafePattern(compiled, 1, positions.count)
-    anchored = bool(tree) and tree[0][0] is _constants.AT and str(tree[0][1]).startswith("AT_BEGINNING")
-    return SafePattern(compiled, 1 + conflicts + (not anchored), positions.most_ways(start.first))
-
-
-_PLAIN_FLAGS = _parser.parse("").state.flags
-
-
-class _Unbounded(Exception):
-    """The pattern has something whose cost is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Part of a pattern: whether it can be empty, and the positions at which it can begin and end."""
-
-    nullable: bool
-    first: tuple[int, ...]
-    last: tuple[int, ...]
-
-
-_EMPTY = _Piece(True, (), ())
-
-
-class _Positions:
-    """One position for each character set of the pattern, and which positions can follow it.
-
-    The same follower twice means two ways to read the same text, so followers are lists, not sets.
+    *size* is the number of instructions that one byte of a text may have to pass. A pattern *in_units* is valid only
+    without the ``u`` flag, where a character beyond U+FFFF counts as two.
     """
 
-    def __init__(self) -> None:
-        self._sets: list[int] = []
-        self._loops: list[int | None] = []
-        self._followers: list[list[int]] = []
-        self._loop_count = 0
-        self._follower_room = _MAX_FOLLOWERS
-        self._range_room = _MAX_RANGE_CHARS
+    compiled: Any
+    size: int
+    in_units: bool
 
-    @property
-    def has_loops(self) -> bool:
-        return self._loop_count > 0
+    def work(self, text: str) -> int:
+        """Returns an upper bound of what a search costs: about nanoseconds, nearly always far fewer."""
+        return len(text) * (1 if text.isascii() else 4) * self.size
 
-    @property
-    def count(self) -> int:
-        return len(self._sets)
+    def search(self, text: str) -> bool | None:
+        """Returns True if the pattern occurs in *text*; None if *text* is too long, or is not of its kind."""
+        if self.work(text) > _MAX_WORK or (self.in_units and not text.isascii() and max(text) > "\uffff"):
+            return None
+        try:
+            return self.compiled.search(text.encode()) is not None
+        except UnicodeEncodeError:
+            return None
 
-    def most_ways(self, first: Sequence[int]) -> int:
-        """The most positions that can come next at one place."""
-        return max(len(first), *(len(followers) for followers in self._followers), 1)
 
-    def sequence(self, items: Sequence[Any], loop: int | None) -> _Piece:
-        whole = _EMPTY
-        for item in items:
-            whole = self._then(whole, self._piece(item, loop))
-        return whole
+def compile_pattern(pattern: str) -> Pattern | None:
+    """Returns the compiled pattern; None if RE2 cannot express it, or only in a larger program than is allowed."""
+    if len(pattern) > _MAX_PATTERN_CHARS:
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    options.max_mem = _MAX_MEMORY_BYTES
+    try:
+        reader = _Reader(pattern)
+        # Parentheses that do not match are left to RE2 to find, and limits of counts inside counts.
+        compiled = re2.compile(reader.whole().encode(), options)
+    except (_NoEqual, re2.error):
+        return None
+    return Pattern(compiled, max(compiled.programsize, 1), reader.in_units)
 
-    def conflicts(self, first: Sequence[int]) -> int | None:
-        """Places where one character can go two ways; None if one is inside a loop, which can be exponential."""
-        total = self._overlaps(first)
-        for position, followers in enumerate(self._followers):
-            loop = self._loops[position]
-            inside = [each for each in followers if loop is not None and self._loops[each] == loop]
-            if self._overlaps(inside):
-                return None
-            total += self._overlaps(followers)
-        return total
 
-    def _overlaps(self, positions: Sequence[int]) -> int:
-        count = seen = 0
-        for position in positions:
-            count += bool(seen & self._sets[position])
-            seen |= self._sets[position]
-        return count
+class _NoEqual(Exception):
+    """A part of the pattern means nothing in ECMA-262, or nothing that RE2 can express."""
 
-    def _then(self, one: _Piece, two: _Piece) -> _Piece:
-        self._follow(one.last, two.first)
-        return _Piece(
-            one.nullable and two.nullable,
-            one.first + two.first if one.nullable else one.first,
-            one.last + two.last if two.nullable else two.last,
-        )
 
-    def _follow(self, ends: Sequence[int], nexts: Sequence[int]) -> None:
-        self._follower_room -= len(ends) * len(nexts)
-        if self._follower_room < 0:
-            raise _Unbounded
-        for position in ends:
-            self._followers[position].extend(nexts)
+class _Reader:
+    """Reads from left to right. Groups need no stack: each parenthesis is written where it was read."""
 
-    def _piece(self, item: Any, loop: int | None) -> _Piece:
-        name, value = str(item[0]), item[1]
-        match name:
-            case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
-                self._range_room -= _range_chars(name, value)
-                if self._range_room < 0:
-                    raise _Unbounded
-                return self._position(_character_set(name, value), loop)
-            case "AT":
-                return _EMPTY
-            case "SUBPATTERN":
-                _, add_flags, del_flags, items = value
-                if add_flags or del_flags:
-                    raise _Unbounded
-                return self.sequence(list(items), loop)
-            case "BRANCH":
-                return self._either([self.sequence(list(items), loop) for items in value[1]])
-            case "MAX_REPEAT" | "MIN_REPEAT":
-                least, most, items = value
-                return self._repeat(int(least), int(most), list(items), loop)
+    def __init__(self, pattern: str) -> None:
+        self.in_units = False
+        self._text = pattern
+        self._at = 0
+        self._names: set[str] = set()
+        self._in_code_points = not pattern.isascii() and max(pattern) > "\uffff"
+
+    def whole(self) -> str:
+        """Returns the pattern in RE2's syntax. Raises ``_NoEqual`` if that cannot be done with the same meaning."""
+        out: list[str] = []
+        # A quantifier may follow a character, a class or a group; never an assertion or another quantifier.
+        may_repeat = False
+        while self._at < len(self._text):
+            char = self._next()
+            match char:
+                case "^" | "$":
+                    out.append(r"\A" if char == "^" else r"\z")
+                    may_repeat = False
+                case "|":
+                    out.append("|")
+                    may_repeat = False
+                case "(":
+                    out.append(self._group())
+                    may_repeat = False
+                case ")":
+                    out.append(")")
+                    may_repeat = True
+                case "*" | "+" | "?":
+                    out.append(self._quantified(char, may_repeat))
+                    may_repeat = False
+                case "{" if (counts := self._counts()) is not None:
+                    out.append(self._quantified(counts, may_repeat))
+                    may_repeat = False
+                case "\\" if self._peek() == "b":
+                    self._at += 1
+                    out.append(r"\b")
+                    may_repeat = False
+                case _:
+                    out.append(self._atom(char))
+                    may_repeat = True
+        if self.in_units and self._in_code_points:
+            raise _NoEqual
+        return "".join(out)
+
+    def _next(self) -> str:
+        if self._at >= len(self._text):
+            raise _NoEqual
+        self._at += 1
+        return self._text[self._at - 1]
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, expected: str) -> bool:
+        found = self._text.startswith(expected, self._at)
+        self._at += len(expected) * found
+        return found
+
+    def _until(self, end: str) -> str:
+        stop = self._text.find(end, self._at)
+        if stop < 0:
+            raise _NoEqual
+        found = self._text[self._at : stop]
+        self._at = stop + len(end)
+        return found
+
+    def _group(self) -> str:
+        """Captures are of no use to a search, so each group becomes one that does not capture."""
+        if not self._take("?") or self._take(":"):
+            return "(?:"
+        # Look-around and flags have no equal. RE2 would take `(?P<name>`, which ECMA-262 does not know.
+        if not self._take("<") or self._peek() in ("=", "!"):
+            raise _NoEqual
+        name = self._until(">")
+        if name in self._names or not name.replace("$", "_").isidentifier():
+            raise _NoEqual
+        self._names.add(name)
+        return "(?:"
+
+    def _counts(self) -> str | None:
+        """Reads ``n}``, ``n,}`` or ``n,m}``; None if the brace before it is only a brace."""
+        stop = self._text.find("}", self._at)
+        least, comma, most = self._text[self._at : max(stop, self._at)].partition(",")
+        if not least and comma and most.isdecimal():
+            # Up to so many in other languages.
+            raise _NoEqual
+        if not (least.isascii() and least.isdecimal()) or not (most == "" or (most.isascii() and most.isdecimal())):
+            return None
+        self._at = stop + 1
+        counts = [int(each) for each in (least, most) if each]
+        if max(counts) > _MAX_COUNT or counts[0] > counts[-1]:
+            raise _NoEqual
+        return "{" + str(counts[0]) + comma + (str(counts[1]) if most else "") + "}"
+
+    def _quantified(self, quantifier: str, may_repeat: bool) -> str:
+        if not may_repeat:
+            raise _NoEqual
+        # A lazy one finds the same texts.
+        self._take("?")
+        return quantifier
+
+    def _atom(self, char: str) -> str:
+        match char:
+            case ".":
+                return _written(_without(_LINE_ENDS))
+            case "[":
+                return self._class()
+            case "\\":
+                found = self._escape(in_class=False)
+                return found if isinstance(found, str) else _written(found)
             case _:
-                # Look-around, back references, conditions, atomic groups.
-                raise _Unbounded
+                self.in_units |= char in "{}]"
+                return _written(_one(char))
 
-    def _position(self, characters: int, loop: int | None) -> _Piece:
-        if len(self._sets) >= _MAX_POSITIONS:
-            raise _Unbounded
-        self._sets.append(characters)
-        self._loops.append(loop)
-        self._followers.append([])
-        here = (len(self._sets) - 1,)
-        return _Piece(False, here, here)
+    def _class(self) -> str:
+        if self._text.startswith("[:", self._at):
+            raise _NoEqual
+        negated = self._take("^")
+        parts: list[str] = []
+        ranges: list[tuple[int, int]] = []
+        while not self._take("]"):
+            low = self._member()
+            # A range stands between two single characters; elsewhere the dash is one of the characters.
+            if self._peek() == "-" and self._text[self._at + 1 : self._at + 2] not in ("]", ""):
+                self._at += 1
+                high = self._member()
+                if _is_single(low) and _is_single(high):
+                    low = self._range(low, high)
+                else:
+                    self.in_units = True
+                    ranges.append((0x2D, 0x2D))
+                    parts.append(high) if isinstance(high, str) else ranges.extend(high)
+            parts.append(low) if isinstance(low, str) else ranges.extend(low)
+        if not parts and not ranges:
+            return _written(((0, _LAST),) if negated else ())
+        inner = "".join(_range(*each) for each in ranges) + "".join(parts)
+        return f"[{'^' * negated}{inner}]"
 
-    def _either(self, pieces: Sequence[_Piece]) -> _Piece:
-        if sum(piece.nullable for piece in pieces) > 1:
-            raise _Unbounded
-        return _Piece(
-            any(piece.nullable for piece in pieces),
-            tuple(position for piece in pieces for position in piece.first),
-            tuple(position for piece in pieces for position in piece.last),
-        )
+    def _range(self, low: Any, high: Any) -> _Ranges:
+        if low[0][0] > high[0][0]:
+            raise _NoEqual
+        return ((low[0][0], high[0][0]),)
 
-    def _repeat(self, least: int, most: int, items: Sequence[Any], loop: int | None) -> _Piece:
-        if least == most and most <= _MAX_COPIES:
-            whole = _EMPTY
-            for _ in range(most):
-                whole = self._then(whole, self._required(items, loop))
-            return whole
-        if most > 1 and loop is None:
-            self._loop_count += 1
-            loop = self._loop_count
-        # A counted repeat is taken as one without end: that can only add ways, never hide one.
-        body = self._required(items, loop)
-        if most > 1:
-            self._follow(body.last, body.first)
-        return _Piece(least == 0, body.first, body.last)
+    def _member(self) -> str | _Ranges:
+        char = self._next()
+        return self._escape(in_class=True) if char == "\\" else _one(char)
 
-    def _required(self, items: Sequence[Any], loop: int | None) -> _Piece:
-        body = self.sequence(items, loop)
-        if body.nullable:
-            # Nothing can be repeated in many ways.
-            raise _Unbounded
-        return body
+    def _escape(self, in_class: bool) -> str | _Ranges:
+        """Returns the characters that an escape stands for: ranges, or a property as RE2 writes it."""
+        char = self._next()
+        following = self._peek()
+        match char:
+            case "d" | "w" | "s":
+                return _CLASSES[char]
+            case "D" | "W" | "S":
+                return _without(_CLASSES[char.lower()])
+            case "t" | "n" | "v" | "f" | "r":
+                return ((_CONTROLS[char], _CONTROLS[char]),)
+            case "b" if in_class:
+                return ((0x08, 0x08),)
+            case "0" if not following.isdecimal():
+                return ((0, 0),)
+            case "c" if following and following in string.ascii_letters:
+                code = ord(self._next()) % 32
+                return ((code, code),)
+            case "x":
+                return _code(self._hex(2))
+            case "u":
+                return _code(self._unicode())
+            case "p" | "P":
+                return self._property(char)
+            case _ if char in string.punctuation or char == " ":
+                self.in_units |= char not in _SYNTAX and not (in_class and char == "-")
+                return _one(char)
+        # Back references, `\\B` (which RE2 finds inside characters of several bytes) and letters without a meaning.
+        raise _NoEqual
+
+    def _hex(self, digits: int) -> int:
+        found = self._text[self._at : self._at + digits]
+        if len(found) < digits or not set(found) <= set(string.hexdigits):
+            raise _NoEqual
+        self._at += digits
+        return int(found, 16)
+
+    def _unicode(self) -> int:
+        if self._take("{"):
+            self._in_code_points = True
+            found = self._until("}")
+            if not found or not set(found) <= set(string.hexdigits):
+                raise _NoEqual
+            return int(found, 16)
+        high = self._hex(4)
+        # Two escapes can be the halves of one character.
+        if 0xD800 <= high < 0xDC00 and self._take("\\u"):
+            low = self._hex(4)
+            if 0xDC00 <= low < 0xE000:
+                self._in_code_points = True
+                return 0x10000 + (high - 0xD800) * 0x400 + low - 0xDC00
+            raise _NoEqual
+        return high
+
+    def _property(self, letter: str) -> str | _Ranges:
+        self._in_code_points = True
+        if not self._take("{"):
+            raise _NoEqual
+        key, equals, value = self._until("}").partition("=")
+        if key in ("Script", "sc") and equals:
+            name = _SCRIPTS.get(value, value)
+            if name in _LONG_SCRIPTS:
+                return f"\\{letter}{{{name}}}"
+        elif not equals or key in ("General_Category", "gc"):
+            value = value if equals else key
+            name = _CATEGORIES.get(value, value)
+            if name in _SHORT_CATEGORIES:
+                return f"\\{letter}{{{name}}}"
+            ranges = {"Any": ((0, _LAST),), "ASCII": ((0, 0x7F),)}.get(value) if not equals else None
+            if ranges is not None:
+                return ranges if letter == "p" else _without(ranges)
+        raise _NoEqual
 
 
-def _character_set(name: str, value: Any) -> int:
-    match name:
-        case "LITERAL":
-            return _bit(value)
-        case "NOT_LITERAL":
-            return _ANY & ~_bit(value) | _OTHER
-        case "ANY":
-            return _ANY
-        case _:
-            members = list(value)
-            negated = bool(members) and str(members[0][0]) == "NEGATE"
-            union = 0
-            for kind, member in members[negated:]:
-                union |= _member(str(kind), member)
-            return _ANY & ~union | _OTHER if negated else union
+def _one(char: str) -> _Ranges:
+    return _code(ord(char))
 
 
-def _range_chars(name: str, value: Any) -> int:
-    if name != "IN":
-        return 0
-    return sum(member[1] - member[0] for kind, member in value if str(kind) == "RANGE")
+def _code(code: int) -> _Ranges:
+    # Half a character is matched differently with and without the `u` flag.
+    if code in _SURROGATES or code > _LAST:
+        raise _NoEqual
+    return ((code, code),)
 
 
-def _member(kind: str, member: Any) -> int:
-    match kind:
-        case "LITERAL":
-            return _bit(member)
-        case "RANGE":
-            low, high = member
-            ascii_part = sum(1 << code for code in range(low, min(high, 127) + 1))
-            return ascii_part | _OTHER if high > 127 else ascii_part
-        case "CATEGORY":
-            category = str(member).removeprefix("CATEGORY_")
-            plain = _CATEGORIES.get(category.removeprefix("NOT_"))
-            if plain is None:
-                raise _Unbounded
-            return _ANY & ~plain | _OTHER if category.startswith("NOT_") else plain | _OTHER
-        case _:
-            raise _Unbounded
+def _is_single(found: str | _Ranges) -> bool:
+    return not isinstance(found, str) and len(found) == 1 and found[0][0] == found[0][1]
 
 
-def _bit(code: int) -> int:
-    return 1 << code if code < 128 else _OTHER
+def _without(ranges: _Ranges) -> _Ranges:
+    """Returns every code point that is not in *ranges*, which are in order."""
+    starts = [0, *(high + 1 for _, high in ranges)]
+    ends = [*(low - 1 for low, _ in ranges), _LAST]
+    return tuple((low, high) for low, high in zip(starts, ends, strict=True) if low <= high)
+
+
+def _written(ranges: _Ranges) -> str:
+    if not ranges:
+        # Nothing is outside of everything.
+        return f"[^{_range(0, _LAST)}]"
+    if _is_single(ranges):
+        return _point(ranges[0][0])
+    return "[" + "".join(_range(*each) for each in ranges) + "]"
+
+
+def _range(low: int, high: int) -> str:
+    return _point(low) if low == high else f"{_point(low)}-{_point(high)}"
+
+
+def _point(code: int) -> str:
+    return chr(code) if chr(code) in string.ascii_letters + string.digits else f"\\x{{{code:X}}}"

@@ -4,12 +4,8 @@ import json
 from typing import Any
 
 import pytest
-import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.upstreams.openapi.fixtures import document
-from wicketgate.text.yaml_values import read_yaml
 from wicketgate.upstreams.openapi.document import DocumentRefused, Unusable, read_document
 from wicketgate.upstreams.openapi.servers import server_url
 
@@ -72,27 +68,6 @@ def test_anchors_and_merges_are_read() -> None:
     text = b"openapi: 3.1.0\na: &a {x: 1, y: 2}\nb: *a\nc: {<<: *a, y: 3}\nd: {<<: [*a, {z: 4}]}"
     root = read_document(text).root
     assert (root["b"], root["c"], root["d"]) == ({"x": 1, "y": 2}, {"y": 3, "x": 1}, {"x": 1, "y": 2, "z": 4})
-
-
-@given(
-    st.recursive(
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | st.floats(allow_nan=False, allow_infinity=False)
-        | st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"])),
-        lambda inner: (
-            st.lists(inner, max_size=4)
-            | st.dictionaries(
-                st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=5), inner, max_size=4
-            )
-        ),
-        max_leaves=12,
-    )
-)
-@settings(max_examples=40)
-def test_what_is_dumped_as_yaml_is_read_back(value: Any) -> None:
-    assert read_yaml(yaml.safe_dump({"v": value}, allow_unicode=True)) == {"v": value}
 
 
 @pytest.mark.parametrize(

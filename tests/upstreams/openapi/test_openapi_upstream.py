@@ -21,6 +21,7 @@ from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.member import Member
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.results.from_mcp import mcp_result_to_envelope
 from wicketgate.upstreams.openapi.credentials import Credentials
@@ -123,8 +124,9 @@ async def changed(changes: "asyncio.Queue[str]") -> None:
         assert await changes.get() == "shop"
 
 
-async def call(upstream: OpenApiUpstream, tool: str, timeout_s: float = 10, **arguments: Any) -> dict[str, Any]:
-    return dict(await upstream.call_tool(tool, arguments, CONTEXT, timeout_s))
+async def call(upstream: OpenApiUpstream, tool: str, **arguments: Any) -> dict[str, Any]:
+    async with asyncio.timeout(BOUND_S):
+        return dict(await upstream.call_tool(tool, arguments, CONTEXT, BOUND_S))
 
 
 async def names(upstream: OpenApiUpstream) -> list[str]:
@@ -317,7 +319,7 @@ async def test_a_server_that_does_not_answer_is_given_up_in_time() -> None:
         upstream = make(document("a"), service.url)
         async with supervised(upstream):
             with pytest.raises(UpstreamTimeout):
-                await call(upstream, "a", timeout_s=0.05)
+                await Member(upstream).call_tool("a", {}, CONTEXT, 0.05)
 
 
 async def test_an_answer_that_is_too_large_is_refused() -> None:
@@ -353,7 +355,8 @@ async def test_a_file_that_changes_changes_the_tools_and_a_broken_one_keeps_them
         await source.seen()
         assert caplog.text.count("the operations of the last one stay") == 1
         assert await names(upstream) == ["a", "b"]
-        assert upstream.status == UpstreamStatus("ready", last_error="the document is neither JSON nor YAML")
+        broken = "the document is neither JSON nor YAML: line 1, column 8: not valid YAML"
+        assert upstream.status == UpstreamStatus("ready", last_error=broken)
         (tmp_path / "new").write_bytes(document("c"))
         (tmp_path / "new").replace(file)
         await changed(changes)

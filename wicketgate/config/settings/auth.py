@@ -5,6 +5,8 @@ from pydantic import Field, SecretStr, field_validator
 from wicketgate.access.identity import ACTOR_PATTERN, parse_permissions
 from wicketgate.config.settings.base import Section, refuse_repeats
 
+_MIN_SEAL_KEY_CHARS = 32
+
 
 class KeySettings(Section):
     id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")
@@ -21,8 +23,9 @@ class KeySettings(Section):
 
 class AuthSettings(Section):
     keys: tuple[KeySettings, ...] = ()
-    approval_key: SecretStr | None = Field(default=None, min_length=32)
-    """Seals approvals; the same for all replicas. Without it they end with the process."""
+    seal_keys: tuple[SecretStr, ...] = Field(default=(), max_length=8)
+    """Seal approvals and request states: the first seals, all open; the same for all replicas. Without them what is
+    sealed ends with the process. Empty ones are left out, so that an old key may come from a variable that is unset."""
     approval_ttl_s: float = Field(default=3_600.0, ge=1, le=30 * 86_400)
 
     @field_validator("keys")
@@ -31,3 +34,17 @@ class AuthSettings(Section):
         refuse_repeats("id", (key.id for key in keys))
         refuse_repeats("sha256", (key.sha256 for key in keys))
         return keys
+
+    @field_validator("seal_keys")
+    @classmethod
+    def _strong(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        ring = tuple(key for key in keys if key.get_secret_value())
+        if any(len(key.get_secret_value()) < _MIN_SEAL_KEY_CHARS for key in ring):
+            raise ValueError(f"each key needs {_MIN_SEAL_KEY_CHARS} random characters or more")
+        if len({key.get_secret_value() for key in ring}) < len(ring):
+            # Without the key itself, which is a secret.
+            raise ValueError("holds the same key twice")
+        return ring
+
+    def ring(self) -> list[str]:
+        return [key.get_secret_value() for key in self.seal_keys]

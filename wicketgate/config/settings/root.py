@@ -91,8 +91,7 @@ class Settings(Section):
     def secrets(self) -> Iterator[str]:
         """What must be masked in logs: the API key, headers, ``env`` named as secrets are, and ``from_variables``."""
         yield from self.from_variables
-        if self.auth.approval_key is not None:
-            yield self.auth.approval_key.get_secret_value()
+        yield from self.auth.ring()
         for model in (self.model, *self.model.fallbacks):
             if model.api_key is not None:
                 yield model.api_key.get_secret_value()

@@ -1,7 +1,7 @@
 """Questions of a tool server to a client that answers with a second attempt (2026-07-28, ``input_required``).
 
-Between the attempts nothing is kept here. The tool server's own state travels with the client, sealed (AES-GCM) and
-bound to actor, tool, arguments, face and an expiry, so that it opens only for the very call that it was given for.
+Between the attempts nothing is kept here. The tool server's own state travels with the client, sealed and bound to
+actor, tool, arguments, face and an expiry, so that it opens only for the very call that it was given for.
 """
 
 from collections.abc import Callable
@@ -9,11 +9,12 @@ from typing import Any
 
 from mcp import types as t
 from mcp.server.context import ServerRequestContext
-from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.request_state import InvalidRequestState, RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from wicketgate.access.identity import Identity
+from wicketgate.access.seal import Seal
 from wicketgate.errors import InputRequired, UpstreamError
 from wicketgate.faces.mcp.caller import can_answer
 from wicketgate.ports import InputAnswers
@@ -26,10 +27,29 @@ _STATE, _NO_STATE = "s", "-"
 """What is sealed begins with one of these: a tool server may ask without a state of its own."""
 
 
-def seal_states(key: bytes, audience: str, who: Callable[[Ctx], Identity]) -> RequestStateBoundary:
+_PURPOSE = "request state"
+
+
+class _Codec:
+    """Seals for the SDK, whose claims (actor, tool, arguments, face) are a part of what is sealed."""
+
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+
+    def seal(self, payload: bytes) -> str:
+        return self._seal.seal(_PURPOSE, "", payload.decode(), ANSWERS_WITHIN_S)
+
+    def unseal(self, token: str) -> bytes:
+        sealed = self._seal.open(_PURPOSE, "", token)
+        if sealed is None or self._seal.expired(sealed):
+            raise InvalidRequestState("not sealed here, or expired")
+        return sealed.text.encode()
+
+
+def seal_states(seal: Seal, audience: str, who: Callable[[Ctx], Identity]) -> RequestStateBoundary:
     """Middleware that seals every state which goes out and opens what comes back, or refuses the call (-32602)."""
     security = RequestStateSecurity(
-        keys=[key], ttl=ANSWERS_WITHIN_S, bind_principal=lambda ctx: who(ctx).actor, audience=audience
+        codec=_Codec(seal), ttl=ANSWERS_WITHIN_S, bind_principal=lambda ctx: who(ctx).actor, audience=audience
     )
     return RequestStateBoundary(security, default_audience=audience)
 

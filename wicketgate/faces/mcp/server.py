@@ -21,6 +21,7 @@ from mcp.types import INVALID_PARAMS, REQUEST_TIMEOUT
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from wicketgate.access.identity import Identity
+from wicketgate.access.seal import Seal
 from wicketgate.errors import GatewayError, InputRequired, UpstreamError
 from wicketgate.faces.mcp.asking import AskingApprover
 from wicketgate.faces.mcp.caller import ClientCaller, set_log_level
@@ -30,8 +31,7 @@ from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came
 from wicketgate.faces.mcp.input_required import answers, asks, seal_states
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, ToolSurface, UnknownTool
-from wicketgate.gateway.sessions import session_key
-from wicketgate.ports import CallContext, Caller, InputAnswers
+from wicketgate.ports import CallContext, Caller, InputAnswers, session_key
 from wicketgate.text.correlation import correlation_id
 
 log = logging.getLogger("wicketgate.mcp")
@@ -51,8 +51,8 @@ R = TypeVar("R")
 class McpDoor:
     """One face as an MCP server, and the word to its clients when what it shows has changed.
 
-    *key* seals what travels with clients between two attempts (32 bytes or more; the same on every replica). *local*:
-    who calls where there is no HTTP request to tell, which is on stdio.
+    *seal* is for what travels with clients between two attempts. *local* is the caller where no HTTP request names one,
+    which is on stdio.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class McpDoor:
         name: str,
         version: str,
         instructions: str,
-        key: bytes,
+        seal: Seal,
         offers: Offers | None = None,
         max_streams_per_actor: int = 500,
         local: Identity | None = None,
@@ -96,7 +96,7 @@ class McpDoor:
         if offers is not None:
             OfferMethods(offers, self.announcer, self._carry, self._context).add_to(self.server)
         self.server.middleware.append(RequestCheck(self.server))
-        self.server.middleware.append(seal_states(key, name, self._who))
+        self.server.middleware.append(seal_states(seal, name, self._who))
 
     def list_changed(self) -> None:
         """To be called when the catalog has changed: clients are told if the list of tools is another now."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wicketgate.models.scripted.values import Values, read_values
-from wicketgate.schemas.patterns import safe_pattern
+from wicketgate.schemas.patterns import compile_pattern
 
 _LINE = re.compile(r"(?P<shape>.*?)(?P<required>, required)?(?:, default .*?)?(?:: (?P<description>.*))?", re.S)
 _CHOICE = re.compile(r"\"(?:[^\"\\]|\\.)*\"")
@@ -140,11 +140,11 @@ class _Search:
                 yield choice
 
     def _matching(self, pattern: str) -> Iterator[str]:
-        safe = safe_pattern(pattern)
-        if safe is None:
+        compiled = compile_pattern(pattern)
+        if compiled is None:
             return
         for token in (*self.values.quoted, *self.values.tokens[:_MAX_PATTERN_TOKENS]):
-            if len(token) <= _MAX_TOKEN_CHARS and safe.search(token):
+            if len(token) <= _MAX_TOKEN_CHARS and compiled.search(token):
                 yield token
 
     def _numbers(self, line: Wanted) -> Iterator[int | float]:

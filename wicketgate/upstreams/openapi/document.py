@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from wicketgate.text.yaml_values import NotYaml, read_yaml
+from wicketgate.text.yaml import NotYaml, read_yaml
 
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 _MAX_YAML_BYTES = 12 * 1024 * 1024
@@ -101,8 +101,8 @@ def _parsed(text: str) -> Any:
         raise DocumentRefused(f"YAML documents may have {_MAX_YAML_BYTES:,} bytes; give it as JSON")
     try:
         return read_yaml(text)
-    except NotYaml:
-        raise DocumentRefused("the document is neither JSON nor YAML") from None
+    except NotYaml as error:
+        raise DocumentRefused(f"the document is neither JSON nor YAML: {error}") from None
 
 
 class _Plain:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from wicketgate.daemon_threads import DaemonThreads, NoThreadLeft
-from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamUnavailable
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.tools import ToolFailed, ToolRegistry
 from wicketgate.upstreams.python.caller import CallerVoice
@@ -78,14 +78,9 @@ class PythonUpstream:
             raise UpstreamError(f"{self._name} has no such tool.")
         voice = CallerVoice(context.caller)
         try:
-            async with asyncio.timeout(timeout_s) as deadline:
-                result = await self._run(tool, arguments, context, voice)
-                await voice.finish()
-                return result
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            raise UpstreamTimeout(f"{self._name} did not answer within {timeout_s:g} s.") from None
+            result = await self._run(tool, arguments, context, voice)
+            await voice.finish()
+            return result
         finally:
             voice.close()
 

@@ -1,0 +1,67 @@
+"""The port's protocol under a small ASGI application, and pieces of bytes sent to it."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from app.port.protocol import GuardedHttpProtocol
+
+BOUND_S = 10
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the path and the length of the body; below ``/stream`` without a length, in three parts."""
+    if scope["type"] != "http":
+        return
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    body = json.dumps([scope["path"], size]).encode()
+    if scope["path"].startswith("/stream"):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for part in (body, b"", b"more"):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+@asynccontextmanager
+async def server() -> AsyncIterator[int]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(echo, log_config=None, http=GuardedHttpProtocol, ws="none", lifespan="off", loop="asyncio")
+    running = uvicorn.Server(config)
+    serving = asyncio.create_task(running._serve([listener]))
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        running.should_exit = True
+        await serving
+        listener.close()
+
+
+async def exchange(port: int, *pieces: bytes, answers: int = 1) -> list[bytes]:
+    """Send the pieces, each in a segment of its own; the bodies of the answers."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    bodies = []
+    try:
+        async with asyncio.timeout(BOUND_S):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+            for _ in range(answers):
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                bodies.append(head.split(b" ")[1] + b" " + await reader.readexactly(length))
+    finally:
+        writer.close()
+    return bodies
