@@ -10,6 +10,7 @@ import pytest
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, UNRULY, connected, context, next_change, unruly, value
 from wicketgate.errors import UpstreamTimeout
+from wicketgate.fleet.member import Member
 from wicketgate.upstreams.mcp.failures import Refused
 from wicketgate.upstreams.mcp.pace import UNANSWERED, Silence
 from wicketgate.upstreams.mcp.stdio import stdio_transport
@@ -26,7 +27,7 @@ async def test_a_server_that_was_stopped_is_given_up_after_some_calls_and_starte
         os.kill(stopped, signal.SIGSTOP)
         for _ in range(UNANSWERED):
             with pytest.raises(UpstreamTimeout):
-                await upstream.call_tool("echo", {}, context(), 0.05)
+                await Member(upstream).call_tool("echo", {}, context(), 0.05)
         while upstream.status.connections < 2:
             await next_change(changes)
         assert await value(upstream, "pid") != stopped

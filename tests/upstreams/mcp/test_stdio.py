@@ -14,6 +14,7 @@ from tests.support.process import alive, children
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, cancellations, connected, context, next_change, over, unruly, value
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.member import Member
 from wicketgate.upstreams.mcp.stdio import stdio_transport
 
 GOOD = '{"jsonrpc":"2.0","id":{id},"result":{"structuredContent":{"value":"good"}}}'
@@ -106,7 +107,7 @@ async def test_a_call_that_times_out_or_is_left_is_cancelled_on_the_server_and_n
     upstream = unruly()
     async with connected(upstream):
         with pytest.raises(UpstreamTimeout, match=r"within 0\.1 s"):
-            await upstream.call_tool("hang", {}, context(), 0.1)
+            await Member(upstream).call_tool("hang", {}, context(), 0.1)
         other = asyncio.create_task(upstream.call_tool("hang", {}, context(), 10))
         left = asyncio.create_task(upstream.call_tool("ask", {"method": "x"}, context(), 10))
         await asyncio.sleep(0)
@@ -122,7 +123,7 @@ async def test_the_server_is_told_which_calls_were_left_and_not_those_that_were_
     upstream = unruly()
     async with connected(upstream):
         with pytest.raises(UpstreamTimeout):
-            await upstream.call_tool("hang", {}, context(), 0.05)
+            await Member(upstream).call_tool("hang", {}, context(), 0.05)
         await value(upstream, "echo")
         assert await cancellations(upstream) == ["hang"]
 
@@ -131,9 +132,10 @@ async def test_the_server_is_told_which_calls_were_left_and_not_those_that_were_
 async def test_a_server_that_reads_nothing_more_times_its_callers_out_and_holds_nobody_else() -> None:
     stuck, other = unruly(grace_s=0.1), unruly()
     async with connected(stuck), connected(other):
-        calls = [asyncio.create_task(stuck.call_tool("stop_reading", {}, context(), 0.5))]
+        member = Member(stuck)
+        calls = [asyncio.create_task(member.call_tool("stop_reading", {}, context(), 0.5))]
         much = {"text": "x" * 1_000_000}
-        calls += [asyncio.create_task(stuck.call_tool("echo", much, context(), 0.5)) for _ in range(20)]
+        calls += [asyncio.create_task(member.call_tool("echo", much, context(), 0.5)) for _ in range(20)]
         async with asyncio.timeout(BOUND_S):
             assert await value(other, "echo", {"a": 1}) == {"a": 1}
             outcomes = await asyncio.gather(*calls, return_exceptions=True)

@@ -21,6 +21,7 @@ from tests.support.process import alive, program
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.member import Member
 from wicketgate.net import Outgoing
 from wicketgate.ports import CallContext
 from wicketgate.text.correlation import META_KEY
@@ -55,7 +56,7 @@ async def change(changes: "asyncio.Queue[str]") -> None:
 
 
 async def call(upstream: McpServerUpstream, tool: str, timeout_s: float = 10, **arguments: Any) -> dict[str, Any]:
-    result = await upstream.call_tool(tool, arguments, CONTEXT, timeout_s)
+    result = await Member(upstream).call_tool(tool, arguments, CONTEXT, timeout_s)
     structured: dict[str, Any] = result["structuredContent"]
     return structured
 

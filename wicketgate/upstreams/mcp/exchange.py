@@ -149,6 +149,12 @@ class Exchange:
             question.cancel()
 
     def _ask(self, request_id: int | str, params: object, call: Call | None) -> None:
+        if call is None:
+            # It may be any call's, so the result of none is for other callers.
+            for one in self._session.calls:
+                if one.context is not None:
+                    one.context.marks.questioned = True
+
         async def answer() -> None:
             self._poster.post(result(request_id, await answer_to(self._name, params, call)))
 

@@ -34,10 +34,8 @@ _AGAIN_S = 5.0
 
 
 class Ask(Protocol):
-    async def __call__(
-        self, method: str, params: Mapping[str, Any], context: CallContext | None, timeout_s: float
-    ) -> Mapping[str, Any]:
-        """Any request over the session of the moment. Raises as ``Upstream.call_tool``."""
+    async def __call__(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> Mapping[str, Any]:
+        """Any request over the session of the moment, without a deadline. Raises as ``Upstream.call_tool``."""
         ...
 
 
@@ -66,7 +64,7 @@ class McpFeatures:
             async with asyncio.timeout(self._list_timeout_s):
                 for _ in range(_MAX_PAGES):
                     params = {} if cursor is None else {"cursor": cursor}
-                    page = await self._ask(method, params, None, self._list_timeout_s)
+                    page = await self._ask(method, params, None)
                     given = page.get(key)
                     if not isinstance(given, list):
                         raise UpstreamError(f"{self._name} gave something other than a list of its {kind}.")
@@ -86,7 +84,7 @@ class McpFeatures:
     async def request(
         self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
-        return await self._ask(method, params, context, timeout_s)
+        return await self._ask(method, params, context)
 
     def follow(self, uris: frozenset[str]) -> None:
         if uris != self._wanted:
@@ -132,9 +130,12 @@ class McpFeatures:
 
     async def _request_for(self, method: str, uri: str) -> None:
         try:
-            await self._ask(method, {"uri": uri}, None, self._list_timeout_s)
+            async with asyncio.timeout(self._list_timeout_s):
+                await self._ask(method, {"uri": uri}, None)
         except GatewayError as error:
             log.warning("%s: %s failed: %s", self._name, method, error)
+        except TimeoutError:
+            log.warning("%s: %s got no answer", self._name, method)
 
     async def _listen(self, client: McpClient) -> None:
         """Hold a stream for what is wanted now; open another one when that changes."""

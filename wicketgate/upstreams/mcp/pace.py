@@ -45,7 +45,7 @@ class Silence:
         self._unanswered = 0
 
     def unanswered(self) -> None:
-        """A call has waited for as long as it could."""
+        """A call was given up before it had an answer."""
         self._unanswered += 1
         if self._unanswered >= UNANSWERED:
             self._doubt.set()

@@ -30,7 +30,6 @@ log = logging.getLogger("wicketgate.upstream")
 _FIRST_DELAY_S = 0.2
 _MAX_DELAY_S = 10.0
 _LASTED_S = 30.0
-_SLACK_S = 0.05
 
 
 class McpServerUpstream:
@@ -90,33 +89,25 @@ class McpServerUpstream:
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
-        return await self._within(timeout_s, self._connected().call_tool(name, arguments, context))
+        return await self._answered(self._connected().call_tool(name, arguments, context))
 
-    async def _ask(
-        self, method: str, params: Mapping[str, Any], context: CallContext | None, timeout_s: float
-    ) -> Mapping[str, Any]:
-        return await self._within(timeout_s, self._connected().ask(method, params, context))
+    async def _ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> Mapping[str, Any]:
+        return await self._answered(self._connected().ask(method, params, context))
 
-    async def _within(self, timeout_s: float, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-        silence, began = self._silence, _now()
+    async def _answered(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+        silence = self._silence
         silence.in_flight += 1
         try:
-            async with asyncio.timeout(timeout_s) as deadline:
-                result = await answer
+            result = await answer
             silence.heard()
             return result
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            silence.unanswered()
-            raise timed_out(self._name, timeout_s) from None
         except (Refused, Malformed, Gone) as error:
             if not isinstance(error, Gone):
                 silence.heard()
             raise reported(self._name, error) from error
         except asyncio.CancelledError:
-            if _now() - began > timeout_s - _SLACK_S:  # the caller's own deadline came first
-                silence.unanswered()
+            # By its deadline, or because its caller left: a probe finds out which, if several follow one another.
+            silence.unanswered()
             raise
         finally:
             silence.in_flight -= 1
