@@ -7,6 +7,7 @@ Servers of 2026-07-28 answer ``server/discover``, and every request carries its 
 import base64
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version as installed
 from typing import Any, Literal
@@ -113,8 +114,8 @@ class Stamp:
         if not self._modern:
             return self._version
         headers = {**self._version, METHOD_HEADER: method}
-        if (key := _NAMED_BY.get(method)) is not None:
-            headers[NAME_HEADER] = header_value(params[key])
+        if (key := _NAMED_BY.get(method)) is not None and isinstance(name := params.get(key), str):
+            headers[NAME_HEADER] = header_value(name)
         if mirrored:
             headers.update(_param_headers(mirrored, params["arguments"]))
         return headers
@@ -187,5 +188,6 @@ def _param_headers(mirrored: Mapping[tuple[str, ...], str], arguments: Mapping[s
         if isinstance(value, bool):
             value = "true" if value else "false"
         if isinstance(value, str | int | float):
-            headers[PARAM_HEADER + name] = header_value(str(value))
+            with suppress(ValueError):  # an integer of thousands of digits
+                headers[PARAM_HEADER + name] = header_value(str(value))
     return headers
