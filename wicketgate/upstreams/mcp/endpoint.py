@@ -9,7 +9,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 
-from wicketgate.errors import ProviderError
+from wicketgate.errors import ProviderError, UpstreamUnavailable
 from wicketgate.net import (
     CONNECT_S,
     AnswerUndecodable,
@@ -36,6 +36,9 @@ from wicketgate.upstreams.mcp.failures import (
 JSON = "application/json"
 EVENTS = "text/event-stream"
 
+FAILURES = (Gone, Malformed, UpstreamUnavailable)
+"""The exceptions of a request over HTTP; the last is for a credential that cannot be had."""
+
 _ACCEPTED = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
 _MAX_REDIRECTS = 5
 _FOLLOWED = {"POST": (307, 308), "DELETE": (307, 308), "GET": (301, 302, 307, 308)}
@@ -57,7 +60,7 @@ class Endpoint:
         self._targets: dict[str, Target] = {}
 
     async def send(self, method: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """The answer, which the caller closes. Raises Gone and Malformed."""
+        """The answer, which the caller closes. Raises Gone, Malformed, and UpstreamUnavailable without a credential."""
 
         async def send(authorization: str | None) -> httpx.Response:
             own = headers if authorization is None else {**headers, "Authorization": authorization}

@@ -17,7 +17,7 @@ from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import Call, Heard
 from wicketgate.upstreams.mcp.client import Connection, Lost
-from wicketgate.upstreams.mcp.endpoint import EVENTS, JSON, Endpoint, EventStream, body_within, kind_of
+from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, JSON, Endpoint, EventStream, body_within, kind_of
 from wicketgate.upstreams.mcp.eras import VERSION_HEADER, Agreement
 from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
 from wicketgate.upstreams.mcp.failures import CONNECTION_LOST, NOT_VALID, RESTARTED, Gone, Malformed, no_answer, refusal
@@ -105,7 +105,7 @@ class _StreamableHttp:
             call.carried = True
             opens = request.method == "initialize"
             return await self._asked(wire.encode(message), {**self._session, **request.headers}, call, opens=opens)
-        except (Malformed, Gone) as error:
+        except FAILURES as error:
             call.fail(error)
             raise
         finally:
@@ -141,7 +141,7 @@ class _StreamableHttp:
         self.exchange.refuse(CONNECTION_LOST)
         await self.exchange.background.close()
         if self._has_session:
-            with suppress(Gone, Malformed, TimeoutError):
+            with suppress(*FAILURES, TimeoutError):
                 async with asyncio.timeout(_GOODBYE_S):
                     await (await self._endpoint.send("DELETE", b"", self._session)).aclose()
         self._closed = True
@@ -222,7 +222,7 @@ class _StreamableHttp:
             resume = {RESUME_HEADER: last_id} if last_id else {}
             try:
                 response = await self._endpoint.send("GET", b"", {**_LISTEN, **self._session, **resume})
-            except (Gone, Malformed) as error:
+            except FAILURES as error:
                 opened.set()
                 if isinstance(error, Gone) and not error.carried:
                     self._forgotten()
@@ -279,7 +279,7 @@ class _StreamableHttp:
         try:
             async with asyncio.timeout(_NOTIFY_S):
                 response = await self._endpoint.send("POST", ping, self._session)
-        except (Gone, Malformed, TimeoutError):
+        except (*FAILURES, TimeoutError):
             return True
         await response.aclose()
         # A 401 speaks of the credential, where there is one.
@@ -291,7 +291,7 @@ class _StreamableHttp:
         asyncio.get_running_loop().call_soon(self._lost, RESTARTED)
 
     async def _post(self, message: Mapping[str, Any]) -> None:
-        with suppress(Gone, Malformed, TimeoutError):
+        with suppress(*FAILURES, TimeoutError):
             async with asyncio.timeout(_NOTIFY_S):
                 await (await self._endpoint.send("POST", wire.encode(message), self._session)).aclose()
 

@@ -10,7 +10,7 @@ from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import Call, Heard
 from wicketgate.upstreams.mcp.client import Connection, Lost
-from wicketgate.upstreams.mcp.endpoint import EVENTS, Endpoint, EventStream, kind_of
+from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, Endpoint, EventStream, kind_of
 from wicketgate.upstreams.mcp.eras import Agreement
 from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
 from wicketgate.upstreams.mcp.failures import CONNECTION_LOST, Gone, Malformed, no_answer
@@ -100,7 +100,7 @@ class _Sse:
         call.carried = True
         try:
             response = await self._place.send("POST", wire.encode(message), {})
-        except (Gone, Malformed) as error:
+        except FAILURES as error:
             call.fail(error)
             raise
         await response.aclose()
@@ -126,7 +126,7 @@ class _Sse:
         self._lost(CONNECTION_LOST)
 
     async def _post(self, message: Mapping[str, Any]) -> None:
-        with suppress(Gone, Malformed, TimeoutError):
+        with suppress(*FAILURES, TimeoutError):
             async with asyncio.timeout(_NOTIFY_S):
                 await (await self._place.send("POST", wire.encode(message), {})).aclose()
 

@@ -140,7 +140,7 @@ class McpServerUpstream:
             self._gone(why or ("it failed" if connected else "it does not speak MCP"))
         finally:
             self._client = None
-        # It may be a server that ends, or says nothing, when it is asked for the newer era before anything else.
+        # It may be a server that ends, or says nothing, when it is first asked for the newer era.
         one_era = opened is not None and opened.one_era and not connected and self._mode_now == "auto"
         self._mode_now = "legacy" if one_era else self._mode
         return connected
