@@ -84,10 +84,13 @@ async def test_a_question_that_nobody_can_answer_now_is_declined_and_the_log_say
 async def test_a_question_is_declined_when_calls_of_two_clients_are_in_flight() -> None:
     upstream = unruly()
     asker = RecordingCaller("now", ACCEPTED)
+    first, second = context(RecordingCaller(), "other"), context(asker)
     async with connected(upstream):
-        waiting = asyncio.create_task(upstream.call_tool("hang", {}, context(RecordingCaller(), "other"), 10))
+        waiting = asyncio.create_task(upstream.call_tool("hang", {}, first, 10))
         await value(upstream, "echo")
-        assert await value(upstream, "ask", ASK, context(asker)) == {"result": {"action": "decline"}}
+        assert await value(upstream, "ask", ASK, second) == {"result": {"action": "decline"}}
+        assert first.marks.questioned, "the question may have been of either call"
+        assert second.marks.questioned
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
 

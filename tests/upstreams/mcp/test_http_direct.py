@@ -137,6 +137,16 @@ async def test_a_redirect_within_the_origin_is_followed_and_remembered() -> None
     assert [request.path for request in server.requests] == ["/v1/mcp", "/v1/mcp/", "/v1/mcp/"]
 
 
+async def test_a_user_in_the_url_is_sent_as_http_does() -> None:
+    async with ModelServer(json_reply(200, OK)) as server, asyncio.timeout(BOUND_S):
+        url = f"{server.base_url}/mcp".replace("http://", "http://gate:s%20x@")
+        async with http_transport("scripted", url, {}, lambda _: None, outgoing=Outgoing()) as calls:
+            await call(calls)
+    (request,) = server.requests
+    assert request.headers["authorization"] == "Basic Z2F0ZTpzIHg="
+    assert "gate" not in request.headers["host"]
+
+
 async def test_redirects_without_an_end_are_given_up() -> None:
     away = Reply([], 307, {**REDIRECT, "location": "/v1/mcp/"})
     async with connection(*[away] * 20) as (calls, _):

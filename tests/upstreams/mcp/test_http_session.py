@@ -175,6 +175,22 @@ async def test_a_refused_call_costs_no_session_that_answers_a_ping(status: int) 
     assert [message.get("method") for message in server.messages].count("ping") == 2
 
 
+@requirement("W-ISOLATION")
+async def test_a_server_that_never_stops_talking_in_a_call_is_read_more_slowly() -> None:
+    async def call(server: Server, message: Mapping[str, Any]) -> Reply:
+        pings = b"".join(event({"id": number, "method": "ping"}) for number in range(1_500))
+        return Reply(pings + event({"id": message["id"], "result": {"content": []}}), headers=EVENTS)
+
+    now = asyncio.get_running_loop().time
+    server = Server(call)
+    async with serving(server) as upstream:
+        began = now()
+        assert await upstream.call_tool("x", {}, context(), 10) == {"content": []}
+        assert now() - began > 0.5
+    replies = [message for message in server.messages if "result" in message]
+    assert 256 <= len(replies) <= 1_500
+
+
 async def test_a_place_for_messages_at_another_origin_is_not_used() -> None:
     place = b"event: endpoint\ndata: http://127.0.0.2:9/messages\n\n"
     async with HttpService(lambda seen: Reply(place, headers=EVENTS)) as service, asyncio.timeout(BOUND_S):
