@@ -219,18 +219,20 @@ class _StreamableHttp:
         while True:
             # A server may ask for its stream again at once, and end each.
             await asyncio.sleep(self._opening.take())
-            resume = {RESUME_HEADER: last_id} if last_id else {}
+            response = None
             try:
+                resume = {RESUME_HEADER: last_id} if last_id else {}
                 response = await self._endpoint.send("GET", b"", {**_LISTEN, **self._session, **resume})
             except FAILURES as error:
-                opened.set()
                 if isinstance(error, Gone) and not error.carried:
                     self._forgotten()
                     return
-                failures += 1
-            else:
+            finally:
                 opened.set()
+            failures += 1
+            if response is not None:
                 try:
+                    # A server that is out of order may offer the stream later; any other refusal is final.
                     if response.status_code < 500:
                         if not await self._offers_stream(response):
                             return
@@ -238,8 +240,6 @@ class _StreamableHttp:
                         with suppress(Gone, Malformed):
                             await self._hear(stream)
                         last_id, pause_s = stream.last_id, _REOPEN_S if stream.retry_s is None else stream.retry_s
-                    else:
-                        failures += 1
                 finally:
                     await response.aclose()
             await asyncio.sleep(min(pause_s * 2**failures, _LONGEST_REOPEN_S))
