@@ -163,7 +163,7 @@ async def _gateway(upstreams: list[dict[str, Any]], digest: str) -> AsyncIterato
 async def _client(url: str, headers: Mapping[str, str], mode: str) -> AsyncIterator[Client]:
     async with (
         httpx2.AsyncClient(headers=dict(headers), timeout=_BOUND_S, trust_env=False) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        Client(streamable_http_client(url, http_client=http, max_sse_event_size=None), mode=mode) as client,
     ):
         yield client
 
