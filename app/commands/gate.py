@@ -13,10 +13,12 @@ from typing import Any, Protocol
 import httpx
 
 from wicketgate.access.identity import Identity
+from wicketgate.config.arrangement import outgoing_rules
 from wicketgate.config.settings import Settings
 from wicketgate.engine.contract import ChatRequest
 from wicketgate.engine.loop import Engine
 from wicketgate.faces.surface import ToolSurface
+from wicketgate.net import HttpClient, make_http_client
 from wicketgate.net.sse import SseDecoder
 from wicketgate.ports import CallContext, session_key
 
@@ -36,7 +38,7 @@ class Answer:
     is_error: bool
 
 
-class Gate(Protocol):
+class GateClient(Protocol):
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
         """Raises GateFailed."""
         ...
@@ -67,7 +69,7 @@ class LocalGate:
 class RemoteGate:
     """*url* is that of the service, without a path."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: HttpClient) -> None:
         self._http = http
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
@@ -97,7 +99,11 @@ class RemoteGate:
 
     async def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
         request = self._http.build_request(
-            "POST", "/engine/chat", json=body, timeout=httpx.Timeout(_CONNECT_S, read=None)
+            "POST",
+            "/engine/chat",
+            json=body,
+            timeout=httpx.Timeout(_CONNECT_S, read=None),
+            extensions={"max_bytes": None},
         )
         response = await self._reached(self._http.send(request, stream=True))
         try:
@@ -124,21 +130,24 @@ class RemoteGate:
 
 
 @asynccontextmanager
-async def open_gate(settings: Settings, identity: Identity, url: str | None, key: str | None) -> AsyncIterator[Gate]:
+async def open_gate(
+    settings: Settings, identity: Identity, url: str | None, key: str | None
+) -> AsyncIterator[GateClient]:
     """By *url* if there is one, else in this process. Raises ConfigError and GateFailed."""
     if url:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
-            client = httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=_CONNECT_S)
+            outgoing = outgoing_rules(settings)
+            client = make_http_client(outgoing, base_url=url, headers=headers, timeout=httpx.Timeout(_CONNECT_S))
         except httpx.InvalidURL:
             raise GateFailed("--url is no URL; it looks like http://127.0.0.1:8080") from None
         async with client as http:
             yield RemoteGate(http)
         return
-    from app.in_process import running_house
+    from app.commands.check import connected
 
-    async with running_house(settings) as house:
-        yield LocalGate(house.surface, house.engine, identity)
+    async with connected(settings) as gate:
+        yield LocalGate(gate.surface, gate.engine, identity)
 
 
 _VERSION = "2026-07-28"

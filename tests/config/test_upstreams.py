@@ -17,6 +17,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.config.arrangement import call_policies
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.upstreams import make_upstream
+from wicketgate.net import Outgoing
 from wicketgate.ports import CallContext, Upstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "session")
@@ -25,7 +26,7 @@ DOCUMENT = {"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "a"}}}}
 
 @asynccontextmanager
 async def connected(**settings: Any) -> AsyncIterator[Upstream]:
-    upstream = make_upstream(UpstreamSettings(name="shop", **settings))
+    upstream = make_upstream(UpstreamSettings(name="shop", **settings), Outgoing())
     changed = asyncio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(upstream.supervise, lambda name: changed.set())

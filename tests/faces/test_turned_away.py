@@ -7,7 +7,6 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.operations import Operations
 from wicketgate.faces.registry import RegistryFace
@@ -17,7 +16,6 @@ from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 READER = CallContext(Identity("reader_1", ("tools:fs:read",)), "req_1", "s")
@@ -39,18 +37,13 @@ class Memory:
         """It holds nothing open."""
 
 
-@pytest.fixture(scope="module")
-def tokens() -> TokenCounter:
-    return load_token_counter()
-
-
 @pytest.fixture
 def sink() -> Memory:
     return Memory()
 
 
 @pytest.fixture
-async def runtime(tokens: TokenCounter, sink: Memory) -> ProxyRuntime:
+async def runtime(sink: Memory) -> ProxyRuntime:
     auditor = Auditor([Attached("memory", sink)], wall_clock=lambda: 0.0)
     upstream = StubUpstream([{"name": "read"}, {"name": "write"}], name="fs")
     runtime = ProxyRuntime(upstream, RuntimeOptions(auditor=auditor))

@@ -11,6 +11,11 @@ import pytest
 import wicketgate
 from wicketgate.access.identity import Identity
 from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.namespaced import NamespacedFace
+from wicketgate.faces.operations import Operations
+from wicketgate.faces.registry import RegistryFace
+from wicketgate.faces.transparent import TransparentFace
+from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
@@ -46,12 +51,22 @@ class Counting(StubUpstream):
 
 
 @pytest.mark.parametrize(("plugins", "most"), [(None, 8), (PLUGINS, 9)], ids=["plain", "plugins"])
-async def test_a_call_crosses_few_frames(plugins: PluginChain | None, most: int) -> None:
+@pytest.mark.parametrize("name", ["GatewayFace", "TransparentFace", "RegistryFace", "NamespacedFace"])
+async def test_a_call_crosses_few_frames(name: str, plugins: PluginChain | None, most: int) -> None:
     upstream = Counting()
-    runtime = ProxyRuntime(upstream, RuntimeOptions(plugins=plugins))
+    fleet = MultiplexUpstream([upstream])
+    runtime = ProxyRuntime(fleet, RuntimeOptions(plugins=plugins))
     await runtime.refresh_catalog()
     (tool_id,) = runtime.catalog().items
-    result = await GatewayFace(runtime).call("tool_execute", {"tool_id": tool_id}, CONTEXT)
+    match name:
+        case "GatewayFace":
+            result = await GatewayFace(runtime).call("tool_execute", {"tool_id": tool_id}, CONTEXT)
+        case "TransparentFace":
+            result = await TransparentFace(runtime).call("tool_execute", {"tool_id": tool_id}, CONTEXT)
+        case "RegistryFace":
+            result = await RegistryFace(Operations(runtime)).call("call", {"operation": "stub/get"}, CONTEXT)
+        case _:
+            result = await NamespacedFace(runtime, fleet.statuses).call("stub__get", {}, CONTEXT)
     assert not result.is_error
-    assert upstream.frames[-1] == "GatewayFace.call"
+    assert upstream.frames[-1] == f"{name}.call"
     assert len(upstream.frames) <= most, upstream.frames

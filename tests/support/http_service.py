@@ -7,6 +7,7 @@ async with HttpService(lambda seen: Reply(b"{}")) as service:
 import asyncio
 import inspect
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -43,11 +44,14 @@ Answer = Callable[[Seen], Reply | Awaitable[Reply]]
 class HttpService:
     """*app*, an ASGI application, may answer instead of *answer*."""
 
-    def __init__(self, answer: Answer | None = None, *, app: Any = None, port: int = 0) -> None:
+    def __init__(
+        self, answer: Answer | None = None, *, app: Any = None, port: int = 0, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.seen: list[Seen] = []
         self.answer = answer or (lambda seen: Reply())
         self._inner = app
         self._port = port
+        self._tls = tls
         self.arrived = asyncio.Event()
         self.url = ""
         self.raw_names: list[str] = []
@@ -57,7 +61,7 @@ class HttpService:
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", self._port))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{self._socket.getsockname()[1]}"
         # uvicorn's protocol without its server, which takes 0.2 s to stop: there is one of these in very many tests.
         config = uvicorn.Config(
             self._app, interface="asgi3", lifespan="off", ws="none", log_config=None, access_log=False
@@ -65,7 +69,7 @@ class HttpService:
         config.load()
         self._state = ServerState()
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: HttpToolsProtocol(config, self._state, {}), sock=self._socket
+            lambda: HttpToolsProtocol(config, self._state, {}), sock=self._socket, ssl=self._tls
         )
         return self
 

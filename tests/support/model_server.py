@@ -1,7 +1,7 @@
 """A chat-completions server with a script: real HTTP on a free loopback port, and a record of what it was asked.
 
     async with ModelServer(tool_turn(("c1", "tool_browse", {"path": "/"})), text_turn("Done.")) as server:
-        provider = OpenAIChatProvider(server.base_url, ...)
+        provider = OpenAIChatProvider(ModelAddress(server.base_url, ...), ...)
 
 Each request takes the next reply of the script; one that comes after the end gets a 500. A reply is made of steps:
 bytes go out in one write, HOLD waits until the client leaves (or the server stops), CUT ends the connection without
@@ -11,6 +11,7 @@ the end of the body, RESET with a TCP reset. An ``asyncio.Event`` as a step is w
 import asyncio
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,7 +107,8 @@ def json_reply(status: int, body: Any, headers: Mapping[str, str] | None = None)
 class ModelServer:
     """*requests* holds what came in, in order; *connections* counts the TCP connections that were opened."""
 
-    def __init__(self, *script: Reply) -> None:
+    def __init__(self, *script: Reply, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.script: list[Reply] = list(script)
         self.requests: list[RecordedRequest] = []
         self.connections = 0
@@ -118,7 +120,7 @@ class ModelServer:
     def base_url(self) -> str:
         """The root to configure a provider with: ``http://127.0.0.1:<port>/v1``."""
         assert self._server is not None
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
 
     async def request(self, number: int = 0) -> RecordedRequest:
         """The request of that number, waited for."""
@@ -127,7 +129,7 @@ class ModelServer:
         return self.requests[number]
 
     async def __aenter__(self) -> "ModelServer":
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
         return self
 
     async def __aexit__(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from wicketgate.config.arrangement import make_member, runtime_policies, upstream_limits
+from wicketgate.config.arrangement import runtime_policies, upstream_limits
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings, UpstreamSettings
 from wicketgate.errors import CatalogError, ConfigError
 from wicketgate.fleet.member import Member
@@ -48,7 +48,7 @@ class Applied:
         runtime: ProxyRuntime,
         fleet: MultiplexUpstream,
         lifecycle: Lifecycle,
-        make: MakeMember = make_member,
+        make: MakeMember,
     ) -> None:
         self.settings = settings
         self._runtime = runtime

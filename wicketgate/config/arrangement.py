@@ -1,30 +1,41 @@
 """What the configuration says of upstreams, as the core takes it: limits, breakers, policies, names."""
 
+import os
 import random
-from collections.abc import Callable
 from time import monotonic
 
 from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.access import access_policy
 from wicketgate.config.upstreams import make_upstream
+from wicketgate.errors import ConfigError
 from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
 from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.gateway.options import RuntimePolicies
+from wicketgate.net import Outgoing
 from wicketgate.ports import Upstream
 
 _LISTING_S = 30.0
 
-MakeUpstream = Callable[[UpstreamSettings], Upstream]
+
+def make_member(settings: UpstreamSettings, outgoing: Outgoing) -> Member:
+    return guarded(make_upstream(settings, outgoing), upstream_limits(settings))
 
 
-def make_member(settings: UpstreamSettings, make: MakeUpstream = make_upstream) -> Member:
-    return guarded(make(settings), upstream_limits(settings))
+def make_members(settings: Settings, outgoing: Outgoing) -> list[Member]:
+    """Raises ConfigError."""
+    return [make_member(upstream, outgoing) for upstream in settings.upstreams if upstream.enabled]
 
 
-def make_members(settings: Settings) -> list[Member]:
-    return [make_member(upstream) for upstream in settings.upstreams if upstream.enabled]
+def outgoing_rules(settings: Settings) -> Outgoing:
+    """The rules of all connections that go out, with the proxies of the environment. Raises ConfigError."""
+    outgoing = Outgoing.from_environment(os.environ, settings.network.ca_file)
+    try:
+        outgoing.check()
+    except OSError:
+        raise ConfigError("network.ca_file: there is no readable file of PEM certificates at this path") from None
+    return outgoing
 
 
 def guarded(upstream: Upstream, limits: UpstreamLimits | None = None) -> Member:

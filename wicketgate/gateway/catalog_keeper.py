@@ -110,12 +110,14 @@ class CatalogKeeper:
         Raises CatalogError when tools collide under other *inferred* namespaces or pins; then nothing has changed.
         """
         async with self._building:
+            # What changes: listings of members that stay, and whether the catalog has to be built again.
             before, names = self.snapshot, frozenset(inferred)
             catalog, listings = before.catalog, {n: given for n, given in before.listings.items() if n in members}
             screening = self._screening if pins == self._screening.policy else _Screening(pins)
             as_before = names == self._inferred and screening is self._screening
             rebuilt = len(listings) < len(before.listings) or not as_before
             screened = before.screened
+            # All that can fail or wait.
             if rebuilt:
                 catalog = await self._build(listings, catalog, names, screening)
                 screened = await asyncio.to_thread(screening.of_all, listings)
@@ -149,6 +151,7 @@ class CatalogKeeper:
             log.info("catalog %s: unchanged", before.catalog.version)
             self.snapshot = before.with_troubles(troubles)
             return
+        # All at once first: that is one build, and tools seldom collide.
         catalog, listings = before.catalog, dict(before.listings)
         try:
             catalog = await self._build({**listings, **changed}, catalog)

@@ -1,6 +1,6 @@
 """The one runtime behind every face: browse, hydrate, execute, view (S0 §3, §4; S1 "Runtime modes").
 
-A call works on the snapshot that was in force when it began (``catalog_keeper.py``).
+A call works on the snapshot that was in force when it began (``snapshot.py``).
 """
 
 import logging
@@ -43,11 +43,10 @@ class Browse:
 
 
 class ProxyRuntime:
-    def __init__(
-        self,
-        upstream: Upstream | MultiplexUpstream,
-        options: RuntimeOptions | None = None,
-    ) -> None:
+    """Browses, hydrates, executes and views the tools of a fleet. Every face and the engine use one; it binds to no
+    event loop before its first call."""
+
+    def __init__(self, upstream: Upstream | MultiplexUpstream, options: RuntimeOptions | None = None) -> None:
         options = options or RuntimeOptions()
         policies = options.policies
         self._fleet = upstream if isinstance(upstream, MultiplexUpstream) else MultiplexUpstream([upstream])

@@ -7,8 +7,7 @@ bounded and without the key.
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, field
 from time import time
 from typing import Any
 
@@ -18,22 +17,23 @@ import msgspec
 from wicketgate.errors import ConfigError, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
 from wicketgate.models.events import Finish, ModelEvent
 from wicketgate.models.failures import FailureKind, classify, failure
-from wicketgate.models.http_transport import Body, LeanTransport, origin_of, request_head
-from wicketgate.models.read_watch import ReadWatch
 from wicketgate.models.retry_after import retry_after_s
 from wicketgate.models.turn_reading import TurnReading
+from wicketgate.net import Body, NeverSent, Outgoing, Target, body_of, make_http_client
 from wicketgate.text.correlation import HEADER, is_correlation_id
 from wicketgate.text.redaction import Redactor
 
 _CONNECT_S = 5.0
 _AFTER_FINISH_S = 5.0
 """How long the usage and the end may take once the model has finished: some servers leave the stream open."""
+_IDLE_S = 15.0
+"""How long a connection is kept for the next turn; providers keep theirs for longer."""
 _LAST_BYTES_S = 0.5
 """How long to wait for the end of the body after the last event, for the sake of the connection."""
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_LOG_CHARS = 1000
 
-_BROKEN = (httpx.TransportError, OSError)
+_BROKEN = (httpx.RequestError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,16 @@ class Timeouts:
     first_event_s: float
     idle_s: float
     stall_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAddress:
+    """Where a model is, and how it is reached. *base_url* is the root below which its paths stand."""
+
+    base_url: str
+    api_key: str | None
+    timeouts: Timeouts
+    outgoing: Outgoing = field(default_factory=Outgoing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +79,19 @@ class Refusal:
 
 
 class ModelEndpoint:
-    """*secrets* are kept out of every error."""
+    """The URL below the address's, with *headers*. The address's key is kept out of every error."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], secrets: Sequence[str], timeouts: Timeouts) -> None:
-        self._url = _checked_url(url)
-        self._timeouts = timeouts
-        self._redact = Redactor(secrets)
-        self._origin = origin_of(self._url)
-        head = {
-            "Host": self._url.netloc.decode("ascii"),
-            "Accept": "text/event-stream",
-            "Accept-Encoding": "identity",
-            "Content-Type": "application/json",
-            "User-Agent": "wicketgate",
-            **headers,
-        }
-        fields = [(name.encode(), value.encode()) for name, value in head.items()]
-        self._head_start = request_head("POST", self._url, fields).removesuffix(b"\r\n")
-        # Without httpx's client: cookies, redirects and credentials found elsewhere are what it adds.
-        self._transport = LeanTransport()
+    def __init__(self, address: ModelAddress, url: str, headers: Mapping[str, str]) -> None:
+        self._timeouts = address.timeouts
+        self._redact = Redactor([address.api_key] if address.api_key else [])
+        head = {"Accept": "text/event-stream", "Content-Type": "application/json", **headers}
+        try:
+            self._target = Target("POST", url, head)
+        except NeverSent:
+            raise ConfigError(
+                "model.base_url must be an http or https URL, such as https://api.openai.com/v1"
+            ) from None
+        self._transport = make_http_client(address.outgoing, idle_s=_IDLE_S).transport
 
     async def aclose(self) -> None:
         """Close the connections. Streams that are open break off."""
@@ -102,11 +106,13 @@ class ModelEndpoint:
         content = _encoded(body)
         try:
             async with asyncio.timeout_at(deadline) as waiting:
-                head = self._head(correlation_id, len(content))
-                response = await self._transport.send(self._origin, head, content, _CONNECT_S)
+                traced = {HEADER: correlation_id} if is_correlation_id(correlation_id) else None
+                response = await self._transport.send(self._target, content, traced, connect_s=_CONNECT_S)
                 if response.status_code == 200:
                     return response
                 return await _read_refusal(response)
+        except httpx.DecodingError as error:
+            raise ProviderError(f"the provider's answer cannot be read: {error}") from None
         except _BROKEN as error:
             if waiting.expired():
                 raise ProviderSilent("no answer from the provider in time") from None
@@ -120,21 +126,16 @@ class ModelEndpoint:
         idle_s, stall_s = self._timeouts.idle_s, self._timeouts.stall_s
         heard, stall_by = 0, first_event_by
         read_by = first_event_by
-        watch = ReadWatch(response)
+        body = body_of(response)
+        read, watch = body.read, body.watch
         try:
-            if (encoding := response.headers.get("content-encoding", "identity")) != "identity":
-                raise ProviderError(f"the provider used the encoding {encoding}, which was not asked for")
-            assert isinstance(response.stream, Body)
-            body = response.stream
-            read = body.read
             while not turn.ended:
-                watch.begin(read_by)
+                watch(read_by)
                 try:
                     data = await read()
                 except _BROKEN as error:
-                    _check_loss(error, turn, expired=watch.expired)
+                    _check_loss(error, turn)
                     data = b""
-                watch.read_by = inf
                 events = turn.feed(data) if data else turn.close()
                 if events:
                     yield events
@@ -152,11 +153,7 @@ class ModelEndpoint:
             self.for_the_log(error)
             raise error from None
         finally:
-            await watch.aclose()
-
-    def _head(self, correlation_id: str, content_bytes: int) -> bytes:
-        traced = f"{HEADER}: {correlation_id}\r\n" if is_correlation_id(correlation_id) else ""
-        return b"%b%bContent-Length: %d\r\n\r\n" % (self._head_start, traced.encode(), content_bytes)
+            await response.aclose()
 
     def for_the_log(self, error: EngineError) -> None:
         """Keep secrets out of *error*, and bound its text."""
@@ -168,20 +165,20 @@ async def _read_refusal(response: httpx.Response) -> Refusal:
     try:
         # The status has said the most of it: a body that breaks off changes nothing.
         with suppress(*_BROKEN):
-            async for data in response.aiter_raw():
+            read = body_of(response).read
+            while len(body) < _MAX_ERROR_BYTES and (data := await read()):
                 body += data
-                if len(body) >= _MAX_ERROR_BYTES:
-                    break
     finally:
         await response.aclose()
     beginning = bytes(body[:_MAX_ERROR_BYTES])
     return Refusal(response.status_code, beginning, retry_after_s(response.headers, beginning, time()))
 
 
-def _check_loss(error: Exception, turn: TurnReading, *, expired: bool) -> None:
+def _check_loss(error: Exception, turn: TurnReading) -> None:
     """The connection was lost, or given up: nothing is wrong if the model had finished."""
     if turn.answered:
         return
+    expired = isinstance(error, httpx.ReadTimeout)
     if not turn.heard:
         if expired:
             raise ProviderSilent("the provider sent no event in time") from None
@@ -214,16 +211,6 @@ def _plain(value: object) -> object:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
-
-
-def _checked_url(text: str) -> httpx.URL:
-    try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL:
-        url = httpx.URL()
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigError("model.base_url must be an http or https URL, such as https://api.openai.com/v1")
-    return url
 
 
 def checked_key(api_key: str) -> str:

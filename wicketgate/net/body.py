@@ -6,7 +6,7 @@ cannot swell in memory.
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import httpx
@@ -40,25 +40,34 @@ class Body(httpx.AsyncByteStream):
         self._leave = leave
         self._max_bytes = max_bytes
         self._read_s = read_s
+        self._time = asyncio.get_running_loop().time
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = self._max_bytes
-        time = asyncio.get_running_loop().time
-        while True:
-            if self._read_s is not None:
-                self.watch(time() + self._read_s)
-            data = await self.read()
-            if not data:
-                return
+        while data := await self._read_in_time():
             left -= len(data)
             if left < 0:
                 raise AnswerTooLarge(f"the body of the server's answer is over {self._max_bytes} bytes")
             yield data
 
+    async def read_bounded(self, max_bytes: int) -> tuple[bytes, bool]:
+        """At most *max_bytes* of the rest, and whether there was more."""
+        data = bytearray()
+        while piece := await self._read_in_time():
+            data += piece
+            if len(data) > max_bytes:
+                return bytes(data[:max_bytes]), True
+        return bytes(data), False
+
     async def aclose(self) -> None:
         """Keep the connection if the answer has come to its end; close it otherwise."""
         self.read, self.watch = _closed, _ignored
         self._leave()
+
+    def _read_in_time(self) -> Coroutine[Any, Any, bytes]:
+        if self._read_s is not None:
+            self.watch(self._time() + self._read_s)
+        return self.read()
 
 
 def body_of(response: httpx.Response) -> Body:
@@ -70,29 +79,18 @@ def body_of(response: httpx.Response) -> Body:
 
 async def read_bounded(response: httpx.Response, max_bytes: int) -> tuple[bytes, bool]:
     """At most *max_bytes* of the body, and whether there was more. Closes the response."""
-    body = body_of(response)
-    data = bytearray()
     try:
-        async for piece in body:
-            data += piece
-            if len(data) > max_bytes:
-                return bytes(data[:max_bytes]), True
-        return bytes(data), False
+        return await body_of(response).read_bounded(max_bytes)
     finally:
         await response.aclose()
 
 
-def decoder_of(headers: list[tuple[bytes, bytes]], read: Read) -> Read | None:
-    """A read that undoes the content coding that *headers* name; None if there is none.
+def decoder_of(codings: Sequence[bytes], read: Read) -> Read | None:
+    """A read that undoes the content codings; None if there is nothing to undo.
 
     Raises AnswerUndecodable for one that is not known here.
     """
-    codings = [
-        coding.strip().lower()
-        for name, value in headers
-        if name.lower() == b"content-encoding"
-        for coding in value.split(b",")
-    ]
+    codings = [coding.strip().lower() for coding in codings]
     codings = [coding for coding in codings if coding not in (b"", b"identity")]
     if not codings:
         return None

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urljoin, urlsplit
 
@@ -113,15 +114,16 @@ async def fetch(
     *,
     max_bytes: int,
     hops: int = 0,
+    credentials: Credentials | None = None,
     unread: Callable[[str], bool] = lambda _: False,
 ) -> Reply:
     """One request and its answer, the body cut after *max_bytes*. *url* is sent as it is written.
 
     At most *hops* redirects within the origin are followed; any other is the answer. The body of a content type that
-    is *unread* is left. Raises the errors of ``wicketgate.net.errors``.
+    is *unread* is left. Raises the errors of ``wicketgate.net.errors``, and those of the *credentials*.
     """
     while True:
-        response = await http.send(_request(http, method, url, headers, body), stream=True)
+        response = await send_authorized(credentials, partial(_sent, http, method, url, headers, body))
         names = {name.lower(): value for name, value in response.headers.items()}
         onward = redirect_of(url, response) if hops else None
         if onward is None and unread(names.get("content-type", "")):
@@ -137,14 +139,20 @@ async def fetch(
             headers = {name: value for name, value in headers.items() if name.lower() != "content-type"}
 
 
-def _request(http: HttpClient, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> httpx.Request:
+async def _sent(
+    http: HttpClient, method: str, url: str, headers: Mapping[str, str], body: bytes | None, authorization: str | None
+) -> httpx.Response:
     parsed = read_url(url)
+    if authorization is not None:
+        headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
+        headers["Authorization"] = authorization
     try:
-        return http.build_request(
+        request = http.build_request(
             method, parsed, headers=headers, content=body, extensions={"target": path_of(url, parsed)}
         )
     except UnicodeError:
         raise NotSendable("a character that cannot stand in a header") from None
+    return await http.send(request, stream=True)
 
 
 def redirect_of(url: str, response: httpx.Response) -> str | None:
@@ -154,8 +162,13 @@ def redirect_of(url: str, response: httpx.Response) -> str | None:
     if response.status_code not in _REDIRECTS or not location:
         return None
     try:
-        onward = urljoin(url, location)
-        before, after = urlsplit(url), urlsplit(onward)
+        before, after = urlsplit(url), urlsplit(urljoin(url, location))
+        # The credentials of the URL stay; the server names no others.
+        own, _, _ = before.netloc.rpartition("@")
+        named, _, host = after.netloc.rpartition("@")
+        if named not in ("", own):
+            return None
+        onward = after._replace(netloc=f"{own}@{host}" if own else host).geturl()
         usual = before.port in (None, 80) and after.port in (None, 443)
         upgraded = (before.scheme, after.scheme) == ("http", "https") and before.hostname == after.hostname and usual
         return onward if upgraded or _origin(before) == _origin(after) else None

@@ -52,6 +52,8 @@ class HttpConnection(asyncio.Protocol):
         self.has_head = False
         self.keep_s = inf
         """For how long the server says it keeps the connection after this exchange."""
+        self.codings: list[bytes] = []
+        """The content codings of the body, in the order in which they were applied."""
         self._is_head = is_head
         self._head_bytes = 0
         self._framed = False
@@ -267,6 +269,8 @@ class HttpConnection(asyncio.Protocol):
                     self._framed = True
                     if value.strip().lower() != b"chunked":
                         raise ValueError("a transfer coding that was not asked for")
+                case b"content-encoding":
+                    self.codings += value.split(b",")
                 case b"keep-alive":
                     self.keep_s = _promised_s(value)
         if self._is_head:

@@ -72,6 +72,11 @@ class Outgoing:
         http, https = value("http_proxy", "all_proxy"), value("https_proxy", "all_proxy")
         return Outgoing(ca_file, Proxies(http, https, tuple(entry.lower() for entry in no_proxy)))
 
+    def check(self) -> None:
+        """Raises OSError unless the CA file, if one is named, holds certificates."""
+        if self.ca_file:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(self.ca_file)
+
     async def tls(self) -> ssl.SSLContext:
         """The TLS context of all connections under these rules. Raises OSError if the CA file cannot be read."""
         key = self._key()

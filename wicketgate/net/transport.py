@@ -7,13 +7,14 @@ call have their own.
 
 import asyncio
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from functools import partial
 from math import inf
 
 import httpx
 
-from wicketgate.net.body import MAX_BODY_BYTES, Body, Read, decoder_of
+from wicketgate.net.body import MAX_BODY_BYTES, Body, decoder_of
 from wicketgate.net.connection import HttpConnection
 from wicketgate.net.dial import Route, connect, route_to
 from wicketgate.net.errors import NotSendable, SchemeRefused
@@ -25,6 +26,7 @@ meets the closing is lost."""
 
 _METHOD = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _PATH = re.compile(rb"[!-~\x80-\xff]+")
+_WITHOUT_CONTENT = ("GET", "HEAD")
 _WIRE_FIELDS = (b"content-encoding", b"content-length")
 
 
@@ -38,6 +40,9 @@ class Target:
         self.method = method
         self.path = path_of(url, parsed)
         fields = {"Host": parsed.netloc.decode("ascii"), "Accept-Encoding": "identity", "User-Agent": "wicketgate"}
+        if parsed.userinfo:
+            pair = f"{parsed.username}:{parsed.password}".encode()
+            fields["Authorization"] = f"Basic {b64encode(pair).decode()}"
         # Names differ by case in no two headers of one request.
         named = {name.lower(): (name, value) for name, value in (*fields.items(), *headers.items())}
         self.fields = _fields((name.encode(), value.encode()) for name, value in named.values())
@@ -90,15 +95,10 @@ class Transport(httpx.AsyncBaseTransport):
         """The same for a Target, at a third of the cost. *headers* are added to its own."""
         route = self._routes.get(target.origin) or self._route(target.origin)
         more = _fields((name.encode(), value.encode()) for name, value in headers.items()) if headers else b""
-        head = b"%b %b%b HTTP/1.1\r\n%b%b%bContent-Length: %d\r\n\r\n" % (
-            target.method.encode(),
-            route.prefix,
-            target.path,
-            target.fields,
-            route.fields,
-            more,
-            len(content),
-        )
+        if content or target.method not in _WITHOUT_CONTENT:
+            more += b"Content-Length: %d\r\n" % len(content)
+        start = (target.method.encode(), route.prefix, target.path)
+        head = b"%b %b%b HTTP/1.1\r\n%b%b%b\r\n" % (*start, target.fields, route.fields, more)
         return await self._exchange(
             route, head + content, connect_s, read_s, is_head=target.method == "HEAD", max_bytes=MAX_BODY_BYTES
         )
@@ -132,8 +132,10 @@ class Transport(httpx.AsyncBaseTransport):
         try:
             await connection.ask(request, read_s, is_head=is_head)
             headers, decode = connection.headers, None
-            if not is_head:
-                headers, decode = _decoded(connection)
+            if connection.codings and not is_head:
+                decode = decoder_of(connection.codings, connection.read)
+            if decode is not None:
+                headers = [field for field in headers if field[0].lower() not in _WIRE_FIELDS]
         except BaseException:
             self._leave(origin, connection)
             raise
@@ -166,9 +168,13 @@ class Transport(httpx.AsyncBaseTransport):
             connection.close()
             return
         loop = asyncio.get_running_loop()
-        self._idle.setdefault(origin, []).append((loop.time() + keep_s, connection))
+        until = loop.time() + keep_s
+        self._idle.setdefault(origin, []).append((until, connection))
+        if self._sweeping is not None and until < self._sweeping.when():
+            self._sweeping.cancel()
+            self._sweeping = None
         if self._sweeping is None:
-            self._sweeping = loop.call_later(self._idle_s, self._sweep)
+            self._sweeping = loop.call_at(until, self._sweep)
 
     def _sweep(self) -> None:
         """One timer for all, for connections are taken and given back with every request."""
@@ -189,15 +195,6 @@ class Transport(httpx.AsyncBaseTransport):
         if self._idle:
             first = min(until for idle in self._idle.values() for until, _ in idle)
             self._sweeping = loop.call_at(first, self._sweep)
-
-
-def _decoded(connection: HttpConnection) -> tuple[list[tuple[bytes, bytes]], Read | None]:
-    """The headers and the way to read a body whose coding, if it has one, is undone."""
-    headers = connection.headers
-    decode = decoder_of(headers, connection.read)
-    if decode is not None:
-        headers = [field for field in headers if field[0].lower() not in _WIRE_FIELDS]
-    return headers, decode
 
 
 def read_url(url: str) -> httpx.URL:

@@ -21,7 +21,7 @@ from tests.support.requirement import requirement
 from wicketgate.engine.turn import Turn
 from wicketgate.errors import ContextOverflow, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
 from wicketgate.models.anthropic.exchange import AnthropicMessagesProvider
-from wicketgate.models.endpoint import Timeouts
+from wicketgate.models.endpoint import ModelAddress, Timeouts
 from wicketgate.models.provider import Finish, Message, ModelEvent, ModelRequest, ModelTool, TextDelta, ToolCall, Usage
 
 KEY = "key-0123456789abcdef"
@@ -35,11 +35,9 @@ async def provider_for(
 ) -> AsyncIterator[AnthropicMessagesProvider]:
     timeouts = timeouts or Timeouts(5, 5)
     provider = AnthropicMessagesProvider(
-        server.base_url,
+        ModelAddress(server.base_url, KEY, timeouts),
         "model-1",
-        KEY,
         context_tokens=8192,
-        timeouts=timeouts,
         max_tokens=1000,
         extra=extra,
     )

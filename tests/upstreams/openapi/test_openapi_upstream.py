@@ -22,12 +22,11 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import Member
+from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.results.from_mcp import mcp_result_to_envelope
-from wicketgate.upstreams.openapi.credentials import Credentials
-from wicketgate.upstreams.openapi.exchange import HttpExchange
 from wicketgate.upstreams.openapi.source import DocumentSource, FileSource, UrlSource
-from wicketgate.upstreams.openapi.upstream import OpenApiUpstream
+from wicketgate.upstreams.openapi.upstream import OpenApiUpstream, ServiceAccess
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "session")
 BOUND_S = 20.0
@@ -92,18 +91,15 @@ def make(
     base_url: str = "",
     headers: Mapping[str, str] | None = None,
     credentials: Credentials | None = None,
-    http: HttpExchange | None = None,
+    http: HttpClient | None = None,
     max_answer_bytes: int = 10_000_000,
 ) -> OpenApiUpstream:
     return OpenApiUpstream(
         "shop",
         Fixed(source) if isinstance(source, bytes) else source,
-        http or HttpExchange(),
-        base_url=base_url,
-        headers=headers or {},
-        credentials=credentials,
+        http or make_http_client(Outgoing()),
+        ServiceAccess(base_url, headers or {}, credentials, max_answer_bytes),
         connect_timeout_s=5,
-        max_answer_bytes=max_answer_bytes,
         jitter=random.random,
     )
 
@@ -395,7 +391,7 @@ async def test_a_document_that_cannot_be_used_is_told_in_the_status_and_heals(
         assert await names(upstream) == ["a"]
 
 
-def by_url(service: HttpService, http: HttpExchange, credentials: Credentials | None = None) -> UrlSource:
+def by_url(service: HttpService, http: HttpClient, credentials: Credentials | None = None) -> UrlSource:
     return UrlSource(f"{service.url}/docs/openapi.json", http, {"X-Key": "k"}, credentials, poll_s=0.01)
 
 
@@ -411,7 +407,7 @@ async def test_a_document_over_http_is_asked_for_again_with_its_etag() -> None:
         return Reply(current[0], headers={"etag": tag})
 
     async with HttpService(answer) as service:
-        http = HttpExchange()
+        http = make_http_client(Outgoing())
         source = Watched(by_url(service, http))
         upstream = make(source, http=http)
         async with supervised(upstream) as changes:
@@ -429,7 +425,7 @@ async def test_a_document_may_need_a_credential_that_is_renewed() -> None:
         return Reply(document("a")) if seen.headers["authorization"] == "Bearer t1" else Reply(status=401)
 
     async with HttpService(answer) as service:
-        http = HttpExchange()
+        http = make_http_client(Outgoing())
         upstream = make(by_url(service, http, FakeCredentials()), http=http)
         async with supervised(upstream):
             assert await names(upstream) == ["a"]
@@ -439,7 +435,7 @@ async def test_a_server_of_documents_that_comes_late_is_found() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    http = HttpExchange()
+    http = make_http_client(Outgoing())
     source = Watched(UrlSource(f"http://127.0.0.1:{port}/x", http, {}, None))
     upstream = make(source, http=http)
     async with supervised(upstream, ready=False) as changes:
@@ -456,3 +452,26 @@ async def test_one_bad_operation_is_named_in_the_log(caplog: pytest.LogCaptureFi
     async with supervised(upstream):
         assert await names(upstream) == ["a"]
     assert "GET /b" in caplog.text and "evil" not in caplog.text
+
+
+@pytest.mark.parametrize("status", [301, 302, 307])
+async def test_a_call_that_is_redirected_is_answered_so_and_not_repeated_elsewhere(status: int) -> None:
+    async with HttpService(lambda seen: Reply(status=status, headers={"location": "/other"})) as service:
+        upstream = make(document("a"), service.url)
+        async with supervised(upstream):
+            result = await call(upstream, "a")
+    assert result["isError"] is True
+    assert [seen.target for seen in service.seen] == ["/a"]
+
+
+async def test_a_document_may_be_redirected_three_times_within_its_origin() -> None:
+    def answer(seen: Seen) -> Reply:
+        number = int(seen.target.rpartition("/")[2])
+        return Reply(status=302, headers={"location": f"/{number + 1}"}) if number < 3 else Reply(document("a"))
+
+    async with HttpService(answer) as service:
+        http = make_http_client(Outgoing())
+        upstream = make(UrlSource(f"{service.url}/0", http, {}, None), http=http)
+        async with supervised(upstream):
+            assert await names(upstream) == ["a"]
+    assert [seen.target for seen in service.seen] == ["/0", "/1", "/2", "/3"]

@@ -9,7 +9,7 @@ from wicketgate.config.settings.base import LOOPBACK_HOSTS, SECRET_NAME
 from wicketgate.config.settings.engine import EngineSettings, ResumeSettings
 from wicketgate.config.settings.model import FallbackSettings, ModelChoice, ModelSettings
 from wicketgate.config.settings.plugins import PluginSettings, PluginsSettings
-from wicketgate.config.settings.root import FACES, Face, McpSettings, ServerSettings, Settings
+from wicketgate.config.settings.root import FACES, Face, McpSettings, NetworkSettings, ServerSettings, Settings
 from wicketgate.config.settings.storage import PinSettings, QuotaSettings, StorageSettings
 from wicketgate.config.settings.upstreams import (
     BreakerSettings,
@@ -33,6 +33,7 @@ __all__ = [
     "McpSettings",
     "ModelChoice",
     "ModelSettings",
+    "NetworkSettings",
     "OAuthSettings",
     "PinSettings",
     "PluginSettings",

@@ -1,4 +1,4 @@
-"""The configuration as a whole, and its small sections ``server`` and ``mcp`` (DESIGN §2)."""
+"""The configuration as a whole, and its small sections ``server``, ``mcp`` and ``network`` (DESIGN §2)."""
 
 from collections.abc import Iterator
 from typing import Literal, Self, get_args
@@ -45,6 +45,11 @@ class McpSettings(Section):
     max_sessions_per_actor: int = Field(default=500, ge=1)
 
 
+class NetworkSettings(Section):
+    ca_file: str = ""
+    """Certificates in PEM of authorities that are trusted besides the system's, for every connection that goes out."""
+
+
 class Settings(Section):
     """All of it. Made by ``load_settings``, or directly where no file is meant."""
 
@@ -53,6 +58,7 @@ class Settings(Section):
     model: ModelSettings = ModelSettings()
     engine: EngineSettings = EngineSettings()
     mcp: McpSettings = McpSettings()
+    network: NetworkSettings = NetworkSettings()
     storage: StorageSettings = StorageSettings()
     quota: QuotaSettings = QuotaSettings()
     pins: PinSettings = PinSettings()

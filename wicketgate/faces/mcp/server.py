@@ -39,6 +39,10 @@ log = logging.getLogger("wicketgate.mcp")
 SESSION_META_KEY = "wicketgate/session"
 """A client of the era without sessions may name its browsing session under this key of ``_meta`` (DESIGN §3)."""
 
+EXCHANGE = "wicketgate.exchange"
+"""The endpoint puts a context manager under this key of the ASGI scope: what runs in it is cancelled when the HTTP
+exchange is over."""
+
 calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
 """Who sent what is being served: the SDK asks for a tool's schema without saying for whom."""
 
@@ -247,10 +251,10 @@ def _failure(error: GatewayError) -> dict[str, Any]:
 
 
 def _exchange(ctx: Ctx) -> AbstractContextManager[object]:
-    """Cancelled once the HTTP exchange that brought this call is over."""
+    """Returns what is cancelled when the HTTP exchange that brought this call is over."""
     if ctx.request is None:
         return nullcontext()
-    exchange: AbstractContextManager[object] = ctx.request.state.exchange
+    exchange: AbstractContextManager[object] = ctx.request.scope[EXCHANGE]
     return exchange
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from wicketgate.errors import EngineError, ProviderError
 from wicketgate.models.anthropic.request import messages_body
 from wicketgate.models.anthropic.stream import MessagesStream
-from wicketgate.models.endpoint import ModelEndpoint, Refusal, Timeouts, checked_key, ended_by_filter
+from wicketgate.models.endpoint import ModelAddress, ModelEndpoint, Refusal, checked_key, ended_by_filter
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, Usage
 
 _VERSION = "2023-06-01"
@@ -15,30 +15,30 @@ _MOST_PAUSES = 8
 
 
 class AnthropicMessagesProvider:
-    """A Provider. *base_url* is the root, with or without its ``/v1``; *context_tokens* the model's window.
+    """A Provider. The address is the root, with or without its ``/v1``; *context_tokens* the model's window.
 
     *max_tokens* bounds each answer, which the provider demands; *extra* are fields for every request's body.
     """
 
     def __init__(
         self,
-        base_url: str,
+        address: ModelAddress,
         model: str,
-        api_key: str | None,
         *,
         context_tokens: int,
-        timeouts: Timeouts,
         max_tokens: int,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        headers = {"anthropic-version": _VERSION} | ({"x-api-key": checked_key(api_key)} if api_key else {})
-        root = base_url.rstrip("/").removesuffix("/v1")
-        self._endpoint = ModelEndpoint(f"{root}/v1/messages", headers, [api_key] if api_key else [], timeouts)
+        headers = {"anthropic-version": _VERSION}
+        if address.api_key:
+            headers["x-api-key"] = checked_key(address.api_key)
+        root = address.base_url.rstrip("/").removesuffix("/v1")
+        self._endpoint = ModelEndpoint(address, f"{root}/v1/messages", headers)
         self._model = model
         self._context_tokens = context_tokens
         self._max_tokens = max_tokens
         self._extra = extra
-        self._origin = f"anthropic-messages {base_url} {model}"
+        self._origin = f"anthropic-messages {address.base_url} {model}"
 
     async def aclose(self) -> None:
         """Close the connections. Streams that are open break off."""

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from wicketgate.errors import EngineError
-from wicketgate.models.endpoint import ModelEndpoint, Refusal, Timeouts, checked_key, ended_by_filter
+from wicketgate.models.endpoint import ModelAddress, ModelEndpoint, Refusal, checked_key, ended_by_filter
 from wicketgate.models.late_stream import LateStream, Stream, first_of, nothing_more
 from wicketgate.models.openai.dialect import DIALECTS, Dialect
 from wicketgate.models.openai.request import chat_body, optional_fields, without
@@ -18,33 +18,29 @@ from wicketgate.models.turn_reading import readable
 
 
 class OpenAIChatProvider:
-    """A Provider. *base_url* is the root that ``/chat/completions`` stands under; *context_tokens* the model's window.
+    """A Provider. The address is the root that ``/chat/completions`` stands under; *context_tokens* the model's window.
 
     *max_tokens* bounds each answer, None leaves it to the server; *extra* are fields for every request's body.
     """
 
     def __init__(
         self,
-        base_url: str,
+        address: ModelAddress,
         model: str,
-        api_key: str | None,
         *,
         context_tokens: int,
-        timeouts: Timeouts,
         dialect: Dialect = DIALECTS["compatible"],
         max_tokens: int | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        headers = {"Authorization": f"Bearer {checked_key(api_key)}"} if api_key else {}
-        self._endpoint = ModelEndpoint(
-            base_url.rstrip("/") + "/chat/completions", headers, [api_key] if api_key else [], timeouts
-        )
+        headers = {"Authorization": f"Bearer {checked_key(address.api_key)}"} if address.api_key else {}
+        self._endpoint = ModelEndpoint(address, address.base_url.rstrip("/") + "/chat/completions", headers)
         self._model = model
         self._context_tokens = context_tokens
         self._dialect = dialect
         self._max_tokens = max_tokens
         self._extra = extra
-        self._origin = f"openai-chat {base_url} {model}"
+        self._origin = f"openai-chat {address.base_url} {model}"
         self._refused: frozenset[str] = frozenset()
 
     async def aclose(self) -> None:

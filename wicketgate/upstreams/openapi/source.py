@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from wicketgate.upstreams.openapi.credentials import Credentials
+import httpx
+
+from wicketgate.net import Credentials, HttpClient, NeverSent, fetch
 from wicketgate.upstreams.openapi.document import MAX_DOCUMENT_BYTES
-from wicketgate.upstreams.openapi.exchange import ConnectionBroken, HttpExchange, NeverSent
 
 _FILE_POLL_S = 2.0
 _URL_POLL_S = 300.0
+_MAX_HOPS = 3
 
 
 class SourceFailed(Exception):
@@ -74,7 +76,7 @@ class UrlSource:
     def __init__(
         self,
         url: str,
-        http: HttpExchange,
+        http: HttpClient,
         headers: Mapping[str, str],
         credentials: Credentials | None,
         *,
@@ -89,18 +91,22 @@ class UrlSource:
 
     async def load(self) -> bytes | None:
         headers = {**self._headers, "Accept": "application/json, application/yaml, */*;q=0.5", **self._validators}
-        if self._credentials is not None:
-            headers["Authorization"] = await self._credentials.authorization()
         try:
-            answer = await self._http.send("GET", self.url, headers, max_bytes=MAX_DOCUMENT_BYTES)
+            answer = await fetch(
+                self._http,
+                "GET",
+                self.url,
+                headers,
+                max_bytes=MAX_DOCUMENT_BYTES,
+                hops=_MAX_HOPS,
+                credentials=self._credentials,
+            )
         except NeverSent:
             raise SourceFailed("its document cannot be reached") from None
-        except ConnectionBroken:
+        except httpx.RequestError:
             raise SourceFailed("the connection was lost while its document was read") from None
         if answer.status == 304 and self._validators:
             return None
-        if answer.status == 401 and self._credentials is not None:
-            await self._credentials.renew()
         if answer.status != 200:
             raise SourceFailed(f"the server of its document answered {answer.status}")
         if answer.cut:

@@ -11,13 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
+
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamUnavailable
+from wicketgate.net import Credentials, HttpClient, NeverSent, fetch
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.text.correlation import HEADER
 from wicketgate.upstreams.openapi.answers import Answer, answer_to_result
-from wicketgate.upstreams.openapi.credentials import Credentials
+from wicketgate.upstreams.openapi.bodies import base_type
 from wicketgate.upstreams.openapi.document import DocumentRefused, read_document
-from wicketgate.upstreams.openapi.exchange import ConnectionBroken, HttpExchange, NeverSent
 from wicketgate.upstreams.openapi.operations import Operation, Reading, read_operations
 from wicketgate.upstreams.openapi.outputs import STREAMS
 from wicketgate.upstreams.openapi.requests import Request, build_request
@@ -40,30 +42,35 @@ class _Service:
     operations: Mapping[str, Operation] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceAccess:
+    """How the service is called; without *base_url* its document says where."""
+
+    base_url: str
+    headers: Mapping[str, str]
+    credentials: Credentials | None
+    max_answer_bytes: int
+
+
 class OpenApiUpstream:
-    """Implements Upstream. It is of use while ``supervise`` runs; without *base_url* the document decides."""
+    """Implements Upstream. It is of use while ``supervise`` runs, which closes *http* at its end."""
 
     def __init__(
         self,
         name: str,
         source: DocumentSource,
-        http: HttpExchange,
+        http: HttpClient,
+        access: ServiceAccess,
         *,
-        base_url: str,
-        headers: Mapping[str, str],
-        credentials: Credentials | None,
         connect_timeout_s: float,
-        max_answer_bytes: int,
         jitter: Callable[[], float],
     ) -> None:
         self._name = name
         self._source = source
         self._http = http
-        self._base_url = base_url
-        self._headers = {name.lower(): value for name, value in headers.items()}
-        self._credentials = credentials
+        self._access = access
+        self._headers = {name.lower(): value for name, value in access.headers.items()}
         self._connect_timeout_s = connect_timeout_s
-        self._max_answer_bytes = max_answer_bytes
         self._jitter = jitter
         self._service: _Service | None = None
         self._status = UpstreamStatus("connecting")
@@ -108,10 +115,10 @@ class OpenApiUpstream:
             answer = await self._answer(service.base_url, request, context)
             return await self._result(operation, answer)
         except NeverSent as error:
-            log.warning("%s: cannot be reached: %s", self._name, error)
+            log.warning("%s: cannot be reached: %s: %s", self._name, type(error).__name__, error)
             raise UpstreamUnavailable(f"{self._name} cannot be reached.") from None
-        except ConnectionBroken as error:
-            log.warning("%s: lost while a call ran: %s", self._name, error)
+        except httpx.RequestError as error:
+            log.warning("%s: lost while a call ran: %s: %s", self._name, type(error).__name__, error)
             raise UpstreamLost(
                 f"The connection to {self._name} was lost while the tool ran; whether it took effect is not known."
             ) from None
@@ -122,26 +129,26 @@ class OpenApiUpstream:
         return self._service
 
     async def _answer(self, base_url: str, request: Request, context: CallContext) -> Answer:
-        answer = await self._send(base_url, request, context)
-        if answer.status == 401 and self._credentials is not None:
-            await self._credentials.renew()
-            answer = await self._send(base_url, request, context)
-        return answer
-
-    async def _send(self, base_url: str, request: Request, context: CallContext) -> Answer:
         headers = {**request.headers, **self._headers, HEADER.lower(): context.correlation_id}
         if request.body is not None:
             headers["content-type"] = request.content_type
-        if self._credentials is not None:
-            headers["authorization"] = await self._credentials.authorization()
-        url = base_url.rstrip("/") + request.target
-        return await self._http.send(request.method, url, headers, request.body, max_bytes=self._max_answer_bytes)
+        reply = await fetch(
+            self._http,
+            request.method,
+            base_url.rstrip("/") + request.target,
+            headers,
+            request.body,
+            max_bytes=self._access.max_answer_bytes,
+            credentials=self._access.credentials,
+            unread=lambda content_type: base_type(content_type) in STREAMS,  # it need not end
+        )
+        return Answer(reply.status, reply.headers, reply.body, reply.cut)
 
     async def _result(self, operation: Operation, answer: Answer) -> Mapping[str, Any]:
         if answer.media_type in STREAMS:
             raise UpstreamError(f"{self._name} answered with a stream, which a tool call cannot carry.")
         if answer.cut and answer.status < 300:
-            raise UpstreamError(f"{self._name} gave an answer of more than {self._max_answer_bytes:,} bytes.")
+            raise UpstreamError(f"{self._name} gave an answer of more than {self._access.max_answer_bytes:,} bytes.")
         uri = f"openapi://{self._name}/{operation.name}"
         if len(answer.body) > _BULKY_BYTES:
             return await asyncio.to_thread(answer_to_result, answer, uri)
@@ -171,8 +178,8 @@ class OpenApiUpstream:
     def _read(self, data: bytes) -> tuple[_Service, Sequence[str]]:
         document = read_document(data)
         reserved = frozenset((*self._headers, HEADER.lower()))
-        base_url = self._base_url or server_url(document, self._source.url)
-        reading: Reading = read_operations(document, own_servers=not self._base_url, reserved_headers=reserved)
+        base_url = self._access.base_url or server_url(document, self._source.url)
+        reading: Reading = read_operations(document, own_servers=not self._access.base_url, reserved_headers=reserved)
         if not reading.operations:
             reason = f" ({reading.skipped[0]})" if len(reading.skipped) == 1 else ""
             log.warning("%s: its document has no operation that can be used%s", self._name, reason)

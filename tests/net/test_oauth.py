@@ -1,0 +1,236 @@
+"""OAuthCredentials against a real token server (RFC 6749 §4.4, §5.1, §5.2, §6; W-SECRETS)."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+
+from tests.support.http_service import HttpService, Reply, Seen
+from tests.support.requirement import requirement
+from wicketgate.errors import UpstreamUnavailable
+from wicketgate.net import Outgoing
+from wicketgate.net.oauth import OAuthCredentials, TokenGrant
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class TokenServer:
+    """Gives ``t1``, ``t2`` ... to one client; *says* replaces the answer."""
+
+    def __init__(self) -> None:
+        self.forms: list[dict[str, str]] = []
+        self.headers: list[Any] = []
+        self.says: Reply | None = None
+        self.more: dict[str, Any] = {"token_type": "Bearer", "expires_in": 3600}
+        self.hold: asyncio.Event | None = None
+
+    async def answer(self, seen: Seen) -> Reply:
+        self.forms.append(dict(parse_qsl(seen.body.decode())))
+        self.headers.append(seen.headers)
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.says is not None:
+            return self.says
+        return Reply(json.dumps({"access_token": f"t{len(self.forms)}", **self.more}).encode())
+
+
+class Setting:
+    def __init__(self, credentials: OAuthCredentials, tokens: TokenServer, clock: Clock) -> None:
+        self.credentials = credentials
+        self.tokens = tokens
+        self.clock = clock
+
+
+@asynccontextmanager
+async def setting(**more: Any) -> AsyncIterator[Setting]:
+    tokens, clock = TokenServer(), Clock()
+    async with HttpService(tokens.answer) as service:
+        given = {"token_url": f"{service.url}/token", "client_id": "my id", "client_secret": "s:cret"}
+        grant = TokenGrant(**(given | more))
+        yield Setting(OAuthCredentials("shop", grant, Outgoing(), clock), tokens, clock)
+
+
+def refusal(code: str, status: int = 400) -> Reply:
+    return Reply(json.dumps({"error": code, "error_description": "secret words"}).encode(), status)
+
+
+async def test_a_token_is_asked_for_by_client_credentials() -> None:
+    async with setting(scope="read write", audience="https://api") as on:
+        assert await on.credentials.authorization() == "Bearer t1"
+        assert on.tokens.forms == [
+            {"grant_type": "client_credentials", "scope": "read write", "audience": "https://api"}
+        ]
+        pair = base64.b64decode(on.tokens.headers[0]["authorization"].removeprefix("Basic ")).decode()
+        assert pair == "my+id:s%3Acret"
+
+
+async def test_the_secret_may_travel_in_the_form() -> None:
+    async with setting(in_form=True) as on:
+        await on.credentials.authorization()
+        assert on.tokens.forms == [
+            {"grant_type": "client_credentials", "client_id": "my id", "client_secret": "s:cret"}
+        ]
+        assert "authorization" not in on.tokens.headers[0]
+
+
+async def test_a_token_is_kept_until_shortly_before_its_end() -> None:
+    async with setting() as on:
+        assert await on.credentials.authorization() == "Bearer t1"
+        on.clock.now += 3_500
+        assert await on.credentials.authorization() == "Bearer t1"
+        on.clock.now += 50
+        assert await on.credentials.authorization() == "Bearer t2"
+
+
+async def test_a_token_that_cannot_be_renewed_is_used_to_its_very_end() -> None:
+    async with setting() as on:
+        assert await on.credentials.authorization() == "Bearer t1"
+        on.tokens.says = Reply(b"out of order", 503)
+        on.clock.now += 3_550
+        assert await on.credentials.authorization() == "Bearer t1"
+        on.clock.now += 50
+        with pytest.raises(UpstreamUnavailable):
+            await on.credentials.authorization()
+
+
+@pytest.mark.parametrize("lie", [-5, 0, True, "soon", 1e9, 10**12, None, [], 0.5])
+async def test_a_lifetime_that_is_a_lie_hurts_nobody(lie: object) -> None:
+    async with setting() as on:
+        on.tokens.more = {"token_type": "Bearer", "expires_in": lie}
+        try:
+            assert await on.credentials.authorization() == "Bearer t1"
+        except UpstreamUnavailable:
+            assert isinstance(lie, str | list)
+
+
+async def test_a_token_without_a_lifetime_is_kept_until_it_is_refused() -> None:
+    async with setting() as on:
+        on.tokens.more = {"token_type": "bearer"}
+        assert await on.credentials.authorization() == "Bearer t1"
+        on.clock.now += 10_000_000
+        assert await on.credentials.authorization() == "Bearer t1"
+        await on.credentials.renew()
+        assert await on.credentials.authorization() == "Bearer t2"
+
+
+async def test_calls_that_come_together_ask_once_and_one_that_leaves_takes_nothing_along() -> None:
+    async with setting() as on:
+        on.tokens.hold = asyncio.Event()
+        first = asyncio.create_task(on.credentials.authorization())
+        others = [asyncio.create_task(on.credentials.authorization()) for _ in range(20)]
+        await asyncio.sleep(0)
+        first.cancel()
+        on.tokens.hold.set()
+        assert set(await asyncio.gather(*others)) == {"Bearer t1"}
+        assert first.cancelled() or first.cancelling()
+        assert len(on.tokens.forms) == 1
+
+
+async def test_calls_that_were_refused_together_renew_once() -> None:
+    async with setting() as on:
+        await on.credentials.authorization()
+        await asyncio.gather(*(on.credentials.renew() for _ in range(20)))
+        await on.credentials.renew()  # one that was told a moment later
+        assert await on.credentials.authorization() == "Bearer t2"
+        assert len(on.tokens.forms) == 2
+        on.clock.now += 5
+        await on.credentials.renew()
+        assert await on.credentials.authorization() == "Bearer t3"
+
+
+@requirement("RFC 6749 §6")
+async def test_a_refresh_token_is_used_and_its_successor_kept() -> None:
+    async with setting(refresh_token="r0") as on:
+        on.tokens.more["refresh_token"] = "r1"
+        assert await on.credentials.authorization() == "Bearer t1"
+        on.clock.now += 4_000
+        del on.tokens.more["refresh_token"]
+        await on.credentials.authorization()
+        on.clock.now += 4_000
+        await on.credentials.authorization()
+        assert [form["refresh_token"] for form in on.tokens.forms] == ["r0", "r1", "r1"]
+        assert {form["grant_type"] for form in on.tokens.forms} == {"refresh_token"}
+
+
+async def test_a_public_client_refreshes_without_a_secret() -> None:
+    async with setting(refresh_token="r0", client_secret="") as on:
+        await on.credentials.authorization()
+        assert on.tokens.forms == [{"grant_type": "refresh_token", "refresh_token": "r0", "client_id": "my id"}]
+        assert "authorization" not in on.tokens.headers[0]
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        refusal("invalid_client", 401),
+        refusal("invalid_grant"),
+        refusal("<script>" * 100),
+        Reply(b"oops", 500),
+        Reply(b"not json"),
+        Reply(b"[]"),
+        Reply(b'"x"'),
+        Reply(b"{}"),
+        Reply(b'{"access_token": 5}'),
+        Reply(b'{"access_token": "a\\r\\nX-Evil: 1", "token_type": "Bearer"}'),
+        Reply(b'{"access_token": "a", "token_type": "mac"}'),
+        Reply(b'{"access_token": "a", "token_type": "Bearer", "expires_in": "soon"}'),
+        Reply(b'{"access_token": "a"}', 302),
+        Reply(b" " * 300_000),
+        Reply(b"\xff"),
+        Reply(b'{"access_token": "a"', cut=True),
+    ],
+)
+async def test_whatever_goes_wrong_is_unavailable_in_fixed_words(says: Reply, caplog: pytest.LogCaptureFixture) -> None:
+    async with setting() as on:
+        on.tokens.says = says
+        for attempt in (on.credentials.authorization, on.credentials.renew):
+            with pytest.raises(UpstreamUnavailable) as fault:
+                await attempt()
+            assert fault.value.message == "shop cannot be called: no credential for it could be had."
+        assert len(on.tokens.forms) == 1, "the second attempt came too soon to ask again"
+    for secret in ("s:cret", "s%3Acret", "secret words", "script"):
+        assert secret not in caplog.text
+
+
+async def test_a_server_that_refuses_us_is_asked_ever_more_rarely_and_heals() -> None:
+    async with setting() as on:
+        on.tokens.says = refusal("invalid_client", 401)
+        asked_at: list[float] = []
+        for _ in range(1_000):
+            before = len(on.tokens.forms)
+            with pytest.raises(UpstreamUnavailable):
+                await on.credentials.authorization()
+            if len(on.tokens.forms) > before:
+                asked_at.append(on.clock.now)
+            on.clock.now += 1
+        assert [after - earlier for earlier, after in pairwise(asked_at)] == [
+            5,
+            10,
+            20,
+            40,
+            80,
+            160,
+            300,
+            300,
+        ]
+        on.tokens.says = None
+        on.clock.now += 300
+        assert (await on.credentials.authorization()).startswith("Bearer t")
+
+
+async def test_a_token_server_that_is_not_there_is_unavailable() -> None:
+    grant = TokenGrant("http://127.0.0.1:9/token", "a", "b")
+    with pytest.raises(UpstreamUnavailable):
+        await OAuthCredentials("shop", grant, Outgoing(), Clock()).authorization()
