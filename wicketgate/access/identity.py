@@ -24,6 +24,10 @@ class Identity:
         return any(_covers(granted.split(":"), levels) for granted in self.permissions)
 
 
+LOCAL = Identity("local", ("*",))
+"""The caller where there is no other: the program that embeds the gate, or that started it over stdio."""
+
+
 def parse_permissions(text: str) -> tuple[str, ...]:
     """Split a comma list. Raises ValueError that names the first item that is not a permission."""
     items = tuple(item.strip() for item in text.split(",") if item.strip())

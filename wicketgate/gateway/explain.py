@@ -9,9 +9,9 @@ from typing import Any
 from wicketgate.access.access import AccessPolicy, Decision, Denied, Hidden, NeedsApproval, Visible
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.catalog.near import near_ids
 from wicketgate.catalog.pins import Screened
 from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tool_id import near_ids
 
 _RANKED = 50
 

@@ -1,10 +1,15 @@
-"""In which order cards go out so that a prompt cache keeps its prefix (S0 §5)."""
+"""Puts cards in order: best first (S0 §2.5), or so that a prompt cache keeps its prefix (S0 §5)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
-from wicketgate.catalog.card import ChoiceCard
+from wicketgate.catalog.card import ChoiceCard, build_card
+from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.catalog.tool_id import ToolId
+from wicketgate.token_table import shipped_token_counter
 
 CACHE_BREAKPOINT = ChoiceCard(
     id="__cache_breakpoint__",
@@ -19,7 +24,10 @@ CACHE_BREAKPOINT = ChoiceCard(
 
 @dataclass(frozen=True, slots=True)
 class SeenCards:
-    """What a session has browsed or hydrated: by id the card as it was first sent, None when it was not sent yet."""
+    """The tools that a session has browsed or hydrated: by id the card as it was first sent.
+
+    None stands for a card that was not sent yet.
+    """
 
     cards: Mapping[str, ChoiceCard | None] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -49,3 +57,26 @@ def cache_order(seen: SeenCards, cards: Iterable[ChoiceCard]) -> tuple[tuple[Cho
     sent = (*prefix, *suffix)
     unfrozen = {card.id: card for card in sent if seen.cards.get(card.id) is None}
     return (*prefix, *marker, *suffix), seen._with(unfrozen) if unfrozen else seen
+
+
+def make_choice_cards(
+    items: Iterable[SelectableItem],
+    *,
+    scores: Mapping[str, float] | Mapping[ToolId, float] | None = None,
+    max_cards: int | None = None,
+    tokens: TokenCounter | None = None,
+) -> list[ChoiceCard]:
+    """Returns the cards of *items*, at most *max_cards*, each of at most 80 tokens; equal input gives equal bytes.
+
+    With *scores* by id, the highest comes first, equal ones by id, and items without a score last. Without them the
+    order of *items* stays. Only the cards that are returned are built. Raises CatalogError when one of them cannot
+    fit; ``Catalog(items).all()`` has none of those.
+    """
+    if max_cards is not None and max_cards < 0:
+        raise ValueError("max_cards must not be negative")
+    chosen: Sequence[SelectableItem] = list(items)
+    rated: Mapping[Any, float] = scores or {}
+    if scores is not None:
+        chosen = sorted(chosen, key=lambda item: (item.id not in rated, -rated.get(item.id, 0.0), item.id))
+    counter = tokens or shipped_token_counter()
+    return [build_card(item, counter, rated.get(item.id)) for item in chosen[:max_cards]]

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.context.conversations import FourCharacters, told
 from tests.support.requirement import requirement
 from wicketgate.context.build import build
-from wicketgate.context.from_items import messages_from_items
-from wicketgate.context.items import ContextItem, ItemKind
+from wicketgate.context.items import ContextItem, ItemKind, messages_from_items
 from wicketgate.storage.session_file import load_mcp_session_jsonl
 
 K = ItemKind
@@ -39,6 +38,7 @@ def test_a_session_file_becomes_what_a_model_is_shown(tmp_path: Path) -> None:
     assert messages[2] == {
         "role": "assistant",
         "content": "Let me look.",
+        "item_ids": ("a1", "tc1"),
         "tool_calls": [
             {
                 "id": "tc1",
@@ -47,7 +47,7 @@ def test_a_session_file_becomes_what_a_model_is_shown(tmp_path: Path) -> None:
             }
         ],
     }
-    assert messages[3] == {"role": "tool", "tool_call_id": "tc1", "content": invoices}
+    assert messages[3] == {"role": "tool", "tool_call_id": "tc1", "content": invoices, "item_ids": ("tr1",)}
     assert told(build(messages, 300, FourCharacters()).messages) == [
         "system: Be brief.",
         "user: Search for open invoices",

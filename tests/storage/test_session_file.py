@@ -7,9 +7,8 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.context.items import ItemKind
-from wicketgate.context.session_jsonl import parse_session_jsonl
 from wicketgate.errors import SessionFileError
-from wicketgate.storage.session_file import load_mcp_session_jsonl
+from wicketgate.storage.session_file import load_mcp_session_jsonl, parse_session_jsonl
 
 SESSION = """\
 {"id": "u1", "type": "user_turn", "text": "Search for open invoices"}

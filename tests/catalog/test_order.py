@@ -1,11 +1,16 @@
+import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.catalog.fixtures import item, tokens
 from tests.support.requirement import requirement
-from wicketgate.catalog.cache_order import CACHE_BREAKPOINT, SeenCards, cache_order
-from wicketgate.catalog.card import ChoiceCard, card_json
+from wicketgate.catalog.card import ChoiceCard, card_json, render_cards
+from wicketgate.catalog.order import CACHE_BREAKPOINT, SeenCards, cache_order, make_choice_cards
+from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.errors import CatalogError
 
 MARKER = "__cache_breakpoint__"
 
@@ -93,3 +98,41 @@ def test_a_card_once_sent_never_changes_over_any_sequence_of_browses(sequence: l
 def test_a_card_rebuilt_by_a_refresh_does_not_change_what_was_sent() -> None:
     first, seen = cache_order(SeenCards(), [card("a")])
     assert cache_order(seen, [replace(card("a"), description="new")])[0] == first
+
+
+ITEMS = [item(f"t{number}", _meta={"version": "1"}) for number in range(9)]
+
+
+@requirement("S0 §2.5", "S1 make_choice_cards", "gateway 30")
+@given(st.permutations(ITEMS))
+def test_choice_cards_stand_by_score_then_id_and_are_the_same_bytes_each_time(drawn: list[SelectableItem]) -> None:
+    scores = {one.id: [0.5, 0.9][number % 3] for number, one in enumerate(ITEMS) if number % 3 < 2}
+    cards = make_choice_cards(drawn, scores=scores)
+    assert [card.name for card in cards] == ["t1", "t4", "t7", "t0", "t3", "t6", "t2", "t5", "t8"]
+    again = make_choice_cards(list(reversed(drawn)), scores=scores, tokens=tokens())
+    assert bytes_of(cards) == bytes_of(again)
+    assert render_cards(cards).encode() == render_cards(again).encode()
+
+
+@requirement("S1 make_choice_cards", "gateway 31")
+def test_choice_cards_are_as_many_as_asked_for_and_without_scores_in_the_order_given() -> None:
+    backwards = list(reversed(ITEMS))
+    assert [card.name for card in make_choice_cards(backwards, max_cards=3)] == ["t8", "t7", "t6"]
+    assert make_choice_cards(backwards, max_cards=0) == []
+    assert make_choice_cards([]) == []
+    assert [card.score for card in make_choice_cards(ITEMS, scores={ITEMS[8].id: 0.25}, max_cards=2)] == [0.25, None]
+    with pytest.raises(ValueError, match="max_cards"):
+        make_choice_cards(ITEMS, max_cards=-1)
+
+
+@requirement("S0 §2.3", "gateway 32")
+def test_only_a_card_that_is_asked_for_can_be_too_large() -> None:
+    huge = item("QXZ" * 40)
+    scores = {ITEMS[0].id: 1.0}
+    assert len(make_choice_cards([huge, ITEMS[0]], scores=scores, max_cards=1)) == 1
+    with pytest.raises(CatalogError, match="hard cap"):
+        make_choice_cards([huge, ITEMS[0]], scores=scores)
+
+
+def bytes_of(cards: list[ChoiceCard]) -> bytes:
+    return json.dumps([card_json(card) for card in cards], ensure_ascii=False).encode()

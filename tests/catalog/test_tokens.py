@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.catalog.fixtures import tokens, vectors
 from tests.support.requirement import requirement
-from wicketgate.catalog.truncate import truncate
+from wicketgate.catalog.tokens import truncate
 
 prose = st.lists(
     st.sampled_from([*"abc .!?,é日\U0001f600", "word ", "Node.js ", "one. ", "!!!", "\n"]), max_size=60
