@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.access.access import AccessPolicy
-from wicketgate.access.condition import Condition
 from wicketgate.access.identity import Identity
-from wicketgate.access.rule import AccessRule
+from wicketgate.access.policy import AccessPolicy
+from wicketgate.access.rules import AccessRule, Condition
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import (
     ApprovalRequired,

@@ -17,9 +17,8 @@ from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.sse import sse_transport
 from wicketgate.upstreams.mcp.stdio import stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
-from wicketgate.upstreams.openapi.servers import origin
-from wicketgate.upstreams.openapi.source import DocumentSource, FileSource, UrlSource
-from wicketgate.upstreams.openapi.upstream import OpenApiUpstream, ServiceAccess
+from wicketgate.upstreams.openapi.document import origin
+from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
 from wicketgate.upstreams.python.upstream import PythonUpstream
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from wicketgate.access.access import AccessPolicy
+from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.pins import PinPolicy
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.fleet.call_policy import CallPolicy

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from wicketgate.access.access import AccessPolicy, Hidden, Rights
 from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy, Hidden, Rights
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.pins import Screened
 from wicketgate.catalog.selectable import SelectableItem

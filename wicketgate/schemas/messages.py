@@ -1,6 +1,6 @@
-"""What is wrong with an argument, and where, in our words (S0 §3.4 "human-readable").
+"""Describes what is wrong with an argument, and where (S0 §3.4 "human-readable").
 
-jsonschema's own messages repeat the whole value; these are short and say what would be right.
+jsonschema's own messages repeat the whole value. These are short and say what would be right.
 """
 
 import difflib
@@ -17,6 +17,7 @@ from wicketgate.results.envelope import shorten
 MESSAGE_CHARS = 200
 _MAX_CAUSES = 100
 _MAX_FORMS = 5
+_MAX_COMPARED = 200
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}")
 
 _MESSAGES = {
@@ -35,17 +36,20 @@ _MESSAGES = {
 }
 
 
-def told(errors: Iterable[ValidationError]) -> list[dict[str, str]]:
-    """``[{path: "$.a[0]", message}]``, each at most 200 characters. Names are compared for some milliseconds in all."""
-    near = _Near()
+def describe_errors(errors: Iterable[ValidationError]) -> list[dict[str, str]]:
+    """Returns ``[{path: "$.a[0]", message}]``, each text at most 200 characters.
+
+    Comparing names with those that may have been meant takes a few milliseconds for all errors together.
+    """
+    names = _SimilarNames()
     return [
-        {"path": told_path(error.absolute_path), "message": shorten(_message(error, near), MESSAGE_CHARS)}
+        {"path": json_path(error.absolute_path), "message": shorten(_message(error, names), MESSAGE_CHARS)}
         for error in errors
     ]
 
 
-def told_path(steps: Iterable[str | int]) -> str:
-    """``$.a[0]``; names that are not plain are quoted. At most 200 characters."""
+def json_path(steps: Iterable[str | int]) -> str:
+    """Returns ``$.a[0]``, at most 200 characters. Names that are not plain are quoted."""
     path = "$"
     for step in steps:
         if isinstance(step, int):
@@ -55,16 +59,17 @@ def told_path(steps: Iterable[str | int]) -> str:
     return shorten(path, MESSAGE_CHARS)
 
 
-class _Near:
-    """Finds the name that was meant, for one refusal: comparing two costs up to 50 µs, so only so many are."""
+class _SimilarNames:
+    """Finds the name that was meant. Comparing two takes up to 50 µs, so one refusal compares a limited number."""
 
     def __init__(self) -> None:
-        self._room = 200
+        self._room = _MAX_COMPARED
 
-    def note(self, name: object, candidates: Iterable[object], words: str) -> str:
-        """``; <words> "<candidate>"?`` on the candidate most like *name*, or nothing."""
+    def hint(self, name: object, candidates: Iterable[object], words: str) -> str:
+        """Returns ``; <words> "<candidate>"?`` with the candidate most like *name*, or nothing."""
         if not isinstance(name, str) or len(name) > 40:
             return ""
+        # The lengths first: they rule out most pairs at no cost.
         alike = (
             each
             for each in itertools.islice(candidates, 1_000)
@@ -77,6 +82,7 @@ class _Near:
 
 
 def json_type(value: object) -> str:
+    """Returns the name that JSON Schema has for the type of *value*."""
     match value:
         case None:
             return "null"
@@ -94,19 +100,20 @@ def json_type(value: object) -> str:
             return "object"
 
 
-def _message(error: ValidationError, near: _Near) -> str:
-    """In our words; the engine's own repeat the whole value."""
+def _message(error: ValidationError, names: _SimilarNames) -> str:
     keyword, value = str(error.validator), cast(Any, error.validator_value)
     match keyword:
         case "pattern" | "uniqueItems":
             return error.message
+        # Names that are missing or surplus: the schema's and the caller's may differ by a typing error.
         case "required":
             known, given = _names(error)
-            return error.message + near.note(_name(error), (each for each in given if each not in known), "given as")
-        case "additionalProperties" if value is False:
+            return error.message + names.hint(_name(error), (each for each in given if each not in known), "given as")
+        case "additionalProperties" | "unevaluatedProperties" if value is False:
             known, given = _names(error)
             unused = (each for each in known if each not in given)
-            return error.message + near.note(_name(error), unused, "did you mean")
+            return error.message + names.hint(_name(error), unused, "did you mean")
+        # Values of another type, or none of those listed.
         case "type":
             allowed = value if isinstance(value, str) else " or ".join(value)
             return f"must be {allowed} (got {json_type(error.instance)})"
@@ -114,9 +121,9 @@ def _message(error: ValidationError, near: _Near) -> str:
             allowed = shorten("must be one of " + ", ".join(_quoted(each) for each in value[:20]), 140)
             if not isinstance(error.instance, str):
                 return allowed
-            return allowed + near.note(error.instance, value, "did you mean")
+            return allowed + names.hint(error.instance, value, "did you mean")
         case "anyOf" | "oneOf":
-            return _no_form(error, near)
+            return _no_form(error, names)
         case "dependentRequired" | "dependencies":
             return "needs other arguments that are missing"
         case "None" | "not" if not value:
@@ -127,7 +134,7 @@ def _message(error: ValidationError, near: _Near) -> str:
 
 
 def _names(error: ValidationError) -> tuple[Collection[str], Collection[str]]:
-    """The names that the schema has at the error's place, and those that were given there."""
+    """Returns the names that the schema has at the error's place, and those that were given there."""
     return cast(Any, error.schema).get("properties", {}), cast(Any, error.instance)
 
 
@@ -135,14 +142,15 @@ def _name(error: ValidationError) -> object:
     return error.path[-1] if error.path else None
 
 
-def _no_form(error: ValidationError, near: _Near) -> str:
+def _no_form(error: ValidationError, names: _SimilarNames) -> str:
+    """Describes the first error of each form of a union."""
     forms: dict[Any, str] = {}
     for cause in itertools.islice(error.context or (), _MAX_CAUSES):
-        place = told_path(cause.path).removeprefix("$").lstrip(".")
-        # The schema `false` has no path of its own in the engine's errors.
+        place = json_path(cause.path).removeprefix("$").lstrip(".")
+        # jsonschema's errors have no path for the schema `false`.
         form = cause.schema_path[0] if cause.schema_path else None
         if form not in forms:
-            forms[form] = f"{place} {_message(cause, near)}".strip()
+            forms[form] = f"{place} {_message(cause, names)}".strip()
         if len(forms) == _MAX_FORMS:
             break
     if not forms:

@@ -1,4 +1,4 @@
-"""What the access rules decide, rule by rule (S4 §5, DESIGN §2 "access", §3)."""
+"""Decisions of the access rules, rule by rule (S4 §5, DESIGN §2 "access", §3)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.access.access import AccessPolicy, Decision, Denied, Hidden, Visible
-from wicketgate.access.condition import Condition
 from wicketgate.access.identity import Identity
-from wicketgate.access.rule import AccessRule
+from wicketgate.access.policy import AccessPolicy, Allowed, Decision, Denied, Hidden
+from wicketgate.access.rules import AccessRule, Condition
 
 
 def owner(*permissions: str, actor: str = "owner_1") -> Identity:
@@ -30,7 +29,7 @@ def decide(
 def test_without_rules_the_permission_of_the_tool_decides_alone() -> None:
     policy = AccessPolicy()
     reader = Identity("reader", ("tools:files:read",))
-    assert policy.decide(reader, "files", "read", {}) == Visible()
+    assert policy.decide(reader, "files", "read", {}) == Allowed()
     assert isinstance(policy.decide(reader, "files", "write"), Hidden)
     assert isinstance(policy.decide(reader, "files", "write", {}), Hidden)
 
@@ -40,13 +39,13 @@ def test_every_required_permission_must_be_held() -> None:
     rules = [AccessRule("admin:*", require=("role:admin", "role:oncall"))]
     assert decide(rules, "admin:run") == "Hidden"
     assert decide(rules, "admin:run", "role:admin") == "Hidden"
-    assert decide(rules, "admin:run", "role:admin", "role:oncall", args={}) == "Visible"
+    assert decide(rules, "admin:run", "role:admin", "role:oncall", args={}) == "Allowed"
 
 
 @requirement("alknet A33")
 def test_of_the_alternatives_one_permission_is_enough() -> None:
     rules = [AccessRule("team:notes", require_any=("a", "b"))]
-    assert [decide(rules, "team:notes", held) for held in ("a", "b", "c")] == ["Visible", "Visible", "Hidden"]
+    assert [decide(rules, "team:notes", held) for held in ("a", "b", "c")] == ["Allowed", "Allowed", "Hidden"]
 
 
 @requirement("alknet A34")
@@ -54,8 +53,8 @@ def test_a_resource_is_a_permission_of_its_own_kind() -> None:
     rules = [AccessRule("db:row", resource="db", action="read")]
     assert decide(rules, "db:row") == "Hidden"
     assert decide(rules, "db:row", "db:write") == "Hidden"
-    assert decide(rules, "db:row", "db:read") == "Visible"
-    assert decide(rules, "db:row", "db:*") == "Visible"
+    assert decide(rules, "db:row", "db:read") == "Allowed"
+    assert decide(rules, "db:row", "db:*") == "Allowed"
 
 
 @requirement("alknet A20", "alknet A29")
@@ -71,20 +70,20 @@ def test_the_first_rule_that_matches_decides_and_patterns_know_capitals() -> Non
         AccessRule("github:*", require=("role:dev",)),
         AccessRule("*:delete_*", approval="always"),
     ]
-    assert decide(rules, "github:get_issue") == "Visible"
+    assert decide(rules, "github:get_issue") == "Allowed"
     assert decide(rules, "github:delete_repo") == "Hidden"
-    assert decide(rules, "github:delete_repo", "role:dev") == "Visible"
+    assert decide(rules, "github:delete_repo", "role:dev") == "Allowed"
     assert decide(rules, "github:a_Secrets", "role:dev") == "Hidden"
-    assert decide(rules, "github:a_secrets", "role:dev") == "Visible"
+    assert decide(rules, "github:a_secrets", "role:dev") == "Allowed"
     assert decide(rules, "files:delete_all") == "NeedsApproval"
-    assert decide(rules, "files:Delete_all") == "Visible"
+    assert decide(rules, "files:Delete_all") == "Allowed"
 
 
 def test_a_rule_about_the_caller_is_settled_before_any_call() -> None:
     rules = [AccessRule("db:*", when=Condition("actor == 'batch' || 'role:bot' in permissions"), effect="deny")]
     assert decide(rules, "db:row", actor="batch") == "Hidden"
     assert decide(rules, "db:row", "role:bot") == "Hidden"
-    assert decide(rules, "db:row") == "Visible"
+    assert decide(rules, "db:row") == "Allowed"
 
 
 def test_a_rule_about_arguments_is_settled_by_the_call_and_the_tool_stays_visible() -> None:
@@ -92,11 +91,11 @@ def test_a_rule_about_arguments_is_settled_by_the_call_and_the_tool_stays_visibl
         AccessRule("shop:refund", when=Condition("args.amount > 100"), require=("role:boss",)),
         AccessRule("shop:refund", when=Condition("args.amount > 10"), approval="always"),
     ]
-    assert decide(rules, "shop:refund") == "Visible"
-    assert decide(rules, "shop:refund", args={"amount": 5}) == "Visible"
+    assert decide(rules, "shop:refund") == "Allowed"
+    assert decide(rules, "shop:refund", args={"amount": 5}) == "Allowed"
     assert decide(rules, "shop:refund", args={"amount": 50}) == "NeedsApproval"
     assert decide(rules, "shop:refund", args={"amount": 500}) == "Denied"
-    assert decide(rules, "shop:refund", "role:boss", args={"amount": 500}) == "Visible"
+    assert decide(rules, "shop:refund", "role:boss", args={"amount": 500}) == "Allowed"
 
 
 def test_a_tool_that_no_call_could_reach_does_not_exist() -> None:
@@ -106,7 +105,7 @@ def test_a_tool_that_no_call_could_reach_does_not_exist() -> None:
     ]
     assert decide(rules, "shop:refund") == "Hidden"
     assert decide(rules, "shop:refund", args={"dry": True}) == "Hidden"
-    assert decide(rules, "shop:refund", "role:a") == "Visible"
+    assert decide(rules, "shop:refund", "role:a") == "Allowed"
     assert decide(rules, "shop:refund", "role:a", args={"dry": False}) == "Denied"
 
 
