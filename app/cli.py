@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from app.commands.terminal import browse, chat, execute, view
 from app.conform.command import conform
+from app.local_key import new_key
 from wicketgate.access.identity import ACTOR_PATTERN, Identity, parse_permissions
-from wicketgate.access.keys import new_key
 from wicketgate.config.settings import FACES, KeySettings, Settings
 from wicketgate.config.settings_file import load_settings
 from wicketgate.errors import ConfigError

@@ -23,7 +23,7 @@ from wicketgate.config.reloader import Reloader
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
 from wicketgate.gate import Gate
-from wicketgate.text.redaction import Redactor
+from wicketgate.log_text import Redactor
 
 log = logging.getLogger("wicketgate.service")
 

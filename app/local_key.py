@@ -2,14 +2,14 @@
 
 import json
 import os
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from pydantic import ValidationError
 
-from wicketgate.access.identity import Identity
-from wicketgate.access.keys import HashedKey, new_key
+from wicketgate.access.identity import HashedKey, Identity, hash_key
 from wicketgate.config.settings import KeySettings
 from wicketgate.errors import ConfigError
 
@@ -25,6 +25,12 @@ class LocalKey:
     hashed: HashedKey
     secret: str
     file: Path | None = None
+
+
+def new_key(key_id: str) -> tuple[str, str]:
+    """Returns a new key and its hash."""
+    key = f"wg_{key_id}_{secrets.token_urlsafe(32)}"
+    return key, hash_key(key)
 
 
 def local_key(file: Path | None) -> LocalKey:

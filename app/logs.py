@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from wicketgate.text.correlation import correlation_id
+from wicketgate.log_text import correlation_id
 
 _QUEUE_LINES = 10_000
 _LAST_LINES_S = 1.0

@@ -31,14 +31,13 @@ from routers.metrics import metrics_router
 from routers.openapi import publish_openapi
 from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
-from wicketgate.access.identity import Identity
-from wicketgate.access.keys import HashedKey, KeyRing
+from wicketgate.access.identity import HashedKey, Identity, KeyRing
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
 from wicketgate.config.settings_file import find_config, load_settings
 from wicketgate.gate import VERSION, Gate
+from wicketgate.log_text import Redactor
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
-from wicketgate.text.redaction import Redactor
 
 _LOOPBACK_NAMES = [f"[{host}]" if ":" in host else host for host in LOOPBACK_HOSTS]
 _LOOPBACK = [*_LOOPBACK_NAMES, *(f"{name}:*" for name in _LOOPBACK_NAMES)]

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wicketgate.text.correlation import HEADER, correlation_id, is_correlation_id
+from wicketgate.log_text import HEADER, correlation_id, is_correlation_id
 
 log = logging.getLogger("wicketgate.http")
 

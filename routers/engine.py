@@ -24,7 +24,7 @@ from wicketgate.engine.keyed_runs import KeyedRuns, NoPlace
 from wicketgate.engine.limits import Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ProviderError
-from wicketgate.text.correlation import HEADER, correlation_id
+from wicketgate.log_text import HEADER, correlation_id
 
 log = logging.getLogger("wicketgate.engine")
 

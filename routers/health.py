@@ -139,7 +139,7 @@ def _quarantined(screened: Mapping[str, Screened]) -> dict[str, QuarantinedTool]
     return {
         name: QuarantinedTool(
             reason=tool.reason,
-            message=tool.told,
+            message=tool.explanation,
             impact=tool.change.impact if tool.change else None,
             reasons=list(tool.change.reasons) if tool.change else [],
             diff=list(tool.change.lines[:_MAX_LINES]) if tool.change else [],

@@ -15,7 +15,7 @@ from pydantic_core.core_schema import WithDefaultSchema
 
 from routers.resumption import CHOICES, KEY, LAST_EVENT_ID, ON_DISCONNECT
 from wicketgate.engine.contract import ChatRequest
-from wicketgate.text.correlation import CORRELATION_ID, HEADER
+from wicketgate.log_text import CORRELATION_ID, HEADER
 
 _REF = "#/components/schemas/{model}"
 

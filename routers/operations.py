@@ -21,8 +21,8 @@ from wicketgate.faces.operations import (
     Operations,
     check_fields,
 )
+from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, session_key
-from wicketgate.text.correlation import correlation_id
 
 _RETRY_AFTER_S = 1
 

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 
 from wicketgate.engine.contract import InvalidRequest
 from wicketgate.engine.keyed_runs import OnDisconnect, Resumption
-from wicketgate.text.correlation import CORRELATION_ID, is_correlation_id
+from wicketgate.log_text import CORRELATION_ID, is_correlation_id
 
 KEY = "Idempotency-Key"
 LAST_EVENT_ID = "Last-Event-ID"

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wicketgate.access.identity import Identity
-    from wicketgate.catalog.card import ChoiceCard
+    from wicketgate.catalog.card import ChoiceCard, make_choice_cards
     from wicketgate.catalog.catalog import Catalog, HydrationResult
-    from wicketgate.catalog.order import make_choice_cards
     from wicketgate.catalog.router import Router
     from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
     from wicketgate.catalog.tool_id import ToolIdParts, format_tool_id, infer_namespace, parse_tool_id
     from wicketgate.config.settings import Settings
-    from wicketgate.context.items import ContextItem, ItemKind
+    from wicketgate.context.items import ContextItem, ItemKind, load_mcp_session_jsonl
     from wicketgate.context.manager import ContextManager, ContextPack, Phase
     from wicketgate.engine.contract import ChatRequest
     from wicketgate.errors import CatalogError, ConfigError, ContextOverflow, GatewayError, WicketgateError
@@ -40,23 +39,20 @@ if TYPE_CHECKING:
         SecurityPlugin,
     )
     from wicketgate.ports import CallContext
-    from wicketgate.results.envelope import ArtifactRef, ResultEnvelope
-    from wicketgate.results.from_mcp import mcp_result_to_envelope
-    from wicketgate.storage.session_file import load_mcp_session_jsonl
+    from wicketgate.results.envelope import ArtifactRef, ResultEnvelope, mcp_result_to_envelope
     from wicketgate.tools import Media, ToolContext, ToolFailed, ToolRegistry
     from wicketgate.upstreams.session import McpClientUpstream
     from wicketgate.upstreams.stub import StubUpstream
 
 _MODULES = {
     "access.identity": ("Identity",),
-    "catalog.card": ("ChoiceCard",),
+    "catalog.card": ("ChoiceCard", "make_choice_cards"),
     "catalog.catalog": ("Catalog", "HydrationResult"),
-    "catalog.order": ("make_choice_cards",),
     "catalog.router": ("Router",),
     "catalog.selectable": ("SelectableItem", "mcp_tool_to_selectable"),
     "catalog.tool_id": ("ToolIdParts", "format_tool_id", "infer_namespace", "parse_tool_id"),
     "config.settings": ("Settings",),
-    "context.items": ("ContextItem", "ItemKind"),
+    "context.items": ("ContextItem", "ItemKind", "load_mcp_session_jsonl"),
     "context.manager": ("ContextManager", "ContextPack", "Phase"),
     "engine.contract": ("ChatRequest",),
     "errors": ("CatalogError", "ConfigError", "ContextOverflow", "GatewayError", "WicketgateError"),
@@ -70,9 +66,7 @@ _MODULES = {
         *("MiddlewarePlugin", "PluginConfig", "Request", "SecurityPlugin"),
     ),
     "ports": ("CallContext",),
-    "results.envelope": ("ArtifactRef", "ResultEnvelope"),
-    "results.from_mcp": ("mcp_result_to_envelope",),
-    "storage.session_file": ("load_mcp_session_jsonl",),
+    "results.envelope": ("ArtifactRef", "ResultEnvelope", "mcp_result_to_envelope"),
     "tools": ("Media", "ToolContext", "ToolFailed", "ToolRegistry"),
     "upstreams.session": ("McpClientUpstream",),
     "upstreams.stub": ("StubUpstream",),

@@ -14,8 +14,7 @@ from time import time
 from types import TracebackType
 from typing import Self
 
-from wicketgate.access.identity import Identity
-from wicketgate.access.keys import HashedKey, KeyRing
+from wicketgate.access.identity import HashedKey, Identity, KeyRing
 from wicketgate.config.applied import Applied, Changes
 from wicketgate.config.approvals import make_approval_desk, make_seal, reseal
 from wicketgate.config.arrangement import guarded, make_member, make_members, outgoing_rules
@@ -36,7 +35,7 @@ from wicketgate.gateway.meter import Meter, NoMeter
 from wicketgate.gateway.options import HeapKeeper
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
-from wicketgate.token_table import load_token_counter
+from wicketgate.tokens import load_token_counter
 
 VERSION = version("wicketgate")
 

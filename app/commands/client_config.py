@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wicketgate.errors import ConfigError
-from wicketgate.text.yaml import NotYaml, read_yaml
+from wicketgate.yaml_text import NotYaml, read_yaml
 
 _MAX_BYTES = 16 * 1024 * 1024
 _STRING = r'"(?:[^"\\]|\\.)*"'

@@ -12,7 +12,7 @@ from app.commands.import_entry import ImportedServer, import_entry
 from app.commands.import_values import Variables
 from wicketgate.catalog.card import one_line
 from wicketgate.errors import ConfigError
-from wicketgate.text.yaml import write_yaml
+from wicketgate.yaml_text import write_yaml
 
 _MAX_NAME_CHARS = 64
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from wicketgate.config.settings import SECRET_NAME
-from wicketgate.text.redaction import Redactor
+from wicketgate.log_text import Redactor
 
 # ${{ secrets.X }}, ${env:X} and ${input:X}, ${X} and ${X:-default}, anything else in ${}, {env:X}, $X
 _REFERENCE = re.compile(

@@ -24,8 +24,8 @@ def _difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
             case "suspicious":
                 yield f"! {difference.tool}: {'; '.join(difference.signs)}"
             case kind:
-                told = difference.held.told if difference.held else ""
-                yield f"{'~' if kind == 'changed' else '+'} {difference.tool}: {told}"
+                explanation = difference.held.explanation if difference.held else ""
+                yield f"{'~' if kind == 'changed' else '+'} {difference.tool}: {explanation}"
                 if difference.held and difference.held.change:
                     yield from (f"    {line}" for line in difference.held.change.lines)
                 if difference.signs:
@@ -35,7 +35,7 @@ def _difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
 def _screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
     for server, each in screened.items():
         for name, held in each.held.items():
-            yield f"quarantined: {server}:{name}: {held.told}"
+            yield f"quarantined: {server}:{name}: {held.explanation}"
             if held.change:
                 yield from (f"    {line}" for line in held.change.lines)
         for name, signs in each.flagged.items():

@@ -12,8 +12,7 @@ import pytest
 
 from app.logs import json_logs
 from tests.support.requirement import requirement
-from wicketgate.text.correlation import correlation_id
-from wicketgate.text.redaction import MASK, Redactor
+from wicketgate.log_text import MASK, Redactor, correlation_id
 
 log = logging.getLogger("wicketgate.somewhere")
 

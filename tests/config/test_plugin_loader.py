@@ -13,7 +13,7 @@ from wicketgate.config.plugin_loader import make_plugin_chain
 from wicketgate.config.settings import PluginsSettings, Settings
 from wicketgate.errors import ConfigError
 from wicketgate.plugin_api import SecurityPlugin
-from wicketgate.plugins.tool_manager import ToolManager
+from wicketgate.plugins.rewriting import ToolManager
 
 
 class ThirdParty(SecurityPlugin):

@@ -18,7 +18,7 @@ from tests.support.model_server import HOLD, ModelServer, Reply, chunk, text_tur
 from tests.support.process import ROOT, Program, alive, children, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY, chat_body, frames
-from wicketgate.access.keys import hash_key
+from wicketgate.access.identity import hash_key
 
 ECHO = {"name": "echo", "command": [sys.executable, "-m", "tests.support.echo_server"]}
 HEADERS = {"Authorization": f"Bearer {KEY}"}

@@ -15,7 +15,7 @@ import pytest
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, chat_body, frames
 from wicketgate.access.identity import Identity
-from wicketgate.context.sizes import CountedTexts
+from wicketgate.context.build import CountedTexts
 from wicketgate.engine.call_context import call_context
 from wicketgate.engine.contract import ChatRequest
 from wicketgate.engine.events import Done, ErrorEvent, Event
@@ -29,7 +29,7 @@ from wicketgate.gateway.meter import NoMeter
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
 from wicketgate.ports import CallContext
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
-from wicketgate.token_table import load_token_counter
+from wicketgate.tokens import load_token_counter
 
 ALICE = Identity("alice", ("tools:*",))
 REQUEST = ChatRequest.model_validate(chat_body())

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy
-from wicketgate.access.rules import AccessRule, Condition
+from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
 from wicketgate.errors import ApprovalRequired, Forbidden, HydrateFailed, ViewFailed
 from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.calls import DryRun

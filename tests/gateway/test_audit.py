@@ -9,8 +9,7 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy
-from wicketgate.access.rules import AccessRule
+from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,

@@ -11,7 +11,6 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.catalog import build_catalog
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
@@ -23,7 +22,7 @@ from wicketgate.gateway.options import RuntimePolicies
 from wicketgate.gateway.result_cache import ResultCache
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import CallContext, InputAnswers
-from wicketgate.token_table import load_token_counter
+from wicketgate.tokens import TokenCounter, load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")

@@ -27,8 +27,7 @@ from wicketgate.plugin_api import (
     SecurityPlugin,
 )
 from wicketgate.plugins.filters import PiiConfig, PiiFilter
-from wicketgate.plugins.result_notes import CallTrace
-from wicketgate.plugins.tool_manager import ToolManager, ToolManagerConfig
+from wicketgate.plugins.rewriting import CallTrace, ToolManager, ToolManagerConfig
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.stub import StubUpstream
 

@@ -12,13 +12,12 @@ from typing import Any
 
 from wicketgate.catalog.card import ChoiceCard, build_card, build_inner_card
 from wicketgate.catalog.clusters import Leaf
-from wicketgate.catalog.graph import ChoiceGraph, Inner, Visible
+from wicketgate.catalog.graph import ChoiceGraph, Inner
 from wicketgate.catalog.router import Router
 from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
-from wicketgate.catalog.tokens import TokenCounter
-from wicketgate.catalog.tool_id import ToolId, parse_tool_id, shorten_tool_id
+from wicketgate.catalog.tool_id import ToolId, Visible, parse_tool_id, shorten_tool_id
 from wicketgate.errors import CatalogError, HydrateFailed
-from wicketgate.token_table import shipped_token_counter
+from wicketgate.tokens import TokenCounter, shipped_token_counter
 
 
 @dataclass(frozen=True, slots=True)

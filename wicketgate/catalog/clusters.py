@@ -53,25 +53,8 @@ _VERBS = frozenset(
 )
 _SMALL_WORDS = frozenset(
     [
-        "a",
-        "all",
-        "an",
-        "and",
-        "as",
-        "at",
-        "by",
-        "for",
-        "from",
-        "in",
-        "into",
-        "is",
-        "my",
-        "of",
-        "on",
-        "or",
-        "the",
-        "to",
-        "with",
+        *("a", "all", "an", "and", "as", "at", "by", "for", "from", "in", "into", "is", "my", "of", "on"),
+        *("or", "the", "to", "with"),
     ]
 )
 

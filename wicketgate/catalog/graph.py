@@ -2,22 +2,19 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wicketgate.catalog.card import member_name
 from wicketgate.catalog.clusters import Branch, Leaf, place_namespace
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tool_id import ToolId
+from wicketgate.catalog.tool_id import ToolId, Visible
 from wicketgate.errors import PathInvalid, PathNotFound
 
 WILDCARD = "*"
 MAX_CHARS = 1_000
 """No path of the graph comes near it; a longer one need not be read."""
 SEGMENT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-
-Visible = Callable[[str], bool]
-"""Whether the caller may see this tool id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ class ChoiceGraph:
 
     def walk(self, visible: Visible | None = None) -> Iterator[Node]:
         """Every node below the root, each before its children."""
-        yield from self._walk(self._root, visible)
+        yield from self._below(self._root, visible)
 
     def path_of(self, tool_id: str) -> str:
         """Raises PathNotFound."""
@@ -114,13 +111,13 @@ class ChoiceGraph:
         except KeyError:
             raise PathNotFound("No tool has this id.", path=tool_id) from None
 
-    def _walk(self, branch: Branch, visible: Visible | None) -> Iterator[Node]:
+    def _below(self, branch: Branch, visible: Visible | None) -> Iterator[Node]:
         for child in _shown_children(branch, visible):
             if isinstance(child, Leaf):
                 yield child
             else:
                 yield self._inner(child, visible)
-                yield from self._walk(child, visible)
+                yield from self._below(child, visible)
 
     def _inner(self, branch: Branch, visible: Visible | None) -> Inner:
         count = len(branch.tool_ids) if visible is None else sum(map(visible, branch.tool_ids))

@@ -47,7 +47,7 @@ class Held:
     signs: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
+    def explanation(self) -> str:
         if self.change is not None:
             what = _IMPACTS[self.change.impact]
             reasons = f": {'; '.join(self.change.reasons)}" if self.change.reasons else ""
@@ -194,38 +194,13 @@ _HIDDEN = re.compile(
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 _PHRASES = (
-    "do not tell the user",
-    "don't tell the user",
-    "do not inform the user",
-    "don't inform the user",
-    "do not mention this to the user",
-    "don't mention this to the user",
-    "without telling the user",
-    "without informing the user",
-    "without the user knowing",
-    "hide this from the user",
-    "keep this from the user",
-    "not visible to the user",
-    "<important>",
-    "<system>",
-    "</system>",
-    "<|im_start|>",
-    "<|system|>",
-    "[system]",
-    "your system prompt",
-    "the system prompt",
-    "reveal your instructions",
-    "new instructions:",
-    "you are now in",
-    "~/.ssh",
-    "id_rsa",
-    "id_ed25519",
-    "~/.aws",
-    "~/.cursor",
-    "/etc/passwd",
-    "/etc/shadow",
-    "mcp.json",
-    "claude_desktop_config",
+    *("do not tell the user", "don't tell the user", "do not inform the user", "don't inform the user"),
+    *("do not mention this to the user", "don't mention this to the user", "without telling the user"),
+    *("without informing the user", "without the user knowing", "hide this from the user"),
+    *("keep this from the user", "not visible to the user", "<important>", "<system>", "</system>"),
+    *("<|im_start|>", "<|system|>", "[system]", "your system prompt", "the system prompt"),
+    *("reveal your instructions", "new instructions:", "you are now in", "~/.ssh", "id_rsa", "id_ed25519"),
+    *("~/.aws", "~/.cursor", "/etc/passwd", "/etc/shadow", "mcp.json", "claude_desktop_config"),
 )
 # Only looked for where its first word is. Each part is bounded, so it is linear.
 _OVERRIDE = re.compile(

@@ -18,6 +18,9 @@ from wicketgate.errors import CatalogError
 
 ToolId = NewType("ToolId", str)
 
+Visible = Callable[[str], bool]
+"""Returns true for the id of a tool that the caller may see."""
+
 MAX_TOOL_ID_CHARS = 240
 FALLBACK_NAMESPACE = "mcp"
 
@@ -130,7 +133,7 @@ def shorten_tool_id(tool_id: ToolId, upstream_name: str, input_schema: object) -
     return format_tool_id(cut)
 
 
-def near_ids(wanted: str, ids: Collection[str], visible: Callable[[str], bool] | None = None) -> list[str]:
+def near_ids(wanted: str, ids: Collection[str], visible: Visible | None = None) -> list[str]:
     """At most three of *ids* that come near to *wanted*, the nearest first.
 
     Those of the same name, whatever namespace, version or hash; if there are none, those with names spelled much

@@ -7,7 +7,7 @@ from time import time
 from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.config.settings import AuthSettings, Settings
 from wicketgate.engine.approvals import ApprovalDesk
-from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
+from wicketgate.storage.sqlite_file import MemoryOnceStore, SQLiteOnceStore
 
 log = logging.getLogger("wicketgate.approvals")
 

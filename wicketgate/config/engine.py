@@ -4,16 +4,16 @@ import secrets
 from functools import partial
 from time import monotonic
 
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.config.arrangement import call_policies
 from wicketgate.config.settings import EngineSettings, ModelSettings, Settings
-from wicketgate.context.sizes import CountedTexts
+from wicketgate.context.build import CountedTexts
 from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits
 from wicketgate.engine.limits import StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.engine.tool_rounds import EngineLimits
 from wicketgate.engine.window import ModelWindow
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
+from wicketgate.tokens import TokenCounter
 
 
 def engine_limits(settings: Settings) -> EngineLimits:

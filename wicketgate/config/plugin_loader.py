@@ -13,8 +13,7 @@ from wicketgate.errors import ConfigError
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.plugin_api import API_VERSION, MiddlewarePlugin, Plugin, SecurityPlugin
 from wicketgate.plugins.filters import PiiFilter, PromptInjectionFilter, SecretsFilter
-from wicketgate.plugins.result_notes import CallTrace, TokenUsage
-from wicketgate.plugins.tool_manager import ToolManager
+from wicketgate.plugins.rewriting import CallTrace, TokenUsage, ToolManager
 
 log = logging.getLogger("wicketgate.plugins")
 

@@ -2,7 +2,6 @@
 
 from time import monotonic, time
 
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.config.arrangement import runtime_policies
 from wicketgate.config.plugin_loader import make_plugin_chain
 from wicketgate.config.settings import Settings, StorageSettings
@@ -11,9 +10,9 @@ from wicketgate.gateway.audit import Auditor
 from wicketgate.gateway.options import HeapKeeper, RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import ArtifactStore
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.storage.session_store import MemorySessionStore
+from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
+from wicketgate.tokens import TokenCounter
 
 
 def make_runtime(

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from wicketgate.config.faults import faults
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
-from wicketgate.text.yaml import NotYaml, read_yaml
+from wicketgate.yaml_text import NotYaml, read_yaml
 
 
 def load_settings(

@@ -8,15 +8,187 @@ those that could not be shown even if everything else went.
 A history is read as it was lived, message by message, and reduced wherever it had outgrown the room, to four fifths of
 what could be freed. So what is shown depends on the history alone, and stays the same, byte for byte, from one model
 call to the next until the room is used up again: a provider's prompt cache hits.
+
+Tokens are counted as cl100k_base: exact for models of that table, near for the others. Every text is counted once: a
+history comes back whole with each request, and a count costs a hundred times more than looking it up.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from hashlib import blake2b
+from typing import Any, Protocol
 
-from wicketgate.context.shrink import shrink
-from wicketgate.context.sizes import TextCounter, message_tokens
 from wicketgate.errors import ContextOverflow
+
+MESSAGE_TOKENS = 4
+"""The tokens of a provider's framing of a message, role included, rounded up."""
+CALL_TOKENS = 8
+"""The same for one tool call within a message."""
+
+# A piece of this length is counted in a few milliseconds, whatever it holds.
+PIECE_CHARS = 16_384
+_NEAR_END_CHARS = 1_024
+# Between these the rules of cl100k_base part every text, so the counts of two pieces add up to the count of both.
+_SEAM = re.compile(r"(?<=\S)(?= \S)|(?<=[\r\n])(?=\S)|(?<=[^\W_])(?=[^\w\s])")
+
+
+class TextCounter(Protocol):
+    """A TokenCounter, or CountedTexts over one."""
+
+    def count(self, text: str) -> int: ...
+
+
+class CountedTexts:
+    """A TextCounter that counts a text once and remembers at least the latest *remembered* texts, by digest.
+
+    The time for a count is linear in the text. It is exact, but for more than 16,384 characters without any place
+    where cl100k_base is sure to part a text (one endless word): they are taken as a token a byte, which is never too
+    few. May be used from several threads.
+    """
+
+    def __init__(self, tokens: TextCounter, remembered: int = 50_000) -> None:
+        self._tokens = tokens
+        self._remembered = remembered
+        # Two generations instead of an order of use: no step of it can fail between threads.
+        self._recent: dict[bytes, int] = {}
+        self._older: dict[bytes, int] = {}
+
+    def count(self, text: str) -> int:
+        key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        recent = self._recent
+        count = recent.get(key)
+        if count is None:
+            count = self._older.get(key)
+            if count is None:
+                count = sum(self._piece(piece) for piece in _pieces(text))
+            if len(recent) >= self._remembered:
+                self._older, self._recent = recent, {key: count}
+            else:
+                recent[key] = count
+        return count
+
+    def _piece(self, piece: str | bytes) -> int:
+        return self._tokens.count(piece) if isinstance(piece, str) else len(piece)
+
+
+def message_tokens(message: Mapping[str, Any], tokens: TextCounter) -> int:
+    """Tokens of a chat-completions message: its content, its calls with their ids, the framing of each, and thoughts
+    that go back with it."""
+    content = message.get("content") or ""
+    texts = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
+    calls = message.get("tool_calls") or ()
+    for call in calls:
+        texts += (call["id"], call["function"]["name"], call["function"]["arguments"])
+    if answered := message.get("tool_call_id"):
+        texts.append(answered)
+    if (kept := message.get("kept")) is not None:
+        texts.append(kept.text)
+    # One text a message, so that it is looked up once.
+    return tokens.count("\n".join(texts)) + MESSAGE_TOKENS + CALL_TOKENS * len(calls)
+
+
+def _pieces(text: str) -> Iterator[str | bytes]:
+    """*text* in pieces that can be counted one by one; as bytes where it cannot be parted."""
+    start = 0
+    while len(text) - start > PIECE_CHARS:
+        end = start + PIECE_CHARS
+        seam = _last_seam(text, end - _NEAR_END_CHARS, end) or _last_seam(text, start + 1, end)
+        piece = text[start : seam or end]
+        yield piece if seam else piece.encode("utf-8", "surrogatepass")
+        start += len(piece)
+    yield text[start:]
+
+
+def _last_seam(text: str, start: int, end: int) -> int:
+    """The position of the last seam from *start* to *end* is; 0 when there is none."""
+    last = 0
+    for seam in _SEAM.finditer(text, start, end + 1):
+        last = seam.start()
+    return last
+
+
+_SUMMARY_CHARS = 160
+_HEAD_CHARS = 240
+_MAX_IDS = 20
+_MAX_HANDLES = 2
+# A name in a foreign result can be of any length; a part of one leads nowhere.
+_MAX_NAME_CHARS = 400
+
+
+def shrink(content: str) -> str:
+    """A shorter form of a tool message's content, at most about 8,500 characters; *content* itself if there is none.
+
+    An envelope keeps status, the beginning of its summary and its first handles; cards their ids; a view its handle,
+    selector and total; an error its code and message. Any other text keeps its first 240 characters and says how
+    much was cut. What was shrunk is not shrunk further. Never raises.
+    """
+    short = _of_ours(_parsed(content))
+    if short is not None:
+        shown = json.dumps(short, ensure_ascii=False, separators=(",", ":"))
+    elif len(content) > 2 * _HEAD_CHARS:
+        shown = f"{content[:_HEAD_CHARS]}… [{len(content) - _HEAD_CHARS:,} more characters left out to save room]"
+    else:
+        return content
+    # A lone surrogate, escaped until now, must not become one that no provider takes.
+    shown = shown.encode("utf-8", "replace").decode()
+    return shown if len(shown) < len(content) else content
+
+
+def _parsed(content: str) -> Any:
+    if not content.startswith("{"):
+        return None
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _of_ours(body: Any) -> dict[str, Any] | None:
+    match body:
+        case {"status": "ok" | "partial" | "error", "summary": str(), "artifacts": list()}:
+            return _envelope(body)
+        case {"cards": list(cards)}:
+            return _cards(cards)
+        case {"handle": str(handle), "selector": selector, "total": total} if len(handle) <= _MAX_NAME_CHARS:
+            view = {"handle": handle, "selector": selector, "total": total}
+            if len(json.dumps(view)) > 2 * _MAX_NAME_CHARS:
+                view = {"handle": handle}
+            return {**view, "note": "content left out to save room; tool_view shows it again, best in smaller parts"}
+        case {"error": str(code), "message": str(message)} if len(code) <= _MAX_NAME_CHARS:
+            return {"error": code, "message": _short(message)}
+        case _:
+            return None
+
+
+def _envelope(body: Mapping[str, Any]) -> dict[str, Any]:
+    short: dict[str, Any] = {"status": body["status"], "summary": _short(body["summary"])}
+    if body.get("dry_run") is True:
+        short["dry_run"] = True
+    handles = [handle for ref in body["artifacts"] if (handle := _name(ref, "handle"))]
+    short["artifacts"] = [{"handle": handle} for handle in handles[:_MAX_HANDLES]]
+    if handles:
+        short["note"] = "shortened to save room; tool_view shows the whole"
+    return short
+
+
+def _cards(cards: list[Any]) -> dict[str, Any]:
+    ids = [card_id for card in cards if (card_id := _name(card, "id"))]
+    short: dict[str, Any] = {"cards": [{"id": card_id} for card_id in ids[:_MAX_IDS]]}
+    if len(ids) > _MAX_IDS:
+        short["note"] = f"{len(ids) - _MAX_IDS} more cards left out to save room"
+    return short
+
+
+def _name(holder: Any, key: str) -> str | None:
+    name = holder.get(key) if isinstance(holder, dict) else None
+    return name if isinstance(name, str) and len(name) <= _MAX_NAME_CHARS else None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SUMMARY_CHARS else text[: _SUMMARY_CHARS - 1] + "…"
+
 
 Message = Mapping[str, Any]
 """``{role, content, tool_calls?, tool_call_id?}``, as in chat completions."""

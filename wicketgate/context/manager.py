@@ -14,19 +14,16 @@ from enum import StrEnum
 from typing import Any
 
 from wicketgate.catalog.card import one_line
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.catalog.tool_id import ToolId, derive_tool_id, parse_tool_id
 from wicketgate.catalog.words import content_terms, synonyms, terms
-from wicketgate.context.build import Message, build
+from wicketgate.context.build import CountedTexts, Message, build, shrink
 from wicketgate.context.items import ContextItem, ItemKind, messages_from_items
-from wicketgate.context.shrink import shrink
-from wicketgate.context.sizes import CountedTexts
 from wicketgate.errors import CatalogError, ViewFailed
 from wicketgate.results.envelope import ArtifactRef
 from wicketgate.results.firewall import SealedArtifact, seal_result
 from wicketgate.results.selector import select
 from wicketgate.results.view import View
-from wicketgate.token_table import shipped_token_counter
+from wicketgate.tokens import TokenCounter, shipped_token_counter
 
 _MAX_QUERY_TERMS = 48
 _MAX_READ_CHARS = 16_384

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from wicketgate.text.correlation import CORRELATION_ID
+from wicketgate.log_text import CORRELATION_ID
 
 Trigger = Literal["message", "webhook", "schedule"]
 

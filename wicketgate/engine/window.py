@@ -4,8 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 
-from wicketgate.context.build import Built, build
-from wicketgate.context.sizes import TextCounter
+from wicketgate.context.build import Built, TextCounter, build
 from wicketgate.models.provider import Message, ModelTool
 
 # The framing of a tool definition beyond its JSON, rounded up.

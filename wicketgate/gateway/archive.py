@@ -9,7 +9,6 @@ from typing import Any
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Hidden
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.catalog.tool_id import parse_tool_id
 from wicketgate.errors import CatalogError, ViewFailed
 from wicketgate.gateway.meter import TokenCost
@@ -18,6 +17,7 @@ from wicketgate.results.envelope import ResultEnvelope
 from wicketgate.results.firewall import SealedArtifact, is_bulky, seal_result
 from wicketgate.results.selector import select
 from wicketgate.results.view import View
+from wicketgate.tokens import TokenCounter
 
 _NOT_KEPT: Mapping[PutOutcome, str] = {
     "too_large": "larger than the store takes; ask the tool for less",

@@ -15,13 +15,13 @@ import anyio
 from wicketgate.catalog.catalog import Catalog, build_catalog
 from wicketgate.catalog.pins import Held, PinPolicy, Screened, screen
 from wicketgate.catalog.selectable import UPSTREAM_NAME_KEY
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import CatalogError, GatewayError
 from wicketgate.fleet.member import Member
 from wicketgate.fleet.multiplex import Listing, MultiplexUpstream
 from wicketgate.gateway.options import HeapKeeper
 from wicketgate.gateway.plugin_chain import PluginChain, PluginFailed
 from wicketgate.gateway.snapshot import Snapshot
+from wicketgate.tokens import TokenCounter
 
 log = logging.getLogger("wicketgate.catalog")
 pins_log = logging.getLogger("wicketgate.pins")
@@ -259,4 +259,4 @@ def _log_screened(before: Mapping[str, Screened], now: Mapping[str, Screened]) -
 
 def _with_difference(held: Held) -> str:
     lines = held.change.lines[:_MAX_LINES] if held.change else ()
-    return "\n  ".join((held.told, *lines))
+    return "\n  ".join((held.explanation, *lines))

@@ -60,7 +60,7 @@ def _absent(
     for server, screen in screened.items():
         for name, held in screen.held.items():
             if bare in (name, f"{server}:{name}"):
-                yield f"{server}:{name}: quarantined for everybody: {held.told}"
+                yield f"{server}:{name}: quarantined for everybody: {held.explanation}"
                 return
     for tool_id, reason in catalog.quarantine.items():
         if _is(wanted, tool_id):

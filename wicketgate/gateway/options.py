@@ -9,13 +9,12 @@ from typing import Protocol
 
 from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.pins import PinPolicy
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.fleet.call_policy import CallPolicy
 from wicketgate.gateway.audit import Auditor
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.ports import ArtifactStore, SessionStore
 from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import shipped_token_counter
+from wicketgate.tokens import TokenCounter, shipped_token_counter
 
 
 class ExposureMode(StrEnum):

@@ -26,7 +26,7 @@ from wicketgate.gateway.result_cache import ResultCache
 from wicketgate.plugin_api import Request
 from wicketgate.ports import LOCAL_CALL, CallContext, Upstream
 from wicketgate.results.view import View
-from wicketgate.storage.session_store import MemorySessionStore
+from wicketgate.storage.memory_store import MemorySessionStore
 
 log = logging.getLogger("wicketgate.runtime")
 

@@ -22,8 +22,8 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from wicketgate.log_text import META_KEY
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.text.correlation import META_KEY
 
 log = logging.getLogger("wicketgate.upstream")
 

@@ -29,7 +29,7 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.models.provider import Finish, Message, ModelEvent, ModelRequest, ModelTool, TextDelta, ToolCall
 from wicketgate.models.scripted.model import ScriptedModel, next_move
 from wicketgate.ports import CallContext, Upstream, UpstreamStatus
-from wicketgate.token_table import load_token_counter
+from wicketgate.tokens import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 OWNER = Identity("owner_1", ("tools:*",))

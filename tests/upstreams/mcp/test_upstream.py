@@ -22,9 +22,9 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import Member
+from wicketgate.log_text import META_KEY
 from wicketgate.net import Outgoing
 from wicketgate.ports import CallContext
-from wicketgate.text.correlation import META_KEY
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.stdio import stdio_transport

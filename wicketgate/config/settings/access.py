@@ -6,8 +6,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from wicketgate.access.identity import parse_permissions
-from wicketgate.access.policy import AccessPolicy
-from wicketgate.access.rules import AccessRule, Condition, split_pattern
+from wicketgate.access.policy import AccessPolicy, AccessRule, Condition, split_pattern
 
 
 class AccessRuleSettings(BaseModel):

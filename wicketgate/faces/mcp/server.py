@@ -31,8 +31,8 @@ from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came
 from wicketgate.faces.mcp.input_required import answers, asks, seal_states
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, ToolSurface, UnknownTool
+from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, Caller, InputAnswers, session_key
-from wicketgate.text.correlation import correlation_id
 
 log = logging.getLogger("wicketgate.mcp")
 

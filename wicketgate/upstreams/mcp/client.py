@@ -7,8 +7,8 @@ from typing import Any, Protocol, Self
 
 from mcp_types import HEADER_MISMATCH
 
+from wicketgate.log_text import META_KEY
 from wicketgate.ports import CallContext, InputAnswers
-from wicketgate.text.correlation import META_KEY
 from wicketgate.upstreams.mcp.call import Call, Heard
 from wicketgate.upstreams.mcp.elicitation import with_answers
 from wicketgate.upstreams.mcp.eras import Agreement, Mode, Negotiation, Stamp

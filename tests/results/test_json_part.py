@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
 from wicketgate.errors import ViewFailed
-from wicketgate.results.json_path import HELP, Every, Index, Key, Slice, parse_json_path, path_text
+from wicketgate.results.json_part import HELP, Every, Index, Key, Slice, parse_json_path, path_text
 from wicketgate.results.selector import select
 from wicketgate.results.view import MAX_VIEW_CHARS, View
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.errors import ConfigError
-from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
+from wicketgate.storage.sqlite_file import MemoryOnceStore, SQLiteOnceStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
 
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
-from wicketgate.results.envelope import ArtifactRef, ResultEnvelope, shorten
-from wicketgate.results.from_mcp import mcp_result_to_envelope
+from wicketgate.results.envelope import ArtifactRef, ResultEnvelope, mcp_result_to_envelope, shorten
 
 PNG = b"\x89PNG\r\n\x1a\n0000"
 

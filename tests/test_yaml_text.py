@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wicketgate.text.yaml import NotYaml, read_yaml, write_yaml
+from wicketgate.yaml_text import NotYaml, read_yaml, write_yaml
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 WORDS = ["on", "yes", "No", "true", "Null", "~", "", "1e5", "09", "0o17", "0x1F", "1.5e5", ".5", "+1", "1_000", "1:30"]
 
 
@@ -128,4 +128,4 @@ def test_yaml_is_read_and_written_in_one_module() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if re.search(r"^\s*(?:import|from) yaml\b", path.read_text("utf-8"), re.MULTILINE)
     ]
-    assert users == ["wicketgate/text/yaml.py"]
+    assert users == ["wicketgate/yaml_text.py"]

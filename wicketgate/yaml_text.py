@@ -2,8 +2,7 @@
 
 PyYAML's C loader builds nodes by recursion in C, so a hundred thousand open brackets end the process. Reading its
 events does not. Only ``true`` and ``false`` are booleans; ``on``, ``no``, dates, infinity and NaN are text. Tags are
-ignored. ``<<`` merges as in YAML 1.1, because people write it. Keys become text.
-"""
+ignored. ``<<`` merges as in YAML 1.1, because people write it. Keys become text."""
 
 import re
 from collections.abc import Iterable

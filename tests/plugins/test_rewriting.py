@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from tests.support.requirement import requirement
 from wicketgate.plugin_api import UPSTREAM_NAME_KEY
-from wicketgate.plugins.tool_manager import ToolEntry, ToolManager, ToolManagerConfig
+from wicketgate.plugins.rewriting import ToolEntry, ToolManager, ToolManagerConfig
 
 TOOLS = [{"name": "echo", "description": "Echo."}, {"name": "add"}, {"name": "_private"}, {"name": "big"}]
 
