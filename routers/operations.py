@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from routers.refusals import refuse
 from wicketgate.access.identity import Identity
-from wicketgate.catalog.selectable import Operation
+from wicketgate.catalog.selectable import OperationKind
 from wicketgate.faces.operations import (
     DEFAULT_LIMIT,
     MAX_BATCH,
@@ -33,7 +33,7 @@ class OperationEntry(BaseModel):
     name: str
     description: str
     namespace: str
-    type: Operation
+    type: OperationKind
 
 
 class FoundOperations(BaseModel):

@@ -21,7 +21,7 @@ from tests.context.conversations import (
     view,
 )
 from tests.support.requirement import requirement
-from wicketgate.context.build import Built, CountedTexts, Message, build, message_tokens, shrink
+from wicketgate.context.build import Built, ChatMessage, CountedTexts, build, message_tokens, shrink
 from wicketgate.errors import ContextOverflow
 from wicketgate.tokens import load_token_counter
 
@@ -30,11 +30,11 @@ HANDLE = "text:shop:orders.list#12345678:0123456789abcdef"
 rooms = st.integers(0, 1_500)
 
 
-def size(messages: Sequence[Message]) -> int:
+def size(messages: Sequence[ChatMessage]) -> int:
     return sum(message_tokens(message, TOKENS) for message in messages)
 
 
-def built(messages: Sequence[Message], room: int) -> Built:
+def built(messages: Sequence[ChatMessage], room: int) -> Built:
     """What is shown; a history that cannot fit is none of the test's business."""
     try:
         return build(messages, room, TOKENS)
@@ -43,7 +43,7 @@ def built(messages: Sequence[Message], room: int) -> Built:
         raise
 
 
-def must_stay(messages: Sequence[Message]) -> list[Message]:
+def must_stay(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """System messages, the last user message, and the latest step of the turn that runs."""
     last_user = max((i for i, message in enumerate(messages) if message["role"] == "user"), default=-1)
     steps = [i for i, message in enumerate(messages) if message["role"] == "assistant" and i > last_user]
@@ -51,19 +51,19 @@ def must_stay(messages: Sequence[Message]) -> list[Message]:
     return [m for i, m in enumerate(messages) if m["role"] == "system" or i == last_user or i >= latest]
 
 
-def shortest(message: Message) -> Message:
+def shortest(message: ChatMessage) -> ChatMessage:
     short = {**message, "content": shrink(message["content"])} if message["role"] == "tool" else message
     return min(message, short, key=lambda m: message_tokens(m, TOKENS))
 
 
 @given(conversations(), rooms)
-def test_it_is_never_above_the_room_and_knows_its_size(messages: list[Message], room: int) -> None:
+def test_it_is_never_above_the_room_and_knows_its_size(messages: list[ChatMessage], room: int) -> None:
     shown = built(messages, room)
     assert shown.tokens == size(shown.messages) <= room
 
 
 @given(conversations(), rooms)
-def test_it_overflows_only_if_what_must_stay_does_not_fit(messages: list[Message], room: int) -> None:
+def test_it_overflows_only_if_what_must_stay_does_not_fit(messages: list[ChatMessage], room: int) -> None:
     needed = size([shortest(message) for message in must_stay(messages)])
     try:
         build(messages, room, TOKENS)
@@ -75,7 +75,7 @@ def test_it_overflows_only_if_what_must_stay_does_not_fit(messages: list[Message
 
 
 @given(conversations(), rooms)
-def test_calls_and_results_stay_and_go_together(messages: list[Message], room: int) -> None:
+def test_calls_and_results_stay_and_go_together(messages: list[ChatMessage], room: int) -> None:
     waiting: list[str] = []
     for message in built(messages, room).messages:
         if message["role"] == "tool":
@@ -87,7 +87,7 @@ def test_calls_and_results_stay_and_go_together(messages: list[Message], room: i
 
 
 @given(conversations(), rooms)
-def test_system_messages_the_last_user_message_and_the_latest_step_stay(messages: list[Message], room: int) -> None:
+def test_system_messages_the_last_user_message_and_the_latest_step_stay(messages: list[ChatMessage], room: int) -> None:
     shown = built(messages, room).messages
     kept = must_stay(messages)
     assert set(pieces(kept)) <= set(pieces(shown))
@@ -96,13 +96,13 @@ def test_system_messages_the_last_user_message_and_the_latest_step_stay(messages
 
 
 @given(conversations(), rooms)
-def test_the_order_is_kept(messages: list[Message], room: int) -> None:
+def test_the_order_is_kept(messages: list[ChatMessage], room: int) -> None:
     remaining = iter(pieces(messages))
     assert all(piece in remaining for piece in pieces(built(messages, room).messages))
 
 
 @given(conversations(), rooms)
-def test_it_depends_on_the_history_alone_and_leaves_it_as_it_is(messages: list[Message], room: int) -> None:
+def test_it_depends_on_the_history_alone_and_leaves_it_as_it_is(messages: list[ChatMessage], room: int) -> None:
     before = copy.deepcopy(messages)
     first = built(messages, room)
     assert messages == before
@@ -110,13 +110,13 @@ def test_it_depends_on_the_history_alone_and_leaves_it_as_it_is(messages: list[M
 
 
 @given(conversations(), rooms)
-def test_what_was_built_is_built_again_unchanged(messages: list[Message], room: int) -> None:
+def test_what_was_built_is_built_again_unchanged(messages: list[ChatMessage], room: int) -> None:
     shown = built(messages, room).messages
     assert build(shown, room, TOKENS).messages == shown
 
 
 @given(conversations())
-def test_nothing_changes_while_it_fits(messages: list[Message]) -> None:
+def test_nothing_changes_while_it_fits(messages: list[ChatMessage]) -> None:
     shown = build(messages, size(messages) + 7, TOKENS, reserve_tokens=7)
     assert all(after is before for after, before in zip(shown.messages, messages, strict=True))
     assert (shown.dropped_turns, shown.dropped_steps, shown.shrunk_results) == (0, 0, 0)
@@ -125,7 +125,7 @@ def test_nothing_changes_while_it_fits(messages: list[Message]) -> None:
 @requirement("S1 Prompt-caching compatibility")
 @given(conversations(), conversations(), rooms)
 def test_what_was_shown_is_shown_again_byte_for_byte_while_what_follows_fits(
-    earlier: list[Message], later: list[Message], room: int
+    earlier: list[ChatMessage], later: list[ChatMessage], room: int
 ) -> None:
     shown = built(earlier, room)
     ends = [i for i in range(len(later) + 1) if later[i:][:1] == [] or later[i]["role"] != "tool"]
@@ -137,7 +137,7 @@ def test_what_was_shown_is_shown_again_byte_for_byte_while_what_follows_fits(
 def test_a_prefix_lasts_for_several_turns() -> None:
     tokens = CountedTexts(load_token_counter())
     messages = [system("Be brief."), user("Go through all the orders.")]
-    previous: tuple[Message, ...] = ()
+    previous: tuple[ChatMessage, ...] = ()
     changes = 0
     for turn in range(100):
         shown = build(messages, 8_000, tokens).messages
@@ -270,7 +270,7 @@ def test_a_result_that_would_hardly_be_shorter_stays_and_the_turn_goes() -> None
         [user("hi"), {**step({"c1": "ok"})[0], "content": "long " * 400}, step({"c1": "ok"})[1]],
     ],
 )
-def test_what_must_stay_and_does_not_fit_is_an_overflow(messages: list[Message]) -> None:
+def test_what_must_stay_and_does_not_fit_is_an_overflow(messages: list[ChatMessage]) -> None:
     with pytest.raises(
         ContextOverflow, match=r"cannot be left out; there is room for 300 \(window 400, reserved 100\)"
     ):

@@ -99,7 +99,7 @@ def test_a_tool_that_is_not_as_it_was_accepted_says_so(catalog: Catalog) -> None
     for wanted in ("pay", "shop:pay", "shop:pay#0123abcd"):
         assert explain(catalog, POLICY, wanted, ANN, screened=screened) == (
             False,
-            ["shop:pay: quarantined for everybody: nobody has accepted it yet"],
+            ["shop:pay: quarantined for everybody: no person has accepted it yet"],
         )
 
 

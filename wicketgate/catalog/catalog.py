@@ -33,7 +33,7 @@ class HydrationResult:
 
 @dataclass(frozen=True, slots=True)
 class SkippedDefinition:
-    """A definition that cannot be read: which one of ``tools/list``, and why."""
+    """A definition that cannot be read: its position in ``tools/list``, and the reason."""
 
     server: str
     index: int
@@ -64,18 +64,6 @@ class Catalog:
     def with_items(self, items: Iterable[SelectableItem]) -> "Catalog":
         """A catalog of these tools and *items*. Raises CatalogError when two have one id."""
         return Catalog([*(entry.item for entry in self._entries.values()), *items], self._tokens)
-
-    @classmethod
-    def _of(
-        cls,
-        entries: "Mapping[_Key, _Entry]",
-        skipped: Sequence[SkippedDefinition],
-        tokens: TokenCounter,
-        previous: "Catalog | None",
-    ) -> "Catalog":
-        catalog = cls.__new__(cls)
-        catalog._put_together(entries, skipped, tokens, previous)
-        return catalog
 
     def _put_together(
         self,
@@ -119,7 +107,7 @@ class Catalog:
         """Schemas, examples and hints of a tool. Raises HydrateFailed when there is none of this id."""
         item = self.items.get(tool_id)
         if item is None:
-            raise HydrateFailed("No tool has this id. Find one with tool_browse.", path=tool_id)
+            raise _no_such_tool(tool_id)
         examples = item.args_schema.get("examples")
         return HydrationResult(
             tool_id=item.id,
@@ -133,7 +121,7 @@ class Catalog:
         """The tool's card as built at refresh. Raises HydrateFailed when there is none of this id."""
         card = self._cards.get(ToolId(tool_id))
         if card is None:
-            raise HydrateFailed("No tool has this id. Find one with tool_browse.", path=tool_id)
+            raise _no_such_tool(tool_id)
         return card if score is None else replace(card, score=score)
 
     def cards_at(self, path: Sequence[str], visible: Visible | None = None) -> tuple[ChoiceCard, ...]:
@@ -187,7 +175,9 @@ def build_catalog(
         if key in entries or twin is not entry:
             raise CatalogError(f"two tools have the id {entry.item.id}: {_origin(twin.item)} and {_origin(entry.item)}")
         entries[key] = entry
-    return Catalog._of(entries, skipped, tokens, previous)
+    catalog = Catalog.__new__(Catalog)
+    catalog._put_together(entries, skipped, tokens, previous)
+    return catalog
 
 
 _Key = tuple[str, bool, str]
@@ -206,10 +196,13 @@ class _Entry:
     reason: str
 
 
+def _no_such_tool(tool_id: str) -> HydrateFailed:
+    return HydrateFailed("No tool has this id. Find one with tool_browse.", path=tool_id)
+
+
 def _listed(definitions: Mapping[str, Sequence[object]]) -> Iterator[tuple[str, int, object]]:
     for server, listed in definitions.items():
-        for index, definition in enumerate(listed):
-            yield server, index, definition
+        yield from ((server, index, definition) for index, definition in enumerate(listed))
 
 
 def _fingerprint(definition: Mapping[str, Any]) -> tuple[str, int]:

@@ -53,7 +53,7 @@ class Held:
             reasons = f": {'; '.join(self.change.reasons)}" if self.change.reasons else ""
             return f"its definition changed since it was accepted; {what}{reasons}"
         if self.reason == "new":
-            return "nobody has accepted it yet"
+            return "no person has accepted it yet"
         return "; ".join(self.signs)
 
 

@@ -19,7 +19,7 @@ from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import Visible
 from wicketgate.catalog.words import content_terms, requests, synonyms, terms
 
-# What is read of a query at most. A longer one is read up to here, never refused.
+# Bounds of the query that is read. A longer one is read up to here, never refused.
 MAX_QUERY_CHARS = 4_096
 MAX_QUERY_TERMS = 48
 MAX_REQUESTS = 8
@@ -259,7 +259,7 @@ def _score(wanted: Sequence[_Wanted], tool_id: str) -> float:
     return score
 
 
-# What is read of a definition at most. One that is larger is read up to here, never refused.
+# Bounds of the definition that is read. A larger one is read up to here, never refused.
 MAX_NAME_CHARS = 256
 MAX_DESCRIPTION_CHARS = 4_096
 MAX_SCHEMA_NODES = 300
@@ -287,7 +287,7 @@ _SATURATION = 2.0  # BM25's k1
 _MATCH_BONUS = 0.2  # for every query term that a tool has at all
 _NAME_BONUS = 1.0  # shared out over the terms of the name: twins differ in how much of the name was asked for
 IDEAL_IMPACT = _SATURATION + 1 + _MATCH_BONUS + _NAME_BONUS
-"""What no impact exceeds."""
+"""The greatest impact that a term can have."""
 
 _GRAIN = 1024  # impacts are kept in 1024ths: some four thousand floats are shared by every posting
 

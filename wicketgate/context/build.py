@@ -25,7 +25,7 @@ from wicketgate.errors import ContextOverflow
 MESSAGE_TOKENS = 4
 """The tokens of a provider's framing of a message, role included, rounded up."""
 CALL_TOKENS = 8
-"""The same for one tool call within a message."""
+"""The tokens of the framing of one tool call within a message."""
 
 # A piece of this length is counted in a few milliseconds, whatever it holds.
 PIECE_CHARS = 16_384
@@ -102,7 +102,7 @@ def _pieces(text: str) -> Iterator[str | bytes]:
 
 
 def _last_seam(text: str, start: int, end: int) -> int:
-    """The position of the last seam from *start* to *end* is; 0 when there is none."""
+    """Returns the position of the last seam from *start* to *end*; 0 when there is none."""
     last = 0
     for seam in _SEAM.finditer(text, start, end + 1):
         last = seam.start()
@@ -190,7 +190,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _SUMMARY_CHARS else text[: _SUMMARY_CHARS - 1] + "…"
 
 
-Message = Mapping[str, Any]
+ChatMessage = Mapping[str, Any]
 """``{role, content, tool_calls?, tool_call_id?}``, as in chat completions."""
 
 # A saving below this is not worth what it takes away.
@@ -205,14 +205,16 @@ class Built:
     of its calls: *dropped_steps* went out of a turn that was running. *shrunk_results* counts those that are shown.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     tokens: int
     dropped_turns: int
     dropped_steps: int
     shrunk_results: int
 
 
-def build(messages: Sequence[Message], budget_tokens: int, tokens: TextCounter, *, reserve_tokens: int = 0) -> Built:
+def build(
+    messages: Sequence[ChatMessage], budget_tokens: int, tokens: TextCounter, *, reserve_tokens: int = 0
+) -> Built:
     """Fit *messages* into ``budget_tokens - reserve_tokens``. Raises ContextOverflow if what must stay does not fit.
 
     Every tool message must follow the call it answers and every call must be answered, as the contract demands. The
@@ -236,7 +238,7 @@ def build(messages: Sequence[Message], budget_tokens: int, tokens: TextCounter, 
 @dataclass(frozen=True, slots=True)
 class _Shorter:
     stub: str
-    message: Message
+    message: ChatMessage
     tokens: int
 
 
@@ -247,10 +249,10 @@ class _History:
         self.room_tokens = room_tokens
         self.must_tokens = 0
         self._is_hopeless = False
-        """What must stay did not fit, and nothing but system messages has come since."""
+        """True if the messages that must stay did not fit, and only system messages have come since."""
         self._tokens = tokens
-        self._read: list[Message] = []
-        self._shown: list[Message | None] = []
+        self._read: list[ChatMessage] = []
+        self._shown: list[ChatMessage | None] = []
         self._sizes: list[int] = []
         self._total = 0
         self._system_tokens = 0
@@ -263,7 +265,7 @@ class _History:
         """Turns before this position are dropped."""
         self._next_turn = 0
         self._steps: list[int] = []
-        """Where the steps of the running turn begin."""
+        """The positions at which the steps of the running turn begin."""
         self._steps_end = 0
         self._next_step = 0
         self._dropped_messages = 0
@@ -271,7 +273,7 @@ class _History:
         self._dropped_turns = 0
         self._dropped_steps = 0
 
-    def add(self, message: Message) -> None:
+    def add(self, message: ChatMessage) -> None:
         position, size = len(self._read), message_tokens(message, self._tokens)
         self._read.append(message)
         self._shown.append(message)
@@ -399,7 +401,7 @@ class _History:
             self._notes[position] = note
             self._show(position, message, size)
 
-    def _message(self, position: int, content: str, note: str | None) -> Message:
+    def _message(self, position: int, content: str, note: str | None) -> ChatMessage:
         return {**self._read[position], "content": f"{note}\n{content}" if note else content}
 
     def _drop(self, start: int, end: int) -> int:
@@ -417,7 +419,7 @@ class _History:
             if (message := self._shown[position]) is not None and message["role"] != "system"
         ]
 
-    def _show(self, position: int, message: Message | None, size: int) -> None:
+    def _show(self, position: int, message: ChatMessage | None, size: int) -> None:
         self._total += size - self._sizes[position]
         self._sizes[position] = size
         self._shown[position] = message

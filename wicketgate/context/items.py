@@ -90,11 +90,9 @@ def _add_step(messages: list[dict[str, Any]], step: Sequence[ContextItem], resul
         {"id": call.id, "type": "function", "function": {"name": _name(call), "arguments": _arguments(call)}}
         for call in step
     ]
-    messages.extend(_answer(call, results[call.id]) for call in step)
-
-
-def _answer(call: ContextItem, result: ContextItem) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": call.id, "content": result.text, "item_ids": (result.id,)}
+    for call in step:
+        result = results[call.id]
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text, "item_ids": (result.id,)})
 
 
 def _name(call: ContextItem) -> str:

@@ -7,13 +7,13 @@ no result at all.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
 from wicketgate.results.bulk import base64_bytes, json_bytes, outweighs, utf8
 
-Status = Literal["ok", "partial", "error"]
+ResultStatus = Literal["ok", "partial", "error"]
 
 SUMMARY_CHARS = 500
 
@@ -28,19 +28,14 @@ class ArtifactRef:
     size_bytes: int
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "handle": self.handle,
-            "media_type": self.media_type,
-            "label": self.label,
-            "size_bytes": self.size_bytes,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ResultEnvelope:
     """*summary* has at most 500 characters. *status* is partial when some of the result could not be read as MCP."""
 
-    status: Status
+    status: ResultStatus
     summary: str
     facts: tuple[str, ...] = ()
     artifacts: tuple[ArtifactRef, ...] = ()
@@ -219,7 +214,7 @@ def _parts(result: Mapping[Any, Any], reading: _Reading) -> list[Any]:
             return []
 
 
-def _status(result: object, reading: _Reading) -> Status:
+def _status(result: object, reading: _Reading) -> ResultStatus:
     if not isinstance(result, Mapping):
         return "error"
     # A flag of the wrong type is taken as an error, so that no failure passes as a result.

@@ -55,14 +55,6 @@ class TokenCount:
         return f"{self.tokens:,}" if self.exact else f"about {self.tokens:,}"
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """*tokens* is the exact cost of the envelope."""
-
-    envelope: ResultEnvelope
-    tokens: int
-
-
 def count_tokens(text: str, tokens: TokenCounter) -> TokenCount:
     """Counts exactly up to 6,000 characters, and estimates the rest of a longer text from those."""
     return _count_head(text[:COUNTED_CHARS], len(text), tokens)
@@ -113,8 +105,8 @@ def fit(
     viewable: bool,
     budget: int,
     tokens: TokenCounter,
-) -> Shown:
-    """Changes *envelope*, as S1 makes it of *text* and *structured*, so that it costs at most *budget*.
+) -> tuple[ResultEnvelope, int]:
+    """Returns *envelope*, as S1 makes it of *text* and *structured*, changed to cost at most *budget*; and its cost.
 
     Everything is given if it fits; a text longer than a summary goes on in a fact. Otherwise the summary is a head of
     the text, and short facts are given as far as they fit. Only ids may take the cost above the budget. *viewable*: the
@@ -124,7 +116,7 @@ def fit(
     envelope = replace(envelope, provenance=_provenance(envelope.provenance))
     whole = _whole(envelope, text, links, budget) if text or facts_are_whole else None
     if whole is not None and (cost := _cost(whole.as_dict(), tokens)) <= budget:
-        return Shown(whole, cost)
+        return whole, cost
 
     # Otherwise a head of the text comes first. Facts take at most half of the room from it.
     room = budget - _cost(replace(envelope, summary="", facts=()).as_dict(), tokens)
@@ -202,7 +194,7 @@ def _fitting_facts(candidates: Sequence[str], room: int, tokens: TokenCounter) -
     return (*taken, more.format(len(candidates) - len(taken)))
 
 
-def _trimmed(envelope: ResultEnvelope, budget: int, tokens: TokenCounter) -> Shown:
+def _trimmed(envelope: ResultEnvelope, budget: int, tokens: TokenCounter) -> tuple[ResultEnvelope, int]:
     """Drops facts, notes and text until the envelope fits: its cost is only nearly the sum of its parts."""
     while (cost := _cost(envelope.as_dict(), tokens)) > budget:
         if envelope.facts:
@@ -214,7 +206,7 @@ def _trimmed(envelope: ResultEnvelope, budget: int, tokens: TokenCounter) -> Sho
             envelope = replace(envelope, summary=shorten(envelope.summary, len(envelope.summary) * 3 // 4))
         else:
             break
-    return Shown(envelope, cost)
+    return envelope, cost
 
 
 def _provenance(provenance: Any) -> dict[str, Any]:
@@ -324,7 +316,7 @@ def seal_result(
 
     # Then text and facts go in as far as they fit.
     raw = count_tokens(text, tokens) if text else count_json(structured, tokens)
-    shown = fit(
+    shown, shown_tokens = fit(
         replace(
             read,
             status="partial" if unavailable and read.status == "ok" else read.status,
@@ -341,7 +333,7 @@ def seal_result(
         budget=inline_tokens,
         tokens=tokens,
     )
-    return Sealed(shown.envelope, artifacts, raw, shown.tokens)
+    return Sealed(shown, artifacts, raw, shown_tokens)
 
 
 class _Artifacts:

@@ -129,7 +129,7 @@ _MAX_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ValuePage:
     """Values, one a line. *cut* is the character at which the only value goes on, if it does not fit."""
 
     content: str
@@ -188,7 +188,7 @@ def elements_of(data: bytes) -> Sequence[Any] | None:
     return _elements(data) if _first(data) == b"[" else None
 
 
-def paged_values(values: Iterator[bytes], offset: int) -> Page:
+def paged_values(values: Iterator[bytes], offset: int) -> ValuePage:
     """Takes as many values as fit into a view; of one that is longer, the part from *offset* on."""
     given: list[str] = []
     room = MAX_VIEW_CHARS
@@ -200,13 +200,13 @@ def paged_values(values: Iterator[bytes], offset: int) -> Page:
         if offset + len(text) < length:
             if given:
                 break
-            return Page(text, 0, looked_at, offset + len(text))
+            return ValuePage(text, 0, looked_at, offset + len(text))
         given.append(text)
         room -= len(text) + 1
         offset = 0
         if room <= 0:
             break
-    return Page("\n".join(given), len(given), looked_at)
+    return ValuePage("\n".join(given), len(given), looked_at)
 
 
 def _walk(data: bytes, steps: Sequence[Step]) -> Iterator[bytes]:

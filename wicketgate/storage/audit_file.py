@@ -236,22 +236,9 @@ def _is_open_at(fd: int, path: Path) -> bool:
 
 def fields(record: AuditRecord) -> dict[str, Any]:
     """Returns the values of a record by column; *stages* is a list of objects."""
-    return {
+    return {column: getattr(record, column, None) for column in COLUMNS} | {
         "timestamp": datetime.fromtimestamp(record.at, UTC).isoformat(timespec="milliseconds"),
-        "operation": record.operation,
-        "actor": record.actor,
-        "correlation_id": record.correlation_id,
-        "outcome": record.outcome,
-        "tool_id": record.tool_id,
-        "server": record.server,
         "arguments_sha256": record.arguments,  # never the arguments themselves
-        "transport": record.transport,
-        "protocol": record.protocol,
-        "tool": record.tool,
-        "code": record.code,
-        "cached": record.cached,
-        "duration_ms": record.duration_ms,
-        "upstream_ms": record.upstream_ms,
         "stages": [
             {
                 "plugin": stage.handler,
