@@ -82,14 +82,9 @@ class PluginConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SecurityPlugin:
-    """Base of security plugins; made with one argument, an instance of its ``Config``.
+class _Plugin:
+    """The base of both kinds; made with one argument, an instance of its ``Config``."""
 
-    ``on_request`` is awaited before the server is called, ``on_result`` before the result is shown. A plugin that
-    raises fails the call, unless the plugin is configured with ``critical: false``.
-    """
-
-    kind: ClassVar = "security"
     api_version: ClassVar[int] = API_VERSION
     per_server: ClassVar[bool] = False
     """True if it makes sense only for one server, not for all (``_global``)."""
@@ -98,6 +93,16 @@ class SecurityPlugin:
     def __init__(self, config: Any) -> None:
         self.config = config
 
+
+class SecurityPlugin(_Plugin):
+    """Base of security plugins.
+
+    ``on_request`` is awaited before the server is called, ``on_result`` before the result is shown. A plugin that
+    raises fails the call, unless the plugin is configured with ``critical: false``.
+    """
+
+    kind: ClassVar = "security"
+
     async def on_request(self, request: Request) -> Allow | Block:
         return ALLOW
 
@@ -105,16 +110,10 @@ class SecurityPlugin:
         return ALLOW
 
 
-class MiddlewarePlugin:
-    """Base of middleware plugins; made with one argument, an instance of its ``Config``."""
+class MiddlewarePlugin(_Plugin):
+    """Base of middleware plugins."""
 
     kind: ClassVar = "middleware"
-    api_version: ClassVar[int] = API_VERSION
-    per_server: ClassVar[bool] = False
-    Config: ClassVar[type[PluginConfig]] = PluginConfig
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
 
     async def on_request(self, request: Request) -> Continue | Complete:
         return CONTINUE

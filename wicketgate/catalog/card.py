@@ -1,4 +1,4 @@
-"""The form in which a model is shown a tool: ten fields, one line, at most 80 tokens (S0 §2); and the order of cards.
+"""The card, which a model is shown of a tool: ten fields, one line, at most 80 tokens (S0 §2); and the order of cards.
 
 Cards come best first (S0 §2.5), or so that a prompt cache keeps its prefix (S0 §5)."""
 
@@ -37,7 +37,7 @@ class ChoiceCard:
 
 
 def build_card(item: SelectableItem, tokens: TokenCounter, score: float | None = None) -> ChoiceCard:
-    """The card of a tool, its description shortened towards 60 tokens for the rendered line.
+    """Makes the card of a tool, its description shortened towards 60 tokens for the rendered line.
 
     Raises CatalogError when the rest of the card alone passes the hard cap (S0 §2.3): no field is ever dropped.
     """
@@ -59,7 +59,7 @@ def build_card(item: SelectableItem, tokens: TokenCounter, score: float | None =
 def build_inner_card(
     path: str, label: str, namespace: str, tool_count: int, members: Sequence[str], tokens: TokenCounter
 ) -> ChoiceCard:
-    """The card of a level of the graph: its own path as id, so that it can be browsed as it is.
+    """Makes the card of a level of the graph: its own path as id, so that it can be browsed as it is.
 
     The description gives the number of tools below and names as many *members*, whole, as the target of 60 tokens
     allows. It fits for every path that the graph makes (``MAX_INNER_PATH_CHARS``).
@@ -82,7 +82,7 @@ def build_inner_card(
 
 
 def display_name(item: SelectableItem) -> str:
-    """The name of the tool for people to read: the name in its id, or the upstream's own where that was mapped into it.
+    """Returns the name for people to read: the name in the id, or the upstream's own where that was mapped into it.
 
     At most 64 characters, one line (S0 §2.1). It is never what a tool is found or run by.
     """
@@ -94,9 +94,10 @@ def display_name(item: SelectableItem) -> str:
 
 
 def member_name(item: SelectableItem) -> str | None:
-    """The name by which an inner card lists a tool whose segment says little, since its own is in another script.
+    """Returns the name by which an inner card lists a tool whose own name is in another script.
 
-    At most 32 characters, and none that parts the members of a list; None where the segment says enough.
+    The segment of such a tool says little. The name has at most 32 characters, and none that parts the members of a
+    list; None where the segment says enough.
     """
     if item.upstream_name.isascii():
         return None
@@ -105,7 +106,7 @@ def member_name(item: SelectableItem) -> str | None:
 
 
 def render_card(card: ChoiceCard) -> str:
-    """One line for a prompt: the id, what is known of it, then the description, which nothing follows.
+    """Writes one line for a prompt: the id, the facts, then the description, which nothing follows.
 
     The id holds namespace and name. Kind is written unless it is ``tool``, cost above zero, side effects when true,
     the score never (S0 §2.1).
@@ -125,12 +126,12 @@ def render_card(card: ChoiceCard) -> str:
 
 
 def render_cards(cards: Iterable[ChoiceCard]) -> str:
-    """The lines of a ``tool_browse`` answer: n cards take at most 80 n tokens, line breaks included."""
+    """Writes the lines of a ``tool_browse`` answer: n cards take at most 80 n tokens, line breaks included."""
     return "\n".join(render_card(card) for card in cards)
 
 
 def card_json(card: ChoiceCard) -> dict[str, Any]:
-    """The JSON form, keys as S0 §2.1 lists them; an absent score is left out."""
+    """Returns the JSON form, keys as S0 §2.1 lists them; an absent score is left out."""
     body: dict[str, Any] = {
         "id": card.id,
         "name": card.name,
@@ -146,7 +147,7 @@ def card_json(card: ChoiceCard) -> dict[str, Any]:
 
 
 def one_line(text: str) -> str:
-    """*text* with every space, line break and control folded into single spaces, and what does not show removed.
+    """Folds every space, line break and control of *text* into single spaces, and removes invisible characters.
 
     So no upstream can forge a second card or hide words in its own.
     """
@@ -234,7 +235,7 @@ class SeenCards:
         return frozenset(self.cards)
 
     def hydrated(self, tool_id: str) -> "SeenCards":
-        """With one tool that was hydrated with success (S0 §5.5); its card is frozen when it is first sent."""
+        """Adds a tool that was hydrated with success (S0 §5.5); its card is frozen when it is first sent."""
         return self if tool_id in self.cards else self._with({tool_id: None})
 
     def _with(self, cards: Mapping[str, ChoiceCard | None]) -> "SeenCards":
@@ -242,7 +243,7 @@ class SeenCards:
 
 
 def cache_order(seen: SeenCards, cards: Iterable[ChoiceCard]) -> tuple[tuple[ChoiceCard, ...], SeenCards]:
-    """The cards in sending order, and what the session has then seen (S0 §5.1).
+    """Returns the cards in sending order, and the cards that the session has then seen (S0 §5.1).
 
     Cards seen before come first, as they were first sent; then the marker, if there is something on both sides of
     it; then the new ones. Each part is ascending by id: rank is read from the score. *cards* are already chosen, so

@@ -35,7 +35,7 @@ Node = Inner | Leaf
 
 
 def parse_path(path: object) -> tuple[str, ...]:
-    """The segments of *path*, ``/`` being none; a final ``*`` stays. Raises PathInvalid."""
+    """Returns the segments of *path*, none for ``/``; a final ``*`` stays. Raises PathInvalid."""
     if not isinstance(path, str):
         raise PathInvalid("A path is a string such as /github/issues.")
     if path == "/":
@@ -59,9 +59,10 @@ def parse_path(path: object) -> tuple[str, ...]:
 
 
 class ChoiceGraph:
-    """All tools, each at exactly one path. Immutable; the places of a namespace are kept while its ids are the same."""
+    """All tools, each at exactly one path. Immutable; the branch of a namespace is kept while its ids are the same."""
 
     def __init__(self, items: Iterable[SelectableItem], previous: "ChoiceGraph | None" = None) -> None:
+        # The ids by namespace, and the names that replace a segment in a list of members.
         ids: defaultdict[str, list[ToolId]] = defaultdict(list)
         self._names: dict[ToolId, str] = {}
         for item in items:
@@ -69,6 +70,7 @@ class ChoiceGraph:
             name = member_name(item)
             if name is not None:
                 self._names[item.id] = name
+        # Branches whose tools did not change are taken over.
         kept: Mapping[str, Branch | Leaf] = previous._root.children if previous else {}
         namespaces: dict[str, Branch | Leaf] = {}
         for namespace in sorted(ids):

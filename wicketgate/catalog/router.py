@@ -90,6 +90,7 @@ class Router:
             for term in terms_by_id.pop(tool_id, ()):
                 del touch(term)[tool_id]
 
+        # Copy only the postings of terms that a tool loses or gains.
         for tool_id in removed:
             drop(tool_id)
         for item in added:
@@ -99,6 +100,7 @@ class Router:
             for term, impact in impacts.items():
                 touch(term)[item.id] = impact
 
+        # A term that no tool has any more goes.
         postings = dict(self._postings)
         for term, by_id in touched.items():
             if by_id:
@@ -113,11 +115,13 @@ class Router:
         A score is above 0 and at most 1: the share of what a tool made for this query would reach. Tools that
         *visible* refuses are passed over, and do not take a place. Reads the first MAX_QUERY_CHARS characters.
         """
+        # The terms that any tool has.
         query = query[:MAX_QUERY_CHARS]
         asked = _query_terms(query)
         wanted = self._wanted(asked)
         if k <= 0 or not wanted:
             return []
+        # The best tools for the whole, or for the whole and its parts.
         visible = cache(visible) if visible else None
         parts = requests(query)[:MAX_REQUESTS]
         scores = _best(wanted, k, visible) if len(parts) < 2 else self._of_parts(wanted, parts, k, visible)
@@ -194,6 +198,7 @@ def _best(wanted: Sequence[_Wanted], k: int, visible: Visible | None) -> dict[st
     Adds up term by term; once what is left cannot lift a tool not yet seen into the first *k*, only those seen are
     looked up in the rest. The sums are the same, in the same order, wherever that happens.
     """
+    # *left* is the most that a tool can still gain.
     left = sum(one.bound for one in wanted)
     scores: defaultdict[str, float] = defaultdict(float)
     seen: dict[str, float] | None = None
@@ -208,6 +213,7 @@ def _best(wanted: Sequence[_Wanted], k: int, visible: Visible | None) -> dict[st
             for tool_id in seen:
                 seen[tool_id] += _gain(one, tool_id)
         left -= one.bound
+    # Keep those that tie with the last, and of these the visible ones.
     found = scores if seen is None else seen
     least = _kth(found, k, visible)
     kept = {tool_id: score for tool_id, score in found.items() if score >= least}

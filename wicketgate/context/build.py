@@ -90,7 +90,7 @@ def message_tokens(message: Mapping[str, Any], tokens: TextCounter) -> int:
 
 
 def _pieces(text: str) -> Iterator[str | bytes]:
-    """*text* in pieces that can be counted one by one; as bytes where it cannot be parted."""
+    """Yields *text* in pieces that can be counted one by one; as bytes where it cannot be parted."""
     start = 0
     while len(text) - start > PIECE_CHARS:
         end = start + PIECE_CHARS
@@ -235,13 +235,6 @@ def build(
     return history.built()
 
 
-@dataclass(frozen=True, slots=True)
-class _Shorter:
-    stub: str
-    message: ChatMessage
-    tokens: int
-
-
 class _History:
     """A conversation as far as it was read, and what is shown of it. Every position is reduced at most once."""
 
@@ -293,7 +286,8 @@ class _History:
         self._is_hopeless = False
 
     def fit(self) -> bool:
-        """Reduce what is shown if it has outgrown the room; False, and nothing is changed, if that is not enough."""
+        """Reduces the shown messages if they have outgrown the room. Returns False, and changes nothing, if that cannot
+        be enough."""
         if self._total <= self.room_tokens:
             return True
         if self._is_hopeless:
@@ -328,7 +322,7 @@ class _History:
         savings = {}
         for position in range(latest, len(self._read)):
             if (shorter := self._shorter(position)) is not None:
-                savings[position] = self._sizes[position] - shorter.tokens
+                savings[position] = self._sizes[position] - shorter[2]
         return savings
 
     def _shrink_longest(self, savings: Mapping[int, int], spare: int) -> None:
@@ -377,20 +371,20 @@ class _History:
                 f"[Earlier tool calls of this task left out to save room: {self._dropped_calls}]",
             )
 
-    def _shorter(self, position: int) -> "_Shorter | None":
-        """A result in its short form; None if there is no result, or nothing to gain."""
+    def _shorter(self, position: int) -> tuple[str, ChatMessage, int] | None:
+        """Returns the stub of a result, its message and the tokens of that; None if nothing can be gained."""
         message = self._shown[position]
         if message is None or message["role"] != "tool" or position in self._stubs:
             return None
         stub = shrink(self._read[position]["content"])
         shorter = self._message(position, stub, self._notes.get(position))
         size = message_tokens(shorter, self._tokens)
-        return _Shorter(stub, shorter, size) if self._sizes[position] - size >= _WORTH_TOKENS else None
+        return (stub, shorter, size) if self._sizes[position] - size >= _WORTH_TOKENS else None
 
     def _shrink(self, position: int) -> None:
         if (shorter := self._shorter(position)) is not None:
-            self._stubs[position] = shorter.stub
-            self._show(position, shorter.message, shorter.tokens)
+            self._stubs[position], message, size = shorter
+            self._show(position, message, size)
 
     def _note(self, position: int, note: str) -> None:
         """Put *note* before what is shown at *position*, if there is room for it."""
@@ -405,14 +399,14 @@ class _History:
         return {**self._read[position], "content": f"{note}\n{content}" if note else content}
 
     def _drop(self, start: int, end: int) -> int:
-        """Show nothing of this span; how many messages that took away."""
+        """Hides this span. Returns the number of messages that were hidden."""
         span = self._span(start, end)
         for position in span:
             self._show(position, None, 0)
         return len(span)
 
     def _span(self, start: int, end: int) -> list[int]:
-        """Positions from *start* to *end* that are shown and may ever go: a system message stays where it is."""
+        """Returns the positions from *start* to *end* that are shown and may go: system messages always stay."""
         return [
             position
             for position in range(start, end)

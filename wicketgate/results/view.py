@@ -94,11 +94,12 @@ def line_count(data: bytes) -> int:
     return count_newlines(data) + (not data.endswith(b"\n") and data != b"")
 
 
-def line_start(data: bytes, line: int, position: int = 0) -> int:
-    """Returns the byte at which the *line*-th line after *position* begins; that line must exist.
+def line_start(data: bytes, line: int) -> int:
+    """Returns the byte at which the *line*-th line begins; that line must exist.
 
     Newlines are counted by block, because a search for each line is slow over a million.
     """
+    position = 0
     while line:
         block_end = position + _BLOCK_BYTES
         inside = data.count(b"\n", position, block_end)

@@ -5,7 +5,6 @@ is all that a model learns of one, so it is short on purpose.
 """
 
 import difflib
-import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -74,11 +73,9 @@ class _SimilarNames:
             return ""
         # The lengths first: they rule out most pairs at no cost.
         alike = (
-            each
-            for each in itertools.islice(candidates, 1_000)
-            if isinstance(each, str) and abs(len(each) - len(name)) <= 4
+            each for each in islice(candidates, 1_000) if isinstance(each, str) and abs(len(each) - len(name)) <= 4
         )
-        compared = list(itertools.islice(alike, min(self._room, 30)))
+        compared = list(islice(alike, min(self._room, 30)))
         self._room -= len(compared)
         found = difflib.get_close_matches(name, compared, n=1)
         return f"; {words} {_quoted(found[0])}?" if found else ""
@@ -148,7 +145,7 @@ def _name(error: ValidationError) -> object:
 def _no_form(error: ValidationError, names: _SimilarNames) -> str:
     """Describes the first error of each form of a union."""
     forms: dict[Any, str] = {}
-    for cause in itertools.islice(error.context or (), _MAX_CAUSES):
+    for cause in islice(error.context or (), _MAX_CAUSES):
         place = json_path(cause.path).removeprefix("$").lstrip(".")
         # jsonschema's errors have no path for the schema `false`.
         form = cause.schema_path[0] if cause.schema_path else None
@@ -162,7 +159,7 @@ def _no_form(error: ValidationError, names: _SimilarNames) -> str:
 
 
 def _quoted(value: object) -> str:
-    return shorten(json.dumps(value, ensure_ascii=False), 60)
+    return shorten(_json(value), 60)
 
 
 MAX_ARGUMENTS = 24
