@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.access.access import AccessPolicy
-from wicketgate.access.condition import Condition
 from wicketgate.access.identity import Identity
-from wicketgate.access.rule import AccessRule
+from wicketgate.access.policy import AccessPolicy
+from wicketgate.access.rules import AccessRule, Condition
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import (
     ApprovalRequired,
@@ -27,13 +26,12 @@ from wicketgate.errors import (
     UpstreamUnavailable,
     ViewFailed,
 )
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.fleet.retry import RetryPolicy
 from wicketgate.gateway.archive import Execution
-from wicketgate.gateway.quota import Quota
-from wicketgate.gateway.result_cache import ResultCache
-from wicketgate.gateway.runtime import DryRun, ProxyRuntime
+from wicketgate.gateway.calls import DryRun
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import Artifact, CallContext, PendingCall, PutOutcome
 from wicketgate.results.envelope import ResultEnvelope
 from wicketgate.storage.memory_store import MemoryArtifactStore
@@ -71,8 +69,8 @@ Make = Callable[..., ProxyRuntime]
 
 @pytest.fixture
 def make(tokens: TokenCounter) -> Make:
-    def make(*upstreams: StubUpstream, **options: Any) -> ProxyRuntime:
-        return ProxyRuntime(MultiplexUpstream(upstreams), tokens, MemoryArtifactStore(now=lambda: 0.0), **options)
+    def make(*upstreams: StubUpstream, **policies: Any) -> ProxyRuntime:
+        return ProxyRuntime(MultiplexUpstream(upstreams), RuntimeOptions(RuntimePolicies(**policies)))
 
     return make
 
@@ -100,7 +98,7 @@ async def test_a_call_goes_to_the_owner_under_the_upstreams_own_name(make: Make)
 
 @requirement("gateway 63", "gateway 66", "gateway 70", "S0 §4.4")
 async def test_what_is_refused_never_reaches_the_upstream(make: Make) -> None:
-    upstream = StubUpstream([tool("read", "path", required=("path",))], say_name)
+    upstream = StubUpstream([tool("read", "path", required=("path",))], say_name, name="stub")
     runtime = make(upstream)
     await runtime.refresh_catalog()
     known = tool_id(runtime, "read")
@@ -120,7 +118,7 @@ async def test_what_is_refused_never_reaches_the_upstream(make: Make) -> None:
 @requirement("S4 §2", "A39", "A40")
 async def test_a_subscription_is_answered_like_a_tool_that_is_not_there(make: Make) -> None:
     stream = {**tool("watch"), "_meta": {"wicketgate/operation": "subscription"}}
-    upstream = StubUpstream([tool("read"), stream], say_name)
+    upstream = StubUpstream([tool("read"), stream], say_name, name="stub")
     runtime = make(upstream)
     await runtime.refresh_catalog()
     (held,) = runtime.catalog().subscriptions
@@ -144,7 +142,7 @@ async def test_a_subscription_is_answered_like_a_tool_that_is_not_there(make: Ma
 
 @requirement("gateway 123")
 async def test_a_tool_that_was_renamed_is_gone_under_its_old_id(make: Make) -> None:
-    upstream = StubUpstream([tool("old")], say_name)
+    upstream = StubUpstream([tool("old")], say_name, name="stub")
     runtime = make(upstream)
     await runtime.refresh_catalog()
     old = tool_id(runtime, "old")
@@ -158,7 +156,7 @@ async def test_a_tool_that_was_renamed_is_gone_under_its_old_id(make: Make) -> N
 
 @requirement("gateway 14", "S0 §1.5")
 async def test_a_collision_leaves_the_catalog_in_force_whole(make: Make) -> None:
-    upstream = StubUpstream([tool("one")], say_name)
+    upstream = StubUpstream([tool("one")], say_name, name="stub")
     runtime = make(upstream)
     await runtime.refresh_catalog()
     before = runtime.catalog()
@@ -230,7 +228,7 @@ async def test_failures_of_upstreams_keep_their_class_and_name_the_tool(make: Ma
 
     runtime = make(
         StubUpstream([tool("hang"), tool("gone"), tool("refuse")], fail),
-        default_policy=CallPolicy(0.1, retry=RetryPolicy(1)),
+        default_call=CallPolicy(0.1, retry=RetryPolicy(1)),
     )
     await runtime.refresh_catalog()
     expected = {"hang": UpstreamTimeout, "gone": UpstreamUnavailable, "refuse": UpstreamError}
@@ -248,7 +246,7 @@ async def test_a_result_can_be_viewed_by_its_owner_in_any_session_and_by_nobody_
     async def long_text(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         return text("\n".join(f"line {n}" for n in range(10_000)))
 
-    runtime = make(StubUpstream([tool("export")], long_text))
+    runtime = make(StubUpstream([tool("export")], long_text, name="stub"))
     await runtime.refresh_catalog()
     first = await envelope_of(runtime.execute(tool_id(runtime, "export"), {}, context()))
     second = await envelope_of(runtime.execute(tool_id(runtime, "export"), {}, context()))
@@ -281,9 +279,9 @@ async def test_browsing_shows_only_what_the_caller_may_use(make: Make) -> None:
 
 @requirement("S0 §5.1", "S0 §5.5", "gateway 105", "gateway 106")
 async def test_a_tool_that_ran_counts_as_seen_and_one_that_did_not_does_not(tokens: TokenCounter) -> None:
-    upstream = StubUpstream([tool("alpha"), tool("beta"), tool("gamma", "x", required=("x",))], say_name)
+    upstream = StubUpstream([tool("alpha"), tool("beta"), tool("gamma", "x", required=("x",))], say_name, name="stub")
     sessions = MemorySessionStore(now=lambda: 0.0)
-    runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(now=lambda: 0.0), sessions)
+    runtime = ProxyRuntime(upstream, RuntimeOptions(sessions=sessions))
     await runtime.refresh_catalog()
     with pytest.raises(ArgsInvalid):
         await runtime.execute(tool_id(runtime, "gamma"), {}, context())
@@ -326,8 +324,8 @@ CLOSE_ISSUE = {
 
 @requirement("gateway 65")
 async def test_tolerant_arguments_are_mended_before_the_check_and_the_provenance_says_so(make: Make) -> None:
-    upstream = StubUpstream([CLOSE_ISSUE], say_name)
-    strict, tolerant = make(upstream), make(upstream, default_policy=CallPolicy(tolerant_args=True))
+    upstream = StubUpstream([CLOSE_ISSUE], say_name, name="stub")
+    strict, tolerant = make(upstream), make(upstream, default_call=CallPolicy(tolerant_args=True))
     await strict.refresh_catalog()
     await tolerant.refresh_catalog()
     issue = tool_id(strict, "close_issue")
@@ -349,7 +347,7 @@ async def test_tolerant_arguments_are_mended_before_the_check_and_the_provenance
 @requirement("gateway 77")
 async def test_what_a_schema_asks_and_was_not_checked_is_named_in_the_provenance(make: Make) -> None:
     hostile = {"name": "say", "inputSchema": {"properties": {"words": {"type": "string", "pattern": "^(?!a)"}}}}
-    runtime = make(StubUpstream([hostile], say_name))
+    runtime = make(StubUpstream([hostile], say_name, name="stub"))
     await runtime.refresh_catalog()
     envelope = await envelope_of(runtime.execute(tool_id(runtime, "say"), {"words": "a"}, context()))
     assert envelope.provenance["unchecked"] == ["$.properties.words.pattern"]
@@ -358,7 +356,7 @@ async def test_what_a_schema_asks_and_was_not_checked_is_named_in_the_provenance
 async def test_large_schemas_and_arguments_are_treated_like_small_ones(make: Make) -> None:
     rows = {"type": "array", "items": {"type": "integer"}}
     wide = {"type": "object", "properties": {f"p{number}": rows for number in range(300)}}
-    upstream = StubUpstream([{"name": "store", "inputSchema": wide}], say_name)
+    upstream = StubUpstream([{"name": "store", "inputSchema": wide}], say_name, name="stub")
     runtime = make(upstream)
     await runtime.refresh_catalog()
     store = tool_id(runtime, "store")
@@ -388,8 +386,8 @@ async def test_a_wrong_id_leads_to_tools_that_the_caller_may_see(make: Make) -> 
 
 @requirement("gateway 70", "gateway 131")
 async def test_a_quota_is_taken_by_calls_and_not_by_dry_runs_or_refused_arguments(make: Make) -> None:
-    upstream = StubUpstream([tool("get", "x", required=("x",))], say_name)
-    runtime = make(upstream, quota=Quota(lambda: 0.0, per_actor=1))
+    upstream = StubUpstream([tool("get", "x", required=("x",))], say_name, name="stub")
+    runtime = make(upstream, per_actor=1)
     await runtime.refresh_catalog()
     get = tool_id(runtime, "get")
     await runtime.execute(get, {"x": "1"}, context(), dry_run=True)
@@ -404,7 +402,7 @@ async def test_a_quota_is_taken_by_calls_and_not_by_dry_runs_or_refused_argument
 
 @requirement("gateway 134", "DESIGN §3 existence")
 async def test_an_artifact_is_viewed_only_by_keys_that_may_use_its_tool(make: Make) -> None:
-    runtime = make(StubUpstream([tool("get")], say_name))
+    runtime = make(StubUpstream([tool("get")], say_name, name="stub"))
     await runtime.refresh_catalog()
     handle = (await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))).artifacts[0].handle
     head = {"type": "head", "chars": 5}
@@ -419,8 +417,8 @@ async def test_an_artifact_is_viewed_only_by_keys_that_may_use_its_tool(make: Ma
 
 @requirement("gateway 132")
 async def test_a_refresh_empties_the_result_cache(make: Make) -> None:
-    upstream = StubUpstream([{**tool("get"), "annotations": {"readOnlyHint": True}}], say_name)
-    runtime = make(upstream, default_policy=CallPolicy(cached_tools=["get"]), cache=ResultCache(lambda: 0.0))
+    upstream = StubUpstream([{**tool("get"), "annotations": {"readOnlyHint": True}}], say_name, name="stub")
+    runtime = make(upstream, default_call=CallPolicy(cached_tools=["get"]))
     await runtime.refresh_catalog()
     get = tool_id(runtime, "get")
     hits = []
@@ -441,7 +439,7 @@ async def test_a_kept_result_reaches_no_credential_that_may_not_make_the_call(ma
         ]
     )
     policy = CallPolicy(cached_tools=["*"], cache_shared=True)
-    runtime = make(upstream, access=access, default_policy=policy, cache=ResultCache(lambda: 0.0))
+    runtime = make(upstream, access=access, default_call=policy)
     await runtime.refresh_catalog()
     get, admin = tool_id(runtime, "get"), context("tools:*", "role:admin")
     agreeing = replace(admin, approver=Agreeing())
@@ -484,7 +482,7 @@ async def test_what_could_not_be_stored_is_not_offered_and_a_fact_says_why(token
         return {"content": [{"type": "text", "text": "word " * 5_000}, link]}
 
     upstream = StubUpstream([tool("get")], answer)
-    runtime = ProxyRuntime(upstream, tokens, Full())
+    runtime = ProxyRuntime(upstream, RuntimeOptions(artifacts=Full()))
     await runtime.refresh_catalog()
     envelope = await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))
     assert envelope.status == "partial"
@@ -559,7 +557,7 @@ async def many_images(name: str, arguments: Mapping[str, Any], context: CallCont
 
 async def test_every_artifact_that_is_offered_can_be_viewed_also_when_one_was_not_stored(tokens: TokenCounter) -> None:
     store = Choosy("resource_link:")
-    runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), tokens, store)
+    runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), RuntimeOptions(artifacts=store))
     await runtime.refresh_catalog()
     envelope = await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))
     index = envelope.artifacts[-1]
@@ -577,7 +575,7 @@ async def test_a_list_of_artifacts_that_was_not_stored_is_not_offered(
     tokens: TokenCounter, refused: tuple[str, ...]
 ) -> None:
     store = Choosy(*refused)
-    runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), tokens, store)
+    runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), RuntimeOptions(artifacts=store))
     await runtime.refresh_catalog()
     envelope = await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))
     assert (envelope.status, len(store.given)) == ("partial", 32)

@@ -2,7 +2,7 @@
 
 from tests.support.requirement import requirement
 from wicketgate.catalog.card import ChoiceCard
-from wicketgate.gateway.sessions import session_key
+from wicketgate.ports import session_key
 from wicketgate.storage.session_store import MemorySessionStore
 
 

@@ -63,17 +63,24 @@ class Program:
 
 @asynccontextmanager
 async def program(
-    *args: str, env: Mapping[str, str] | None = None, stdin: int = asyncio.subprocess.DEVNULL
+    *args: str, env: Mapping[str, str] | None = None, stdin: int = asyncio.subprocess.DEVNULL, cwd: Path = ROOT
 ) -> AsyncIterator[Program]:
-    """Run ``python -m ARGS`` in the checkout; killed, with its group, if it still runs at the end.
+    """Run ``python -m ARGS`` in the checkout, or in *cwd*; killed, with its group, if it still runs at the end.
 
     With ``stdin=PIPE`` its input stays open as long as the context.
     """
+    async with command(sys.executable, "-m", *args, folder=cwd, env=env, stdin=stdin) as running:
+        yield running
+
+
+@asynccontextmanager
+async def command(
+    *line: str, folder: Path, env: Mapping[str, str] | None = None, stdin: int = asyncio.subprocess.DEVNULL
+) -> AsyncIterator[Program]:
+    """Run the command *line* in *folder*, under the same care as ``program``."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        *args,
-        cwd=ROOT,
+        *line,
+        cwd=folder,
         env={**os.environ, "PYTHONWARNINGS": "default", **(env or {})},
         stdin=stdin,
         stdout=asyncio.subprocess.PIPE,

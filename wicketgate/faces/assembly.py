@@ -17,7 +17,7 @@ from wicketgate.fleet.features import Features
 from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 
-_GATEWAY = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
+GATEWAY_INSTRUCTIONS = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
 _NAMESPACED = "Tools, resources and prompts of several servers, each named server__name."
 
 
@@ -41,7 +41,7 @@ def make_faces(
 ) -> dict[str, Face]:
     """By the name that paths and ``mcp.face`` have. *timeout_s* bounds what is asked of servers beside their tools."""
     return {
-        "gateway": Face(gateway, _GATEWAY),
+        "gateway": Face(gateway, GATEWAY_INSTRUCTIONS),
         "transparent": Face(TransparentFace(runtime, started=started), transparent.INSTRUCTIONS),
         "registry": Face(RegistryFace(operations), registry.INSTRUCTIONS),
         "namespaced": _namespaced(runtime, fleet, started, timeout_s),
@@ -56,4 +56,5 @@ def _namespaced(runtime: ProxyRuntime, fleet: MultiplexUpstream, started: Callab
     face = NamespacedFace(runtime, fleet.statuses, started=started)
     # Whoever joins the fleet gives its tools first.
     runtime.watch(features.attend)
+    runtime.at_end(features.aclose)
     return Face(face, _NAMESPACED, NamespacedOffers(face, features, runtime, _NAMESPACED))

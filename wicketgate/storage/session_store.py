@@ -1,11 +1,12 @@
 """Seen cards of browsing sessions, in memory (S0 §5): bounded in number, forgotten when long unused."""
 
+import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 
-from wicketgate.catalog.cache_order import SeenCards, cache_order
 from wicketgate.catalog.card import ChoiceCard
-from wicketgate.gateway.sessions import owner_of
+from wicketgate.catalog.order import SeenCards, cache_order
+from wicketgate.ports import owner_of
 
 
 class MemorySessionStore:
@@ -18,7 +19,7 @@ class MemorySessionStore:
 
     def __init__(
         self,
-        now: Callable[[], float],
+        now: Callable[[], float] = time.monotonic,
         *,
         max_age_s: float = 3_600,
         max_sessions: int = 10_000,

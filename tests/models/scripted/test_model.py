@@ -29,7 +29,6 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.models.provider import Finish, Message, ModelEvent, ModelRequest, ModelTool, TextDelta, ToolCall
 from wicketgate.models.scripted.model import ScriptedModel, next_move
 from wicketgate.ports import CallContext, Upstream, UpstreamStatus
-from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
@@ -405,7 +404,7 @@ async def face(repository: Path) -> AsyncIterator[GatewayFace]:
 
 
 async def gateway_face(upstreams: Sequence[Upstream]) -> GatewayFace:
-    runtime = ProxyRuntime(MultiplexUpstream(upstreams), load_token_counter(), MemoryArtifactStore(now=lambda: 0.0))
+    runtime = ProxyRuntime(MultiplexUpstream(upstreams))
     await runtime.refresh_catalog()
     return GatewayFace(runtime)
 

@@ -1,0 +1,299 @@
+"""Deadlines, retries and the cache, as an upstream's operator set them (gateway 130, 132; DESIGN §3)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.recording_caller import RecordingCaller
+from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy
+from wicketgate.catalog.catalog import build_catalog
+from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.breaker import BreakerPolicy
+from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
+from wicketgate.fleet.member import Member, UpstreamLimits
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.audit import AuditedCall
+from wicketgate.gateway.calls import CalledTool, Calls
+from wicketgate.gateway.options import RuntimePolicies
+from wicketgate.gateway.result_cache import ResultCache
+from wicketgate.gateway.snapshot import Snapshot
+from wicketgate.ports import CallContext, InputAnswers
+from wicketgate.token_table import load_token_counter
+from wicketgate.upstreams.stub import StubUpstream
+
+CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
+SAFE = {"readOnlyHint": True, "idempotentHint": True}
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenCounter:
+    return load_token_counter()
+
+
+class Shaky(StubUpstream):
+    """Fails with the errors it is given, one a call, then answers with the number of the call."""
+
+    def __init__(self, *errors: GatewayError, annotations: Mapping[str, Any] | None = None, is_error: bool = False):
+        tool = {"name": "get", "inputSchema": {"type": "object"}, "annotations": dict(annotations or {})}
+        super().__init__([tool], self._answer, name="shaky")
+        self._errors = list(errors)
+        self._is_error = is_error
+
+    async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        if self._errors:
+            raise self._errors.pop(0)
+        return {"content": [{"type": "text", "text": str(len(self.calls))}], "isError": self._is_error}
+
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def call(tokens: TokenCounter) -> Call:
+    async def call(
+        upstream: StubUpstream,
+        policy: CallPolicy,
+        cache: ResultCache | None = None,
+        *,
+        context: CallContext = CONTEXT,
+        member: Member | None = None,
+        **args: Any,
+    ) -> Any:
+        catalog = build_catalog({"shaky": upstream.tools}, tokens)
+        (item,) = catalog.items.values()
+        calls = Calls(
+            MultiplexUpstream([member or Member(upstream)]),
+            RuntimePolicies({"shaky": policy}),
+            cache=cache or ResultCache(lambda: 0.0),
+            now=lambda: 0.0,
+        )
+        note = AuditedCall(None, "execute", context, lambda: 0.0)
+        called = await calls.call(Snapshot(catalog, {}, {}), AccessPolicy(), item.id, args, context, note)
+        assert isinstance(called, CalledTool)
+        return called.result["content"][0]["text"], note.cached
+
+    return call
+
+
+def quick(attempts: int, *, declared_safe: bool = False) -> CallPolicy:
+    return CallPolicy(retry=RetryPolicy(attempts, base_s=0, declared_safe=declared_safe))
+
+
+@requirement("gateway 130")
+async def test_a_call_that_never_left_is_tried_again_as_often_as_allowed(call: Call) -> None:
+    twice = Shaky(UpstreamUnavailable("a"), UpstreamUnavailable("b"))
+    assert await call(twice, quick(3)) == ("3", False)
+    with pytest.raises(UpstreamUnavailable) as failure:
+        await call(Shaky(UpstreamUnavailable("a"), UpstreamUnavailable("b")), quick(2))
+    assert failure.value.path.startswith("shaky:get#")
+
+
+@requirement("gateway 130")
+@pytest.mark.parametrize(
+    ("error", "annotations", "declared_safe", "calls"),
+    [
+        (UpstreamTimeout("t"), {}, False, 1),
+        (UpstreamTimeout("t"), SAFE, False, 1),
+        (UpstreamTimeout("t"), {}, True, 1),
+        (UpstreamTimeout("t"), {"readOnlyHint": True}, True, 1),
+        (UpstreamTimeout("t"), SAFE, True, 2),
+        (UpstreamError("refused"), SAFE, True, 1),
+        (UpstreamLost("while it ran"), SAFE, False, 1),
+        (UpstreamLost("while it ran"), SAFE, True, 2),
+    ],
+)
+async def test_a_call_that_may_have_run_is_repeated_only_on_the_operators_word(
+    call: Call, error: GatewayError, annotations: Mapping[str, Any], declared_safe: bool, calls: int
+) -> None:
+    upstream = Shaky(error, annotations=annotations)
+    if calls == 1:
+        with pytest.raises(type(error)):
+            await call(upstream, quick(3, declared_safe=declared_safe))
+    else:
+        await call(upstream, quick(3, declared_safe=declared_safe))
+    assert len(upstream.calls) == calls
+
+
+@requirement("gateway 130")
+@pytest.mark.parametrize("earlier", [UpstreamTimeout("late"), UpstreamLost("gone")])
+async def test_an_attempt_that_never_left_hides_nothing_of_one_that_did(call: Call, earlier: GatewayError) -> None:
+    upstream = Shaky(earlier, annotations=SAFE)
+    resting = Member(upstream, UpstreamLimits(breaker=BreakerPolicy(failures=1)), now=lambda: 0.0)
+    with pytest.raises(type(earlier)) as failed:
+        await call(upstream, quick(3, declared_safe=True), member=resting)
+    assert failed.value is earlier
+    assert len(upstream.calls) == 1
+
+
+@requirement("gateway 130")
+async def test_an_attempt_that_left_decides_after_one_that_did_not(call: Call) -> None:
+    upstream = Shaky(UpstreamUnavailable("away"), UpstreamTimeout("late"), annotations=SAFE)
+    with pytest.raises(UpstreamTimeout):
+        await call(upstream, quick(2, declared_safe=True))
+    with pytest.raises(UpstreamUnavailable):
+        await call(Shaky(UpstreamUnavailable("away"), UpstreamUnavailable("away")), quick(2))
+
+
+@requirement("gateway 132")
+async def test_a_result_is_not_kept_where_an_upstream_marks_the_call_as_questioned(call: Call) -> None:
+    class Unassignable(Shaky):
+        """Declines a question that belongs to one of several calls, as a handshake-era client must."""
+
+        async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+            context.marks.questioned = True
+            return await super()._answer(name, arguments, context)
+
+    cache = ResultCache(lambda: 0.0)
+    upstream = Unassignable(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"])
+    assert await call(upstream, policy, cache) == ("1", False)
+    assert await call(upstream, policy, cache) == ("2", False)
+
+
+@requirement("gateway 130")
+async def test_an_error_result_is_an_answer_and_never_repeated(call: Call) -> None:
+    upstream = Shaky(annotations=SAFE, is_error=True)
+    assert await call(upstream, quick(3, declared_safe=True)) == ("1", False)
+
+
+@requirement("gateway 130")
+def test_waits_double_up_to_a_limit() -> None:
+    policy = RetryPolicy(attempts=6, base_s=0.5, max_s=3)
+    assert [policy.wait_s(failed) for failed in range(1, 6)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+    assert CallPolicy(10, {"slow_*": 20}, RetryPolicy(3, 0.5)).longest_s() == 61.5
+
+
+def test_the_first_pattern_that_fits_sets_the_deadline() -> None:
+    policy = CallPolicy(10, {"export_all": 100, "export_*": 50})
+    assert [policy.deadline_s(tool) for tool in ("export_all", "export_one", "get")] == [100, 50, 10]
+
+
+@requirement("gateway 132")
+async def test_equal_calls_of_a_named_read_only_tool_are_answered_once(call: Call) -> None:
+    now = [0.0]
+    cache = ResultCache(lambda: now[0])
+    policy = CallPolicy(cached_tools=["g*"], cache_ttl_s=10)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    assert await call(upstream, policy, cache, a=1, b=2) == ("1", False)
+    assert await call(upstream, policy, cache, b=2, a=1) == ("1", True)
+    assert await call(upstream, policy, cache, a=2) == ("2", False)
+    now[0] = 10.0
+    assert await call(upstream, policy, cache, a=1, b=2) == ("3", False)
+    upstream.tools[0] = {**upstream.tools[0], "description": "changed"}
+    assert await call(upstream, policy, cache, a=1, b=2) == ("4", False)
+
+
+@requirement("gateway 132")
+@pytest.mark.parametrize(
+    ("annotations", "is_error", "tools"),
+    [({}, False, ["get"]), ({"readOnlyHint": True}, True, ["get"]), ({"readOnlyHint": True}, False, ["other"])],
+)
+async def test_what_may_change_things_fails_or_was_not_named_is_never_kept(
+    call: Call, annotations: Mapping[str, Any], is_error: bool, tools: list[str]
+) -> None:
+    upstream = Shaky(annotations=annotations, is_error=is_error)
+    cache = ResultCache(lambda: 0.0)
+    for number in ("1", "2"):
+        assert await call(upstream, CallPolicy(cached_tools=tools), cache) == (number, False)
+
+
+@requirement("gateway 132")
+async def test_the_cache_is_bounded(call: Call) -> None:
+    cache = ResultCache(lambda: 0.0, max_results=2)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"])
+    answers = [await call(upstream, policy, cache, n=n) for n in (1, 2, 3, 3, 2, 1)]
+    assert [cached for _, cached in answers] == [False, False, False, True, True, False]
+
+
+BOB = replace(CONTEXT, identity=Identity("bob", ("*",)))
+
+
+@requirement("gateway 132")
+async def test_a_kept_result_is_for_the_actor_who_got_it(call: Call) -> None:
+    cache = ResultCache(lambda: 0.0)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"])
+    assert await call(upstream, policy, cache) == ("1", False)
+    assert await call(upstream, policy, cache, context=BOB) == ("2", False)
+    assert await call(upstream, policy, cache) == ("1", True)
+    assert await call(upstream, policy, cache, context=BOB) == ("2", True)
+
+
+@requirement("gateway 132")
+async def test_a_shared_cache_gives_one_actors_result_to_another(call: Call) -> None:
+    cache = ResultCache(lambda: 0.0)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"], cache_shared=True)
+    assert await call(upstream, policy, cache) == ("1", False)
+    assert await call(upstream, policy, cache, context=BOB) == ("1", True)
+
+
+@requirement("gateway 132")
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_second_attempt_with_answers_is_neither_kept_nor_answered_from_what_was_kept(
+    call: Call, shared: bool
+) -> None:
+    cache = ResultCache(lambda: 0.0)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"], cache_shared=shared)
+    answered = replace(CONTEXT, answers=InputAnswers({"q": {"action": "accept"}}, None))
+    assert await call(upstream, policy, cache, context=answered) == ("1", False)
+    assert await call(upstream, policy, cache) == ("2", False)
+    assert await call(upstream, policy, cache, context=answered) == ("3", False)
+    assert await call(upstream, policy, cache) == ("2", True)
+
+
+class Asking(Shaky):
+    """Puts a question to the person before it answers; fails first where it is given errors."""
+
+    async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        await context.caller.ask("elicitation/create", {"message": "Which one?"})
+        return await super()._answer(name, arguments, context)
+
+
+@requirement("gateway 132")
+@pytest.mark.parametrize("errors", [(), (UpstreamUnavailable("once"),)])
+async def test_what_came_of_a_question_to_a_person_is_never_kept(call: Call, errors: tuple[GatewayError, ...]) -> None:
+    cache = ResultCache(lambda: 0.0)
+    upstream = Asking(*errors, annotations={"readOnlyHint": True})
+    policy = replace(quick(2), cached_tools=["*"], cache_shared=True)
+    caller = RecordingCaller("now", {"action": "accept"})
+    context = replace(CONTEXT, caller=caller)
+    for number in (1, 2):
+        assert await call(upstream, policy, cache, context=context) == (str(number + len(errors)), False)
+    assert len(caller.asked) == 2 + len(errors)
+
+
+async def test_a_caller_who_is_not_asked_hears_the_server_and_shares_what_is_kept(call: Call) -> None:
+    class Telling(Shaky):
+        async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+            await context.caller.progress(1, 2, "half")
+            await context.caller.log("info", "at work", None)
+            return await super()._answer(name, arguments, context)
+
+    cache = ResultCache(lambda: 0.0)
+    upstream = Telling(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"])
+    caller = RecordingCaller("now", {"action": "accept"})
+    context = replace(CONTEXT, caller=caller)
+    assert await call(upstream, policy, cache, context=context) == ("1", False)
+    assert await call(upstream, policy, cache, context=context) == ("1", True)
+    assert caller.told == [("progress", 1, 2, "half"), ("log", "info", "at work", None)]
+
+
+@requirement("gateway 132")
+async def test_what_a_server_gave_a_client_that_cannot_be_asked_is_not_given_to_one_that_can(call: Call) -> None:
+    cache = ResultCache(lambda: 0.0)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"])
+    assert await call(upstream, policy, cache) == ("1", False)
+    for number, answers in (("2", "now"), ("3", "later")):
+        context = replace(CONTEXT, caller=RecordingCaller(answers))  # type: ignore[arg-type]
+        assert await call(upstream, policy, cache, context=context) == (number, False)
+    assert await call(upstream, policy, cache) == ("1", True)
