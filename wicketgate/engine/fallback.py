@@ -11,8 +11,7 @@ from functools import partial
 
 from wicketgate.engine.circuit import Circuit
 from wicketgate.errors import ContextOverflow, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
-from wicketgate.models.late_stream import LateStream, Stream, first_of
-from wicketgate.models.provider import ModelEvent, ModelRequest, Provider
+from wicketgate.models.provider import LateStream, ModelEvent, ModelRequest, Provider, Stream, first_of
 
 log = logging.getLogger("wicketgate.model")
 

@@ -7,7 +7,7 @@ budget (cards, envelopes, the context) is counted exactly where it is fitted.
 from dataclasses import dataclass
 from typing import Protocol
 
-from wicketgate.models.events import Usage
+from wicketgate.models.provider import Usage
 
 CHARS_PER_TOKEN = 4
 

@@ -157,7 +157,7 @@ async def test_a_message_without_its_end_is_a_failure_after_what_was_said() -> N
 
 
 @requirement("E71")
-async def test_an_overload_told_before_the_first_word_may_be_asked_again() -> None:
+async def test_an_overload_before_the_first_event_may_be_tried_again() -> None:
     reply = Reply([begin(), event("error", error={"type": "overloaded_error", "message": "Overloaded"})])
     async with ModelServer(reply) as server, provider_for(server) as provider:
         assert isinstance((await failure(provider))[1], ProviderUnavailable)
