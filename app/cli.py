@@ -108,7 +108,7 @@ def explain(tool: str, actor: str, permissions: tuple[str, ...], query: str, con
     """
     settings = load_settings(config)
     identity = _identity(settings, actor, permissions)
-    from app.commands.explain import explain_tool
+    from app.commands.check import explain_tool
 
     sys.exit(asyncio.run(explain_tool(settings, tool, identity, query)))
 

@@ -139,25 +139,32 @@ class _Writer(logging.handlers.QueueListener):
 
 @contextmanager
 def json_logs(level: str, redact: Callable[[str], str], stream: TextIO | None = None) -> Iterator[None]:
-    """Route all logging through the JSON formatter while the context is open; the last lines are written at its end."""
+    """Routes all logging through the JSON formatter while the context is open. At its end the last lines are written,
+    and logging is as it was before."""
     lines: queue.SimpleQueue[Any] = queue.SimpleQueue()
     handler = _Lines(lines)
     handler.setFormatter(JsonFormatter(redact))
     writer = _Writer(lines, handler, _write_to(stream or sys.stdout))
     writer.start()
+    root = logging.getLogger()
+    quiet = {logging.getLogger(name): logging.ERROR for name in _QUIET}
+    quiet |= {logging.getLogger(name): logging.CRITICAL for name in _SILENT}
+    # What is to be put back.
+    handlers, levels = root.handlers[:], {logger: logger.level for logger in (root, *quiet)}
+    flags = logging.logThreads, logging.logProcesses, logging.logMultiprocessing
     # What a line does not hold need not be found out for it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    root = logging.getLogger()
     root.handlers[:] = [handler]
     set_log_level(level)
-    for name in _QUIET:
-        logging.getLogger(name).setLevel(logging.ERROR)
-    for name in _SILENT:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for logger, least in quiet.items():
+        logger.setLevel(least)
     try:
         yield
     finally:
-        root.handlers[:] = []
+        root.handlers[:] = handlers
+        for logger, before in levels.items():
+            logger.setLevel(before)
+        logging.logThreads, logging.logProcesses, logging.logMultiprocessing = flags
         writer.stop()
 
 

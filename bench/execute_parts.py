@@ -11,6 +11,7 @@ from bench.execute_upstream import SCHEMA, TOOL, text_of
 from bench.table import NONE, figure, percentile, table
 from wicketgate.access.identity import Identity
 from wicketgate.faces.gateway import GatewayFace
+from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import Artifact, CallContext
 from wicketgate.results.firewall import is_bulky, seal_result
@@ -68,9 +69,7 @@ async def _works(chars: int) -> dict[str, Work]:
 
     tokens = load_token_counter()
     stub = _Forgetful([_DEFINITION], answer)
-    runtime = ProxyRuntime(
-        stub, tokens, MemoryArtifactStore(now=time.monotonic), MemorySessionStore(now=time.monotonic)
-    )
+    runtime = ProxyRuntime(stub, RuntimeOptions(sessions=MemorySessionStore()))
     await runtime.refresh_catalog()
     (tool_id,) = runtime.catalog().items
     face = GatewayFace(runtime, meter=Metrics())

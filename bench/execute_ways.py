@@ -23,7 +23,6 @@ from mcp import Client, StdioServerParameters
 from mcp import types as t
 from mcp.client.streamable_http import streamable_http_client
 
-from app.main import create_runtime
 from app.metrics import Metrics
 from bench.catalogs import ROOT
 from bench.execute_upstream import TOOL
@@ -31,7 +30,7 @@ from tests.support.process import children, program
 from wicketgate.access.identity import Identity
 from wicketgate.access.keys import new_key
 from wicketgate.config.settings import Settings
-from wicketgate.faces.gateway import GatewayFace
+from wicketgate.gate import Gate
 from wicketgate.ports import CallContext
 
 T = TypeVar("T")
@@ -132,14 +131,12 @@ def _meta_tools(client: Client) -> Structured:
 
 @asynccontextmanager
 async def _face(upstreams: list[dict[str, Any]]) -> AsyncIterator[Structured]:
-    runtime, _, lifecycle = create_runtime(Settings.model_validate({"upstreams": upstreams}))
-    face = GatewayFace(runtime, started=lifecycle.started, meter=Metrics())
+    async with Gate(Settings.model_validate({"upstreams": upstreams}), meter=Metrics()) as gate:
 
-    async def call(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        return (await face.call(name, arguments, _CALLER)).structured
+        async def call(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+            return (await gate.surface.call(name, arguments, _CALLER)).structured
 
-    async with lifecycle.running():
-        await lifecycle.wait_ready()
+        await gate.wait_ready()
         yield call
 
 

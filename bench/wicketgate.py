@@ -1,16 +1,15 @@
 """This program as a contestant: the gateway face over the runtime, with cache-stable browsing, as ``/mcp`` has it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
 from typing import Any
 
 from bench.contest import Refused
 from wicketgate.access.identity import Identity
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.surface import SurfaceResult
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.storage.session_store import MemorySessionStore
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
@@ -26,10 +25,7 @@ class Wicketgate:
         self._upstream = _Given()
         self._runtime = ProxyRuntime(
             self._upstream,
-            _TOKENS,
-            MemoryArtifactStore(now=monotonic),
-            MemorySessionStore(now=monotonic),
-            inferred=[self._upstream.name],
+            RuntimeOptions(RuntimePolicies(inferred=[self._upstream.name]), sessions=MemorySessionStore()),
         )
         self._face = GatewayFace(self._runtime)
 

@@ -6,6 +6,7 @@ are removed before anything else, and set once from the credential.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -20,6 +21,7 @@ OPTIONAL_PATHS = frozenset({"/readyz"})
 _IDENTITY_HEADERS = frozenset({b"x-actor-id", b"x-actor-permissions"})
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="wicketgate"'),)
 _MAX_CREDENTIAL = 8192
+_ONLY_LOCAL = "Only callers on this machine are served, because no keys are configured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,16 @@ Authenticate = Callable[[str], Awaitable[Identity | Refused]]
 
 
 class AuthMiddleware:
-    """``scope["state"]["identity"]`` is the Identity that the routes read."""
+    """``scope["state"]["identity"]`` is the Identity that the routes read.
 
-    def __init__(self, app: ASGIApp, authenticate: Authenticate) -> None:
+    With *local_only* a client at an address that is not of this machine is refused before anything else, on every path:
+    a server that is not ours may listen on any address.
+    """
+
+    def __init__(self, app: ASGIApp, authenticate: Authenticate, *, local_only: bool = False) -> None:
         self._app = app
         self._authenticate = authenticate
+        self._local_only = local_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -50,6 +57,8 @@ class AuthMiddleware:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._local_only and not _is_local(scope.get("client")):
+            return await send_refusal(send, 403, "forbidden", _ONLY_LOCAL)
         headers = [(key, value) for key, value in scope["headers"] if _canonical(key) not in _IDENTITY_HEADERS]
         if scope["path"] in OPEN_PATHS:
             return await self._app({**scope, "headers": headers}, receive, send)
@@ -68,6 +77,16 @@ class AuthMiddleware:
         headers.append((b"x-actor-permissions", ",".join(outcome.permissions).encode("latin-1")))
         scope.setdefault("state", {})["identity"] = outcome
         await self._app({**scope, "headers": headers}, receive, send)
+
+
+def _is_local(client: tuple[str, int] | None) -> bool:
+    """Returns whether the address is a loopback one. None is not: a Unix socket may be a proxy's, for anybody."""
+    try:
+        address = ip_address(client[0] if client else "")
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def _canonical(header: bytes) -> bytes:

@@ -21,8 +21,7 @@ from wicketgate.faces.operations import (
     Operations,
     check_fields,
 )
-from wicketgate.gateway.sessions import session_key
-from wicketgate.ports import CallContext
+from wicketgate.ports import CallContext, session_key
 from wicketgate.text.correlation import correlation_id
 
 _RETRY_AFTER_S = 1

@@ -1,11 +1,11 @@
-"""What a plugin is: the interface that third parties build against, version 1 (S2 "Plugin Processing").
+"""The interface that plugins of third parties build against, version 1 (S2 "Plugin Processing").
 
 A plugin sees clean names (the server's own, no namespace), may look at and change a call on its way to the server and
 its result on the way back, and never reaches the wire. Three kinds, each with verdicts of its own:
 
 - security: every call gets an explicit ``Allow`` or ``Block``; nothing else counts as a decision.
 - middleware: ``Continue``, or ``Complete`` with a result of its own; it decides nothing about permission.
-- auditing: told of every call when it is over (``wicketgate/gateway/audit.py``).
+- auditing: receives a record of every call when it is over (``wicketgate/gateway/audit.py``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,14 +85,14 @@ class PluginConfig(BaseModel):
 class SecurityPlugin:
     """Base of security plugins; made with one argument, an instance of its ``Config``.
 
-    ``on_request`` is awaited before the server is called, ``on_result`` before the result is shown to anybody. What
+    ``on_request`` is awaited before the server is called, ``on_result`` before the result is shown. A plugin that
     raises fails the call, unless the plugin is configured with ``critical: false``.
     """
 
     kind: ClassVar = "security"
     api_version: ClassVar[int] = API_VERSION
     per_server: ClassVar[bool] = False
-    """Whether it makes sense only for one server, not for all (``_global``)."""
+    """True if it makes sense only for one server, not for all (``_global``)."""
     Config: ClassVar[type[PluginConfig]] = PluginConfig
 
     def __init__(self, config: Any) -> None:
@@ -123,7 +123,7 @@ class MiddlewarePlugin:
         return CONTINUE
 
     def on_tools(self, server: str, tools: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """Which tools of *server* exist here, and how they are told: called at each refresh, off the event loop, with
+        """The definitions of the tools of *server* that exist here. Called at each refresh, off the event loop, with
         definitions as MCP wire JSON that must not be changed in place.
 
         A tool that is given another ``name`` keeps its own under ``_meta[UPSTREAM_NAME_KEY]``.

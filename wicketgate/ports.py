@@ -1,10 +1,13 @@
-"""What the runtime needs from outside, and nothing more: upstreams and a place for artifacts."""
+"""The runtime's needs from outside: upstreams, a place for artifacts, and one for browsing sessions."""
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from wicketgate.access.identity import Identity
+from wicketgate.catalog.card import ChoiceCard
 from wicketgate.errors import ApprovalRequired
 
 UpstreamPhase = Literal["connecting", "ready", "down"]
@@ -60,8 +63,8 @@ SILENT = SilentCaller()
 
 @dataclass(frozen=True, slots=True)
 class InputAnswers:
-    """What a client brings with its second attempt after ``InputRequired``: its answers by the key of the request,
-    and the tool server's own state, byte for byte."""
+    """The answers of a client's second attempt after ``InputRequired``, by the key of the request, and the tool
+    server's own state, byte for byte."""
 
     responses: Mapping[str, Any]
     request_state: str | None
@@ -69,22 +72,22 @@ class InputAnswers:
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call that waits for the owner's word: the tool, and the arguments that would be sent."""
+    """A call that waits for the owner's approval: the tool, and the arguments that would be sent."""
 
     tool_id: str
     args: Mapping[str, Any]
 
 
 class Approver(Protocol):
-    """Where the owner's word for a call is looked for."""
+    """The source of the owner's approval of a call."""
 
     async def approve(self, call: PendingCall) -> None:
         """Return if the owner has agreed to this very call, which may then run once. Raises ApprovalRequired."""
         ...
 
 
-class NobodyToAsk:
-    """Where no word can come from: the call is refused, and says why."""
+class _NoApprover:
+    """An approver without an owner behind it: refuses the call, and says why."""
 
     async def approve(self, call: PendingCall) -> None:
         raise approval_required(call)
@@ -96,20 +99,33 @@ def approval_required(call: PendingCall, **details: str) -> ApprovalRequired:
     )
 
 
-NOBODY_TO_ASK = NobodyToAsk()
+NO_APPROVER = _NoApprover()
+
+
+@dataclass(slots=True)
+class CallMarks:
+    """Facts about one call that show only on its way, set there and read when it is over.
+
+    *left*: it was handed to the upstream, after any wait for a place. *questioned*: the server put a question to a
+    person meanwhile, answered or not, so its result is for this one call.
+    """
+
+    left: bool = False
+    questioned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Who asks, under which trace, in which browsing session (DESIGN §3 "Browsing"); who hears what happens meanwhile,
-    what was answered to the tool server's questions, and who approves."""
+    """The caller's identity, trace and browsing session (DESIGN §3 "Browsing"), with the ways to reach the caller while
+    the call runs, the answers to the tool server's questions, and the owner's approval."""
 
     identity: Identity
     correlation_id: str
     session: str
     caller: Caller = SILENT
     answers: InputAnswers | None = None
-    approver: Approver = NOBODY_TO_ASK
+    approver: Approver = NO_APPROVER
+    marks: CallMarks = field(default_factory=CallMarks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +168,11 @@ class Upstream(Protocol):
     ) -> Mapping[str, Any]:
         """One call under the upstream's own tool name; the result as MCP wire JSON.
 
-        Cancelling the caller cancels the call upstream. Raises UpstreamUnavailable (the call never left),
-        UpstreamTimeout, or UpstreamError (the server refused it, or the connection was lost meanwhile). Raises
-        InputRequired when the server needs answers and the caller can give them later.
+        Cancelling the caller cancels the call upstream, which is how a deadline ends it: ``Member`` enforces
+        *timeout_s*, the time that is left. An upstream uses it only for what its protocol says of deadlines. Raises
+        UpstreamUnavailable (the call never left), UpstreamTimeout, or UpstreamError (the server refused it, or the
+        connection was lost meanwhile). Raises InputRequired when the server needs answers and the caller can give
+        them later.
         """
         ...
 
@@ -193,3 +211,31 @@ class ArtifactStore(Protocol):
     async def aclose(self) -> None:
         """Once, when nothing is put or got any more."""
         ...
+
+
+class SessionStore(Protocol):
+    """Seen cards of browsing sessions, by session key (S0 §5). A session lapses when it was not used for its time to
+    live."""
+
+    def order(self, session: str, cards: Sequence[ChoiceCard]) -> tuple[ChoiceCard, ...]:
+        """*cards*, best first, in cache-stable order; they count as seen from now on."""
+        ...
+
+    def hydrated(self, session: str, tool_id: str) -> None:
+        """A tool was hydrated or executed with success, so it counts as seen (S0 §5.1, §5.5)."""
+        ...
+
+
+def session_key(kind: str, actor: str, name: str) -> str:
+    """``<actor>/<session>``, both hashed: no name that a client chooses reaches another's session, and a store can
+    see whose sessions they are."""
+    return f"{_hash([actor])}/{_hash([kind, actor, name])}"
+
+
+def owner_of(session: str) -> str:
+    """The part of a key that all sessions of one actor share."""
+    return session.partition("/")[0]
+
+
+def _hash(parts: list[str]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

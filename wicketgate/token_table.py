@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import tiktoken
@@ -37,6 +38,12 @@ def load_token_counter(table: Path = SHIPPED_TABLE) -> TokenCounter:
     }
     # No special tokens: their names in a description are text like any other.
     return _Counter(tiktoken.Encoding("cl100k_base", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={}))
+
+
+@cache
+def shipped_token_counter() -> TokenCounter:
+    """The counter of this process, loaded at its first use."""
+    return load_token_counter()
 
 
 class _Counter:

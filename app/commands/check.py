@@ -1,31 +1,44 @@
-"""``wicketgate check``: everything that the configuration names, tried, and told line by line (DESIGN §2)."""
+"""``wicketgate check`` and ``wicketgate explain``: connect, call nothing, and print what there is and why."""
 
-from collections.abc import Iterator, Mapping
-from time import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 
 import click
 
 from app.commands.screened import screened_lines
-from app.main import create_runtime
+from app.commands.shown import shown
+from app.process import search_python_folders
+from wicketgate.access.identity import Identity
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.config.arrangement import outgoing_rules
-from wicketgate.config.audit_loader import make_auditor
 from wicketgate.config.plugin_loader import plugin_lines
-from wicketgate.config.providers import make_provider
 from wicketgate.config.settings import Settings
+from wicketgate.gate import Gate
 from wicketgate.gateway.catalog_keeper import tools_left_out
+from wicketgate.gateway.explain import explain
 from wicketgate.ports import UpstreamStatus
 
 
+@asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[Gate]:
+    """Opens a gate and waits until its upstreams have had their turn."""
+    search_python_folders(settings)
+    async with Gate(settings) as gate:
+        await gate.wait_ready()
+        yield gate
+
+
+def without_audit(settings: Settings) -> Settings:
+    """Leaves the audit sinks out, for a gate that calls nothing: making a gate writes to each sink once, to see that it
+    can be written, and whoever looks at tools need not be able to."""
+    return settings.model_copy(update={"plugins": settings.plugins.model_copy(update={"auditing": {}})})
+
+
 async def check_all(settings: Settings) -> int:
-    """Connect, wait until every upstream has settled, print what there is; the exit code."""
-    make_provider(settings.model, outgoing_rules(settings))  # refuses what it cannot work with
-    if (auditor := make_auditor(settings.plugins, time)) is not None:  # the same
-        await auditor.aclose()
-    runtime, fleet, lifecycle = create_runtime(settings)
-    async with lifecycle.running():
-        await lifecycle.wait_ready()
-        catalog, statuses, screened = runtime.catalog(), fleet.statuses(), runtime.screened()
+    """Connect, wait until every upstream has settled, print what there is; the exit code. Raises ConfigError for what
+    the model, the plugins or the audit sinks cannot work with."""
+    async with connected(settings) as gate:
+        runtime = gate.runtime
+        catalog, statuses, screened = runtime.catalog(), gate.fleet.statuses(), runtime.screened()
         troubles, left_out = runtime.troubles(), tools_left_out(catalog)
         for line in (
             *_upstream_lines(catalog, statuses, troubles),
@@ -43,6 +56,18 @@ async def check_all(settings: Settings) -> int:
             f"{len(left_out) + held} left out"
         )
     return 1 if down or left_out or held or troubles else 0
+
+
+async def explain_tool(settings: Settings, tool: str, identity: Identity, query: str) -> int:
+    """Print why *tool* is visible, hidden, or waits for approval, for *identity*; the exit code."""
+    async with connected(without_audit(settings)) as gate:
+        runtime = gate.runtime
+        usable, lines = explain(
+            runtime.catalog(), runtime.access, tool, identity, query, runtime.screened(), runtime.declared()
+        )
+        for line in lines:
+            click.echo(shown(line))
+    return 0 if usable else 1
 
 
 def _upstream_lines(

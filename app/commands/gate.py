@@ -18,10 +18,9 @@ from wicketgate.config.settings import Settings
 from wicketgate.engine.contract import ChatRequest
 from wicketgate.engine.loop import Engine
 from wicketgate.faces.surface import ToolSurface
-from wicketgate.gateway.sessions import session_key
 from wicketgate.net import HttpClient, make_http_client
 from wicketgate.net.sse import SseDecoder
-from wicketgate.ports import CallContext
+from wicketgate.ports import CallContext, session_key
 
 _CONNECT_S = 10.0
 
@@ -39,7 +38,7 @@ class Answer:
     is_error: bool
 
 
-class Gate(Protocol):
+class GateClient(Protocol):
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
         """Raises GateFailed."""
         ...
@@ -131,7 +130,9 @@ class RemoteGate:
 
 
 @asynccontextmanager
-async def open_gate(settings: Settings, identity: Identity, url: str | None, key: str | None) -> AsyncIterator[Gate]:
+async def open_gate(
+    settings: Settings, identity: Identity, url: str | None, key: str | None
+) -> AsyncIterator[GateClient]:
     """By *url* if there is one, else in this process. Raises ConfigError and GateFailed."""
     if url:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -143,10 +144,10 @@ async def open_gate(settings: Settings, identity: Identity, url: str | None, key
         async with client as http:
             yield RemoteGate(http)
         return
-    from app.in_process import running_house
+    from app.commands.check import connected
 
-    async with running_house(settings) as house:
-        yield LocalGate(house.surface, house.engine, identity)
+    async with connected(settings) as gate:
+        yield LocalGate(gate.surface, gate.engine, identity)
 
 
 _VERSION = "2026-07-28"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from app.commands.check import connected, without_audit
 from app.commands.screened import quarantine_lines
-from app.main import create_runtime
 from wicketgate.catalog.lock import Declared, Difference, accept, differences, pin_all
 from wicketgate.catalog.pins import Pins
 from wicketgate.config.lock_file import read_lock, write_lock
@@ -44,11 +44,9 @@ def lock(settings: Settings, path: Path, *, diff: bool, chosen: Sequence[str], e
 
 async def _declared(settings: Settings) -> tuple[Declared, list[str]]:
     """What the upstreams declare, whatever is pinned now; and which of them did not."""
-    runtime, fleet, lifecycle = create_runtime(settings.model_copy(update={"pins": PinSettings()}))
-    async with lifecycle.running():
-        await lifecycle.wait_ready()
-        declared = dict(runtime.declared())
-        return declared, [name for name in fleet.statuses() if name not in declared]
+    async with connected(without_audit(settings).model_copy(update={"pins": PinSettings()})) as gate:
+        declared = dict(gate.runtime.declared())
+        return declared, [name for name in gate.fleet.statuses() if name not in declared]
 
 
 def _write_first(path: Path, declared: Declared) -> int:

@@ -16,7 +16,7 @@ from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import load_settings
 
 if TYPE_CHECKING:  # brings an HTTP client, which most commands do not need
-    from app.commands.gate import Answer, Gate
+    from app.commands.gate import Answer, GateClient
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -94,7 +94,7 @@ def chat(message: str | None, as_json: bool, **where: Any) -> None:
     _run(where, lambda gate: _converse(gate, message, as_json))
 
 
-async def _show(gate: "Gate", tool: str, arguments: Mapping[str, Any], as_json: bool) -> int:
+async def _show(gate: "GateClient", tool: str, arguments: Mapping[str, Any], as_json: bool) -> int:
     answer = await gate.call(tool, arguments)
     if as_json:
         click.echo(_line(answer.structured))
@@ -118,7 +118,7 @@ def _explain(answer: "Answer") -> None:
         click.echo(shown_text(json.dumps(body["details"], ensure_ascii=False, indent=2)), err=True)
 
 
-async def _converse(gate: "Gate", message: str | None, as_json: bool) -> int:
+async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> int:
     conversation, messages = f"cli_{secrets.token_hex(8)}", list[dict[str, str]]()
     once, failed = message is not None, False
     while True:
@@ -178,7 +178,7 @@ def _json(text: str, what: str) -> Any:
         raise click.UsageError(f"{what} is not JSON{at}") from None
 
 
-def _run(where: Mapping[str, Any], work: Callable[["Gate"], Coroutine[None, None, int]]) -> None:
+def _run(where: Mapping[str, Any], work: Callable[["GateClient"], Coroutine[None, None, int]]) -> None:
     from app.commands.gate import GateFailed, open_gate
 
     config, url = where["config"], where["url"]

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 
 from app.mcp_door.plain_faults import PlainFaults
 from wicketgate.access.identity import Identity
-from wicketgate.faces.mcp.server import calling
+from wicketgate.faces.mcp.server import EXCHANGE, calling
 
 _SESSION_IDLE_S = 1_800
 
@@ -78,10 +78,9 @@ class McpEndpoint:
         # In the handshake era the SDK lets a call run on when its client is gone, for an answer to be fetched later;
         # none is kept here, so what nobody can hear is ended (E87).
         exchange = anyio.CancelScope()
-        scope["state"]["exchange"] = exchange
         calling.set(identity)
         try:
-            await self._app({**scope, "headers": headers, "user": user}, receive, send)
+            await self._app({**scope, "headers": headers, "user": user, EXCHANGE: exchange}, receive, send)
         finally:
             exchange.cancel()
 

@@ -18,6 +18,18 @@ from wicketgate.text.redaction import MASK, Redactor
 log = logging.getLogger("wicketgate.somewhere")
 
 
+def test_logging_is_as_it_was_when_the_context_ends() -> None:
+    def state() -> object:
+        root = logging.getLogger()
+        flags = logging.logThreads, logging.logProcesses, logging.logMultiprocessing
+        return root.level, list(root.handlers), flags, [logging.getLogger(name).level for name in ("mcp", "httpx")]
+
+    before = state()
+    with json_logs("debug", str, io.StringIO()):
+        assert state() != before
+    assert state() == before
+
+
 def lines_of(secrets: list[str], *write: object) -> list[dict[str, object]]:
     stream = io.StringIO()
     with json_logs("info", Redactor(secrets), stream):

@@ -11,7 +11,6 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.lock import pin_all
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.config.applied import Applied, Changes
 from wicketgate.config.arrangement import guarded, upstream_limits
 from wicketgate.config.lock_file import write_lock
@@ -20,11 +19,8 @@ from wicketgate.errors import ConfigError, Forbidden, HydrateFailed, RateLimited
 from wicketgate.fleet.member import Member
 from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
-from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
@@ -57,10 +53,10 @@ class Server(StubUpstream):
 class House:
     """What runs, and every server that was ever made, newest last."""
 
-    def __init__(self, tokens: TokenCounter, settings: Settings) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.made: list[Server] = []
         self.fleet = MultiplexUpstream([self.make(upstream) for upstream in settings.upstreams])
-        self.runtime = ProxyRuntime(self.fleet, tokens, MemoryArtifactStore(now=lambda: 0.0), quota=Quota(lambda: 0.0))
+        self.runtime = ProxyRuntime(self.fleet)
         self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=BOUND_S)
         self.applied = Applied(settings, self.runtime, self.fleet, self.lifecycle, self.make)
 
@@ -85,14 +81,9 @@ def one(name: str, tool: str = "go", **more: Any) -> dict[str, Any]:
     return {"name": name, "command": [tool], **more}
 
 
-@pytest.fixture(scope="module")
-def tokens() -> TokenCounter:
-    return load_token_counter()
-
-
 @asynccontextmanager
-async def running(tokens: TokenCounter, first: Settings) -> AsyncIterator[House]:
-    house = House(tokens, first)
+async def running(first: Settings) -> AsyncIterator[House]:
+    house = House(first)
     async with asyncio.timeout(BOUND_S * 2), house.lifecycle.running():
         await house.lifecycle.wait_ready()
         yield house
@@ -105,12 +96,10 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 @requirement("W-PINS", "gatekit G128")
-async def test_what_was_accepted_meanwhile_takes_effect_when_the_configuration_is_read_again(
-    tokens: TokenCounter, tmp_path: Path
-) -> None:
+async def test_what_was_accepted_meanwhile_takes_effect_when_the_configuration_is_read_again(tmp_path: Path) -> None:
     lock = tmp_path / "x.lock"
     pinned = settings(one("a"), pins={"file": str(lock), "new_tools": "quarantine"})
-    async with running(tokens, settings(one("a"))) as house:
+    async with running(settings(one("a"))) as house:
         with pytest.raises(ConfigError, match=r"pins\.file: there is no"):
             await house.applied.apply(pinned)
         assert house.tools() == ["a:go"]
@@ -124,8 +113,8 @@ async def test_what_was_accepted_meanwhile_takes_effect_when_the_configuration_i
 
 
 @requirement("gatekit G126", "gatekit G128")
-async def test_upstreams_come_and_go_and_those_that_stay_keep_their_sessions(tokens: TokenCounter) -> None:
-    async with running(tokens, settings(one("a"), one("b"))) as house:
+async def test_upstreams_come_and_go_and_those_that_stay_keep_their_sessions() -> None:
+    async with running(settings(one("a"), one("b"))) as house:
         a, b = house.made
         changes = await house.applied.apply(settings(one("b"), one("c")))
         assert changes == Changes(added=("c",), removed=("a",))
@@ -138,10 +127,8 @@ async def test_upstreams_come_and_go_and_those_that_stay_keep_their_sessions(tok
 
 
 @requirement("gatekit G128")
-async def test_a_tool_of_a_removed_upstream_leaves_the_catalog_in_the_step_in_which_it_becomes_uncallable(
-    tokens: TokenCounter,
-) -> None:
-    async with running(tokens, settings(one("a"), one("b"))) as house:
+async def test_a_tool_of_a_removed_upstream_leaves_the_catalog_in_the_step_in_which_it_becomes_uncallable() -> None:
+    async with running(settings(one("a"), one("b"))) as house:
         seen: list[bool] = []
         house.applied.follow(lambda _: seen.append("a" in house.fleet.members or "a:go" in house.tools()))
         gone = next(item.id for item in house.runtime.catalog().items.values() if item.namespace == "a")
@@ -151,8 +138,8 @@ async def test_a_tool_of_a_removed_upstream_leaves_the_catalog_in_the_step_in_wh
             await house.runtime.execute(gone, {}, CONTEXT)
 
 
-async def test_a_changed_upstream_is_made_anew_after_the_old_one_has_ended(tokens: TokenCounter) -> None:
-    async with running(tokens, settings(one("a"), one("b"))) as house:
+async def test_a_changed_upstream_is_made_anew_after_the_old_one_has_ended() -> None:
+    async with running(settings(one("a"), one("b"))) as house:
         old = house.made[0]
         old.release.clear()
         running_call = asyncio.create_task(house.call("a:go"))
@@ -168,8 +155,8 @@ async def test_a_changed_upstream_is_made_anew_after_the_old_one_has_ended(token
         assert old.ended.is_set()
 
 
-async def test_one_that_comes_back_waits_for_the_end_of_the_one_that_went(tokens: TokenCounter) -> None:
-    async with running(tokens, settings(one("a"))) as house:
+async def test_one_that_comes_back_waits_for_the_end_of_the_one_that_went() -> None:
+    async with running(settings(one("a"))) as house:
         old = house.made[0]
         old.release.clear()
         running_call = asyncio.create_task(house.call("a:go"))
@@ -186,8 +173,8 @@ async def test_one_that_comes_back_waits_for_the_end_of_the_one_that_went(tokens
 
 
 @requirement("gatekit G128")
-async def test_a_call_that_outlives_the_drain_is_ended_with_a_clear_error(tokens: TokenCounter) -> None:
-    async with running(tokens, settings(one("a"), server={"drain_s": 0.01})) as house:
+async def test_a_call_that_outlives_the_drain_is_ended_with_a_clear_error() -> None:
+    async with running(settings(one("a"), server={"drain_s": 0.01})) as house:
         house.made[0].release.clear()
         running_call = asyncio.create_task(house.call("a:go"))
         await eventually(lambda: bool(house.made[0].calls))
@@ -197,9 +184,9 @@ async def test_a_call_that_outlives_the_drain_is_ended_with_a_clear_error(tokens
         assert house.tools() == []
 
 
-async def test_how_calls_are_made_follows_without_a_new_session(tokens: TokenCounter) -> None:
+async def test_how_calls_are_made_follows_without_a_new_session() -> None:
     first = settings(one("a"))
-    async with running(tokens, first) as house:
+    async with running(first) as house:
         changes = await house.applied.apply(
             settings(
                 one("a", timeout_s=5, max_concurrent=1, max_queued=0, breaker={"failures": 1}),
@@ -227,7 +214,7 @@ async def test_how_calls_are_made_follows_without_a_new_session(tokens: TokenCou
 
 
 @requirement("W-RELOAD", "gatekit G126")
-async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_otherwise_not(tokens: TokenCounter) -> None:
+async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_otherwise_not() -> None:
     def with_rule(when: str, **sections: Any) -> Settings:
         return settings(one("a"), access=[{"match": "a:*", "when": when, "effect": "deny"}], **sections)
 
@@ -235,7 +222,7 @@ async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_other
         keys = [{"id": "k", "sha256": sha256, "actor": actor, "permissions": permissions}]
         return with_rule("actor == 'bob'", auth={"keys": keys})
 
-    async with running(tokens, settings(one("a"))) as house:
+    async with running(settings(one("a"))) as house:
         catalog, access = list[None](), list[None]()
         house.runtime.watch(lambda: catalog.append(None))
         house.runtime.watch_access(lambda: access.append(None))
@@ -258,17 +245,17 @@ async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_other
 
 
 @requirement("gatekit G127")
-async def test_what_cannot_be_applied_leaves_everything_as_it_was(tokens: TokenCounter) -> None:
+async def test_what_cannot_be_applied_leaves_everything_as_it_was() -> None:
     keys = [{"id": "k", "sha256": "0" * 64, "actor": "x"}]
     first = settings(one("a"), server={"host": "0.0.0.0"}, auth={"keys": keys})
-    async with running(tokens, first) as house:
+    async with running(first) as house:
         with pytest.raises(ConfigError, match=r"auth\.keys"):
             await house.applied.apply(settings(one("b")))
         assert (house.applied.settings, house.tools(), len(house.made)) == (first, ["a:go"], 1)
 
     # Two upstreams whose tools name the same namespace by themselves, once that is asked for.
     colliding = [one("a", "x.go"), one("b", "x.go")]
-    async with running(tokens, settings(*colliding)) as house:
+    async with running(settings(*colliding)) as house:
         before = house.tools()
         with pytest.raises(ConfigError, match="two tools have the id"):
             await house.applied.apply(settings(*({**upstream, "namespace": "infer"} for upstream in colliding)))
@@ -276,10 +263,8 @@ async def test_what_cannot_be_applied_leaves_everything_as_it_was(tokens: TokenC
         assert len(house.fleet.members) == 2
 
 
-async def test_what_needs_a_restart_is_named_and_the_rest_is_applied(
-    tokens: TokenCounter, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with running(tokens, settings(one("a"))) as house:
+async def test_what_needs_a_restart_is_named_and_the_rest_is_applied(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(settings(one("a"))) as house:
         wanted = settings(
             one("a"),
             one("b"),
@@ -297,24 +282,24 @@ async def test_what_needs_a_restart_is_named_and_the_rest_is_applied(
         assert again.waiting == changes.waiting, "told again as long as it waits"
 
 
-async def test_what_was_given_to_the_application_beside_the_configuration_stays(tokens: TokenCounter) -> None:
-    async with running(tokens, settings(one("a"))) as house:
+async def test_what_was_given_to_the_application_beside_the_configuration_stays() -> None:
+    async with running(settings(one("a"))) as house:
         house.applied.settings = settings()
         changes = await house.applied.apply(settings(one("b")))
         assert changes == Changes(added=("b",))
         await eventually(lambda: house.tools() == ["a:go", "b:go"])
 
 
-async def test_disabled_is_as_removed(tokens: TokenCounter) -> None:
-    async with running(tokens, settings(one("a"), one("b"))) as house:
+async def test_disabled_is_as_removed() -> None:
+    async with running(settings(one("a"), one("b"))) as house:
         assert (await house.applied.apply(settings(one("a", enabled=False), one("b")))).removed == ("a",)
         assert house.tools() == ["b:go"]
         assert (await house.applied.apply(settings(one("a"), one("b")))).added == ("a",)
         await eventually(lambda: house.tools() == ["a:go", "b:go"])
 
 
-async def test_an_upstream_that_is_removed_while_it_lists_leaves_nothing_behind(tokens: TokenCounter) -> None:
-    async with running(tokens, settings(one("b"))) as house:
+async def test_an_upstream_that_is_removed_while_it_lists_leaves_nothing_behind() -> None:
+    async with running(settings(one("b"))) as house:
         gate = asyncio.Event()
         listing = asyncio.Event()
 

@@ -1,5 +1,6 @@
 """A wrong configuration never starts, and says where it is wrong (DESIGN §2)."""
 
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import yaml
 
 from tests.support.requirement import requirement
 from wicketgate.config.settings import Settings
-from wicketgate.config.settings_file import load_settings
+from wicketgate.config.settings_file import find_config, load_settings
 from wicketgate.errors import ConfigError
 
 
@@ -257,3 +258,16 @@ def test_words_that_are_no_booleans_in_yaml_of_today_stay_words_and_switches_rea
     assert settings.plugins.security["_global"][0].config == {"on": ["result"], "action": "redact"}
     first, second = settings.upstreams
     assert (first.command, first.enabled, first.required, second.enabled) == (("x", "no", "truest"), False, True, True)
+
+
+def test_the_file_is_the_one_that_is_named_else_the_usual_one_if_it_is_there(tmp_path: Path) -> None:
+    with chdir(tmp_path):
+        assert find_config({}) is None
+        (tmp_path / "wicketgate.yaml").mkdir()  # what a container engine makes of a mount that is not there
+        assert find_config({}) is None
+        (tmp_path / "wicketgate.yaml").rmdir()
+        (tmp_path / "wicketgate.yaml").write_text("server: {port: 9000}\n")
+        assert find_config({"WICKETGATE_CONFIG": ""}) == Path("wicketgate.yaml")
+        other = tmp_path / "other.yaml"
+        assert find_config({"WICKETGATE_CONFIG": str(other)}) == other, "a name is taken at its word"
+        assert load_settings(None, {"WICKETGATE_CONFIG": str(other)}) == load_settings(None, {})

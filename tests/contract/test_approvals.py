@@ -373,17 +373,17 @@ async def test_approvals_outlive_a_reload_as_long_as_their_key_is_in_the_ring() 
     model = ScriptModel(calls(READ), calls(READ), says("ok"), calls(READ), says("ok"), says("void"))
     secret = {"seal_keys": ["k" * 32]}
     async with waiting(model, {**GATED, "auth": secret}) as (talk, files, approval):
-        applied = talk.service.app.state.applied
-        await applied.apply(Settings.model_validate({**GATED, "auth": secret, "quota": {"per_actor": 100}}))
+        gate = talk.service.app.state.gate
+        await gate.apply(Settings.model_validate({**GATED, "auth": secret, "quota": {"per_actor": 100}}))
         other = Conversation(talk.service)
         kept = asked(await other.go_on())["c1"]
         assert "output" in results(await talk.go_on((approval, "approve")))["c1"]
         # A new key comes in front of the old one: what waits still counts.
-        await applied.apply(Settings.model_validate({**GATED, "auth": {"seal_keys": ["j" * 32, "k" * 32]}}))
+        await gate.apply(Settings.model_validate({**GATED, "auth": {"seal_keys": ["j" * 32, "k" * 32]}}))
         third = Conversation(talk.service)
         last = asked(await third.go_on())["c1"]
         assert "output" in results(await other.go_on((kept, "approve")))["c1"]
-        await applied.apply(Settings.model_validate({**GATED, "auth": {"seal_keys": ["l" * 32]}}))
+        await gate.apply(Settings.model_validate({**GATED, "auth": {"seal_keys": ["l" * 32]}}))
         stream = await third.go_on((last, "approve"))
     assert results(stream)["c1"]["error"] == "approval_refused: this approval is not known here"
     assert len(files.calls) == 2

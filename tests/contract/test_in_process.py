@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from app.in_process import running_engine
 from tests.contract.test_before_the_stream import BAD_BODIES
 from tests.contract.test_tool_calls import execute
 from tests.support.process import ROOT
@@ -21,6 +20,7 @@ from wicketgate.config.settings import Settings
 from wicketgate.engine.contract import InvalidRequest, parse_chat_request
 from wicketgate.engine.events import encode
 from wicketgate.errors import ContextOverflow, ProviderError
+from wicketgate.gate import running_engine
 from wicketgate.models.provider import TextDelta, ToolCall, Usage
 
 OWNER = Identity("owner_1", ("memory:*", "tools:*"))

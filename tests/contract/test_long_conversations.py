@@ -1,5 +1,6 @@
 """Conversations that outgrow the model's window, over HTTP (S3 "context_overflow", DESIGN §3 "Long conversations")."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,14 +14,13 @@ from wicketgate.catalog.tool_id import derive_tool_id
 from wicketgate.context.sizes import message_tokens
 from wicketgate.models.provider import Message, ToolCall
 from wicketgate.ports import CallContext
-from wicketgate.results.firewall import sha256_hex
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 LOG = "".join(f"{number:05} the pump of hall 7 was started by hand\n" for number in range(2_000))
 TOOL = {"name": "read_log", "description": "Read the log.", "inputSchema": {"type": "object"}}
 TOOL_ID = derive_tool_id("read_log", TOOL["inputSchema"], None, "plant")
-HANDLE = f"text:{TOOL_ID}:{sha256_hex(LOG.encode())[:16]}"
+HANDLE = f"text:{TOOL_ID}:{hashlib.sha256(LOG.encode()).hexdigest()[:16]}"
 
 SMALL = {"model": {"context_tokens": 8_000, "answer_tokens": 1_000}}
 TOKENS = load_token_counter()

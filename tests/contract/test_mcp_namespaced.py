@@ -384,7 +384,7 @@ async def test_other_access_rules_are_not_announced_where_everybody_is_shown_the
     ):
         await apply_rules(service, [HIDDEN_FROM_THE_READER])
         await anext(aiter(subscription))
-        service.app.state.drain.begin(0.0)  # ends the streams: what was announced came before
+        service.app.state.gate.drain.begin(0.0)  # ends the streams: what was announced came before
         assert [event async for event in silent] == []
 
 
@@ -392,7 +392,7 @@ HIDDEN_FROM_THE_READER = {"match": "files:*", "when": "actor == 'reader'", "effe
 
 
 async def apply_rules(service: RunningService, rules: list[dict[str, str]]) -> None:
-    await service.app.state.applied.apply(Settings.model_validate({"access": rules}))
+    await service.app.state.gate.apply(Settings.model_validate({"access": rules}))
 
 
 @ERAS

@@ -210,7 +210,7 @@ async def test_other_access_rules_are_announced_since_they_say_whose_resources_a
     async with served() as service, mcp_client(service, NEW, path=PATH) as client, asyncio.timeout(BOUND_S):
         before = (await client.list_resources()).resources
         async with client.listen(prompts_list_changed=True, resources_list_changed=True) as subscription:
-            await service.app.state.applied.apply(Settings.model_validate({"access": [rule]}))
+            await service.app.state.gate.apply(Settings.model_validate({"access": [rule]}))
             events = aiter(subscription)
             assert {type(await anext(events)) for _ in range(2)} == {PromptsListChanged, ResourcesListChanged}
         shown = [str(one.uri) for one in (await client.list_resources(cache_mode="bypass")).resources]

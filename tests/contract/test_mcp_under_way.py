@@ -285,7 +285,7 @@ async def test_a_state_opens_at_every_replica_whose_ring_holds_its_key() -> None
         assert [await opens(each, state) for each in (one, two, three, four)] == [True, True, False, False]
         # A reload changes the ring of a running service.
         after = {"auth": {"seal_keys": [new, old]}}
-        await three.app.state.applied.apply(Settings.model_validate(after))
+        await three.app.state.gate.apply(Settings.model_validate(after))
         assert await opens(three, state)
 
 

@@ -51,7 +51,7 @@ async def test_until_every_upstream_had_its_turn_the_engine_is_unavailable() -> 
         assert (await service.http.get("/readyz")).status_code == 503
         files.go.set()
         async with asyncio.timeout(BOUND_S):
-            await service.app.state.lifecycle.wait_ready()
+            await service.app.state.gate.wait_ready()
         assert (await service.chat())[-1][0] == "done"
         ready = await service.health()
     assert ready["upstreams"] == {

@@ -135,7 +135,7 @@ async def test_a_fault_behind_the_end_adds_no_second_one(end: Step) -> None:
             raise ValueError("counters only go up")
 
     async with running_service(ScriptModel([[TextDelta("x")], end])) as service:
-        service.app.state.engine._meter = Broken()
+        service.app.state.gate.engine._meter = Broken()
         stream = await service.chat()
         keyed = await service.http.post("/engine/chat", json=chat_body("again"), headers={"Idempotency-Key": "k"})
     assert [event for event, _ in stream] == ["text-delta", "error" if isinstance(end, Exception) else "done"]

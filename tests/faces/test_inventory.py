@@ -15,7 +15,6 @@ from wicketgate.faces.inventory import inventory
 from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
@@ -34,7 +33,7 @@ def tools(count: int) -> list[dict[str, Any]]:
 
 async def face_over(tokens: TokenCounter, **servers: int) -> GatewayFace:
     fleet = MultiplexUpstream([StubUpstream(tools(count), name=name) for name, count in servers.items()])
-    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    runtime = ProxyRuntime(fleet)
     await runtime.refresh_catalog()
     return GatewayFace(runtime)
 

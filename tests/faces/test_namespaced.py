@@ -14,8 +14,6 @@ from wicketgate.faces.surface import Refusal
 from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 OWNER = CallContext(Identity("owner", ("tools:*",)), "trace", "session")
@@ -34,7 +32,7 @@ async def echo(name: str, arguments: Mapping[str, Any], context: CallContext) ->
 
 async def face_of(*upstreams: StubUpstream) -> NamespacedFace:
     fleet = MultiplexUpstream(upstreams)
-    runtime = ProxyRuntime(fleet, load_token_counter(), MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    runtime = ProxyRuntime(fleet)
     await runtime.refresh_catalog()
     return NamespacedFace(runtime, fleet.statuses)
 
@@ -179,8 +177,6 @@ async def test_two_tools_of_one_name_leave_one_and_a_warning(caplog: pytest.LogC
 
 
 async def test_nothing_is_said_not_to_exist_before_the_servers_were_asked() -> None:
-    runtime = ProxyRuntime(
-        StubUpstream([tool("echo")], echo), load_token_counter(), MemoryArtifactStore(1 << 20, 60, lambda: 0.0)
-    )
+    runtime = ProxyRuntime(StubUpstream([tool("echo")], echo))
     face = NamespacedFace(runtime, dict, started=lambda: False)
     assert (await refusal(face, "alpha__echo")).code == -32004

@@ -16,12 +16,11 @@ from wicketgate.faces.namespaced_offers import NamespacedOffers
 from wicketgate.faces.surface import Refusal
 from wicketgate.fleet.feature_fleet import FeatureFleet
 from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import ALLOW, Allow, Block, PluginConfig, Request, Result, SecurityPlugin
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 OWNER = CallContext(Identity("owner", ("tools:*",)), "trace", "session")
@@ -59,13 +58,7 @@ async def offers_of(reader: Reader, rules: Sequence[AccessRule] = (), tools: Seq
     definitions = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
     fleet = MultiplexUpstream([StubUpstream(definitions, name="alpha")])
     plugins = PluginChain({"_global": [Installed("guard", Guard(PluginConfig()))]}, lambda: 0.0)
-    runtime = ProxyRuntime(
-        fleet,
-        load_token_counter(),
-        MemoryArtifactStore(1 << 20, 60, lambda: 0.0),
-        plugins=plugins,
-        access=AccessPolicy(rules),
-    )
+    runtime = ProxyRuntime(fleet, RuntimeOptions(RuntimePolicies(access=AccessPolicy(rules)), plugins=plugins))
     await runtime.refresh_catalog()
     features = FeatureFleet(lambda: {"alpha": reader}, lambda: 0.0, timeout_s=1)
     return NamespacedOffers(NamespacedFace(runtime, fleet.statuses), features, runtime, "ours")

@@ -12,16 +12,14 @@ from tests.support.requirement import requirement
 from wicketgate.access.access import AccessPolicy
 from wicketgate.access.identity import Identity
 from wicketgate.access.rule import AccessRule
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import UpstreamRefused, UpstreamTimeout
 from wicketgate.faces.operations import BATCH_AT_ONCE, MAX_BATCH, Operations
 from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.surface import SurfaceResult
 from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
@@ -88,20 +86,15 @@ class Servers:
         return [(name, tool) for name, stub in self.stubs.items() for tool, _, _ in stub.calls]
 
 
-@pytest.fixture(scope="module")
-def tokens() -> TokenCounter:
-    return load_token_counter()
-
-
 @pytest.fixture
 def servers() -> Servers:
     return Servers()
 
 
 @pytest.fixture
-async def face(servers: Servers, tokens: TokenCounter) -> RegistryFace:
+async def face(servers: Servers) -> RegistryFace:
     fleet = MultiplexUpstream(list(servers.stubs.values()))
-    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+    runtime = ProxyRuntime(fleet)
     await runtime.refresh_catalog()
     return RegistryFace(Operations(runtime))
 
@@ -198,18 +191,14 @@ async def test_schema_gives_the_full_specification(face: RegistryFace, name: str
 
 
 @requirement("alknet A15", "alknet A31", "alknet A33", "alknet A34")
-async def test_schema_says_what_access_takes_and_an_operation_without_it_is_not_there(
-    servers: Servers, tokens: TokenCounter
-) -> None:
+async def test_schema_says_what_access_takes_and_an_operation_without_it_is_not_there(servers: Servers) -> None:
     rules = [
         AccessRule("fs:writeFile", require=("admin",), require_any=("a", "b"), resource="fs", action="write"),
         AccessRule("echo:run", approval="always"),
     ]
     runtime = ProxyRuntime(
         MultiplexUpstream(list(servers.stubs.values())),
-        tokens,
-        MemoryArtifactStore(1 << 20, 60, lambda: 0.0),
-        access=AccessPolicy(rules),
+        RuntimeOptions(RuntimePolicies(access=AccessPolicy(rules))),
     )
     await runtime.refresh_catalog()
     face = RegistryFace(Operations(runtime))
@@ -381,8 +370,8 @@ async def test_a_caller_that_leaves_ends_the_whole_batch(face: RegistryFace, ser
     assert len(servers.calls()) == BATCH_AT_ONCE
 
 
-async def test_while_the_first_tools_are_gathered_nothing_is_said_not_to_exist(tokens: TokenCounter) -> None:
-    runtime = ProxyRuntime(StubUpstream([]), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+async def test_while_the_first_tools_are_gathered_nothing_is_said_not_to_exist() -> None:
+    runtime = ProxyRuntime(StubUpstream([]))
     face = RegistryFace(Operations(runtime, started=lambda: False))
     for tool, arguments in (("search", {}), ("schema", {"name": "a/b"}), ("call", {"operation": "a/b"})):
         result = await face.call(tool, arguments, OWNER)

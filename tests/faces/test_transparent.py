@@ -7,13 +7,11 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.faces.surface import UnknownTool
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
+from wicketgate.token_table import shipped_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
@@ -43,19 +41,14 @@ async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) 
     return {"content": [{"type": "text", "text": "x" * 5_000}], "structuredContent": {"n": 1}, "_meta": {"k": "v"}}
 
 
-@pytest.fixture(scope="module")
-def tokens() -> TokenCounter:
-    return load_token_counter()
-
-
 @pytest.fixture
 async def upstream() -> StubUpstream:
     return StubUpstream(TOOLS, answer, name="files")
 
 
 @pytest.fixture
-async def face(upstream: StubUpstream, tokens: TokenCounter) -> TransparentFace:
-    runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+async def face(upstream: StubUpstream) -> TransparentFace:
+    runtime = ProxyRuntime(upstream)
     await runtime.refresh_catalog()
     return TransparentFace(runtime)
 
@@ -79,9 +72,9 @@ async def test_every_tool_is_an_entry_without_its_schema_beside_the_two_meta_too
 
 
 @requirement("S0 §2.4", "gateway 113")
-async def test_a_long_description_is_cut_as_on_a_card(face: TransparentFace, tokens: TokenCounter) -> None:
+async def test_a_long_description_is_cut_as_on_a_card(face: TransparentFace) -> None:
     (entry,) = (tool for tool in face.tools(OWNER) if "read" in tool.name)
-    assert entry.description and tokens.count(entry.description) <= 60
+    assert entry.description and shipped_token_counter().count(entry.description) <= 60
 
 
 @requirement("S4 §5")
@@ -147,7 +140,7 @@ async def test_bad_arguments_are_answers_in_the_one_shape(
     assert set(result.structured) >= {"error", "message", "path", "retryable"}
 
 
-async def test_while_the_first_tools_are_gathered_nothing_is_said_not_to_exist(tokens: TokenCounter) -> None:
-    runtime = ProxyRuntime(StubUpstream([]), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0))
+async def test_while_the_first_tools_are_gathered_nothing_is_said_not_to_exist() -> None:
+    runtime = ProxyRuntime(StubUpstream([]))
     result = await TransparentFace(runtime, started=lambda: False).call("tool_execute", {"tool_id": "a:b@1"}, OWNER)
     assert result.structured["error"] == "UPSTREAM_UNAVAILABLE"

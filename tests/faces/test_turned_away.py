@@ -7,17 +7,15 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.operations import Operations
 from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.surface import Refusal, ToolSurface, UnknownTool
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
+from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 READER = CallContext(Identity("reader_1", ("tools:fs:read",)), "req_1", "s")
@@ -39,21 +37,16 @@ class Memory:
         """It holds nothing open."""
 
 
-@pytest.fixture(scope="module")
-def tokens() -> TokenCounter:
-    return load_token_counter()
-
-
 @pytest.fixture
 def sink() -> Memory:
     return Memory()
 
 
 @pytest.fixture
-async def runtime(tokens: TokenCounter, sink: Memory) -> ProxyRuntime:
+async def runtime(sink: Memory) -> ProxyRuntime:
     auditor = Auditor([Attached("memory", sink)], wall_clock=lambda: 0.0)
     upstream = StubUpstream([{"name": "read"}, {"name": "write"}], name="fs")
-    runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    runtime = ProxyRuntime(upstream, RuntimeOptions(auditor=auditor))
     await runtime.refresh_catalog()
     return runtime
 

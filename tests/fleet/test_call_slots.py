@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
-from wicketgate.fleet.call_slots import CallSlots, NoPlace
+from wicketgate.fleet.call_slots import CallSlots, SlotRefused
 
 
 async def settle() -> None:
@@ -134,7 +134,7 @@ async def test_a_full_queue_takes_room_from_whoever_waits_most_and_refuses_who_h
     refused = [task for task in (*many, *few) if task.done()]
     assert refused == [many[3], many[4], few[2]]
     for task in refused:
-        with pytest.raises(NoPlace):
+        with pytest.raises(SlotRefused):
             await task
     await crowd.end()
 
@@ -149,7 +149,7 @@ async def test_room_is_not_taken_where_that_would_only_turn_the_shares_round() -
     refused = [task for task in (*many, *few) if task.done()]
     assert refused == [many[3], few[1]], "two of one and one of the other wait"
     for task in refused:
-        with pytest.raises(NoPlace):
+        with pytest.raises(SlotRefused):
             await task
     await crowd.end()
 
@@ -191,9 +191,9 @@ async def test_closed_places_turn_away_who_waits_and_leave_alone_who_runs() -> N
     runs, waits = crowd.come("a"), crowd.come("b")
     await settle()
     slots.close()
-    with pytest.raises(NoPlace):
+    with pytest.raises(SlotRefused):
         await waits
-    with pytest.raises(NoPlace):
+    with pytest.raises(SlotRefused):
         await crowd.come("c")
     assert not runs.done()
     await crowd.end()

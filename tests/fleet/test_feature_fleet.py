@@ -14,6 +14,7 @@ from wicketgate.fleet.features import FeatureChange, FeatureKind, Features, Feat
 from wicketgate.ports import CallContext
 
 CONTEXT = CallContext(Identity("owner", ("*",)), "trace", "session")
+BOUND_S = 5.0
 EVERYTHING = FeatureSupport(True, True, True, True)
 
 
@@ -157,3 +158,18 @@ async def test_a_resource_is_followed_as_long_as_somebody_wants_it_also_at_who_c
         fleet.follow("a", str(number))
     with pytest.raises(RateLimited):
         fleet.follow("a", "one more")
+
+
+async def test_at_the_end_no_listing_goes_on_and_who_waits_is_answered() -> None:
+    hanging = Scripted([{"uri": "file:///a"}])
+    hanging.release.clear()
+    fleet = fleet_of(hanging=hanging)
+    waiting = asyncio.create_task(fleet.list_all("resources", ["hanging"]))
+    async with asyncio.timeout(BOUND_S):
+        while not hanging.listings:
+            await asyncio.sleep(0)
+        await fleet.aclose()
+        listing = await waiting
+    assert listing.items == {}
+    assert listing.missing == {"hanging": "hanging is no longer asked for its resources."}
+    await fleet.aclose()

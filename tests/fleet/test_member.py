@@ -104,13 +104,38 @@ async def test_waiting_counts_against_the_deadline_and_what_never_ran_may_be_rep
     first.cancel()
 
 
+@requirement("gatekit G60")
+async def test_an_upstream_gets_the_time_that_waiting_has_left() -> None:
+    given: list[float] = []
+
+    class Timed(Moody):
+        async def call_tool(
+            self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
+        ) -> Mapping[str, Any]:
+            given.append(timeout_s)
+            return await super().call_tool(name, arguments, context, timeout_s)
+
+    upstream, clock = Timed(), Clock()
+    upstream.mood = "hang"
+    member = Member(upstream, limits(1, 5), now=clock)
+    first = asyncio.create_task(call(member))
+    await settle()
+    second = asyncio.create_task(call(member))
+    await settle()
+    upstream.mood = "answer"
+    clock.now = 3.0
+    first.cancel()
+    await second
+    assert given == [BOUND_S, BOUND_S - 3.0]
+
+
 @requirement("gatekit G64", "gateway 126", "gateway 129")
 async def test_a_hung_call_ends_alone_and_is_cancelled_upstream() -> None:
     moody, good = Moody(), StubUpstream([], name="good")
     moody.mood = "hang"
     fleet = MultiplexUpstream([moody, good])
-    hung = asyncio.create_task(fleet.call_tool("moody", "x", {}, context(), 0.05))
-    assert (await fleet.call_tool("good", "x", {}, context(), BOUND_S))["isError"]
+    hung = asyncio.create_task(fleet.member("moody").call_tool("x", {}, context(), 0.05))
+    assert (await fleet.member("good").call_tool("x", {}, context(), BOUND_S))["isError"]
     with pytest.raises(UpstreamTimeout):
         await hung
     assert moody.cancelled == 1

@@ -13,14 +13,14 @@ from wicketgate.access.access import AccessPolicy
 from wicketgate.access.condition import Condition
 from wicketgate.access.identity import Identity
 from wicketgate.access.rule import AccessRule
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import ApprovalRequired, Forbidden, HydrateFailed, ViewFailed
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.gateway.runtime import DryRun, ProxyRuntime
+from wicketgate.gateway.calls import DryRun
+from wicketgate.gateway.options import RuntimeOptions
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import Artifact, CallContext
 from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 NAMES = ("get_one", "get_two", "delete_one", "delete_two")
@@ -38,10 +38,10 @@ def tool(name: str) -> dict[str, Any]:
 class House:
     """One runtime over two stub upstreams; the rules in force are assigned for each example."""
 
-    def __init__(self, tokens: TokenCounter) -> None:
+    def __init__(self) -> None:
         self.store = MemoryArtifactStore(now=lambda: 0.0)
         self.upstreams = [StubUpstream([tool(name) for name in NAMES], answer, name=server) for server in SERVERS]
-        self.runtime = ProxyRuntime(MultiplexUpstream(self.upstreams), tokens, self.store)
+        self.runtime = ProxyRuntime(MultiplexUpstream(self.upstreams), RuntimeOptions(artifacts=self.store))
 
     async def shown_by(self, way: str, context: CallContext) -> set[str]:
         ids = list(self.runtime.catalog().items)
@@ -85,7 +85,7 @@ _HOUSES: list[House] = []
 async def house() -> House:
     """Made once: refreshing for each example would take most of the time."""
     if not _HOUSES:
-        made = House(load_token_counter())
+        made = House()
         await made.runtime.refresh_catalog()
         _HOUSES.append(made)
     _HOUSES[0].runtime.access = AccessPolicy()

@@ -11,7 +11,6 @@ from tests.support.requirement import requirement
 from wicketgate.access.access import AccessPolicy
 from wicketgate.access.identity import Identity
 from wicketgate.access.rule import AccessRule
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,
@@ -26,21 +25,18 @@ from wicketgate.errors import (
     UpstreamUnavailable,
 )
 from wicketgate.fleet.breaker import BreakerPolicy
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
 from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.fleet.retry import RetryPolicy
 from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
 from wicketgate.gateway.digest import arguments_digest
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
-from wicketgate.gateway.quota import Quota
-from wicketgate.gateway.result_cache import ResultCache
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import Block, Request, Result, SecurityPlugin
-from wicketgate.plugins.pii_filter import PiiConfig, PiiFilter
+from wicketgate.plugins.filters import PiiConfig, PiiFilter
 from wicketgate.ports import Artifact, CallContext, PutOutcome
 from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
@@ -89,28 +85,27 @@ class Server(StubUpstream):
         return {"content": [{"type": "text", "text": "bob@example.com"}], "isError": self.outcome == "error"}
 
 
-@pytest.fixture(scope="module")
-def tokens() -> TokenCounter:
-    return load_token_counter()
-
-
 @pytest.fixture
 def sink() -> Memory:
     return Memory()
 
 
 async def runtime_over(
-    server: Server | MultiplexUpstream, tokens: TokenCounter, *sinks: Attached, **options: Any
+    server: Server | MultiplexUpstream,
+    *sinks: Attached,
+    plugins: PluginChain | None = None,
+    **policies: Any,
 ) -> tuple[ProxyRuntime, str]:
     times = iter(range(1_000_000))
+    call_policy = CallPolicy(retry=RetryPolicy(attempts=1), cached_tools=["*"])
     runtime = ProxyRuntime(
         server,
-        tokens,
-        MemoryArtifactStore(1 << 20, 60, lambda: 0.0),
-        auditor=Auditor(sinks, wall_clock=lambda: 1_000.0),
-        now=lambda: float(next(times)),
-        default_policy=CallPolicy(retry=RetryPolicy(attempts=1), cached_tools=["*"]),
-        **options,
+        RuntimeOptions(
+            RuntimePolicies(default_call=call_policy, **policies),
+            auditor=Auditor(sinks, wall_clock=lambda: 1_000.0),
+            now=lambda: float(next(times)),
+            plugins=plugins,
+        ),
     )
     await runtime.refresh_catalog()
     return runtime, next(iter(runtime.catalog().items))
@@ -136,9 +131,9 @@ async def runtime_over(
     ids=["ok", "tool-error", "error", "timeout", "lost", "refused", "unavailable"],
 )
 async def test_a_call_that_was_made_says_how_transport_protocol_and_tool_went(
-    tokens: TokenCounter, sink: Memory, outcome: object, told: str, legs: tuple[str, str, str], code: str
+    sink: Memory, outcome: object, told: str, legs: tuple[str, str, str], code: str
 ) -> None:
-    runtime, tool_id = await runtime_over(Server(outcome), tokens, Attached("memory", sink))
+    runtime, tool_id = await runtime_over(Server(outcome), Attached("memory", sink))
     try:
         await runtime.execute(tool_id, {"text": "hi"}, OWNER)
     except GatewayError as error:
@@ -155,7 +150,7 @@ async def test_a_call_that_was_made_says_how_transport_protocol_and_tool_went(
     [
         ({}, OWNER, {}, ArgsInvalid, "invalid"),
         ({"text": "hi"}, READER, {}, HydrateFailed, "denied"),
-        ({"text": "hi"}, OWNER, {"quota": Quota(lambda: 0.0, per_actor=0)}, RateLimited, "denied"),
+        ({"text": "hi"}, OWNER, {"per_actor": 0}, RateLimited, "denied"),
         (
             {"text": "hi"},
             OWNER,
@@ -167,7 +162,6 @@ async def test_a_call_that_was_made_says_how_transport_protocol_and_tool_went(
     ids=["invalid", "hidden", "quota", "approval"],
 )
 async def test_a_call_that_was_not_made_says_why_and_reached_nothing(
-    tokens: TokenCounter,
     sink: Memory,
     args: dict[str, Any],
     context: CallContext,
@@ -176,7 +170,7 @@ async def test_a_call_that_was_not_made_says_why_and_reached_nothing(
     told: str,
 ) -> None:
     server = Server("ok")
-    runtime, tool_id = await runtime_over(server, tokens, Attached("memory", sink), **options)
+    runtime, tool_id = await runtime_over(server, Attached("memory", sink), **options)
     with pytest.raises(error):
         await runtime.execute(tool_id, args, context)
     (record,) = sink.records
@@ -184,16 +178,16 @@ async def test_a_call_that_was_not_made_says_why_and_reached_nothing(
     assert server.calls == []
 
 
-async def test_an_id_that_is_nowhere_is_invalid_and_noted_in_part(tokens: TokenCounter, sink: Memory) -> None:
-    runtime, _ = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
+async def test_an_id_that_is_nowhere_is_invalid_and_noted_in_part(sink: Memory) -> None:
+    runtime, _ = await runtime_over(Server("ok"), Attached("memory", sink))
     with pytest.raises(HydrateFailed):
         await runtime.execute("x" * 100_000, {}, OWNER)
     assert (sink.records[0].outcome, len(sink.records[0].tool_id)) == ("invalid", 300)
 
 
-async def test_a_call_that_is_cancelled_is_recorded_all_the_same(tokens: TokenCounter, sink: Memory) -> None:
+async def test_a_call_that_is_cancelled_is_recorded_all_the_same(sink: Memory) -> None:
     server = Server("wait")
-    runtime, tool_id = await runtime_over(server, tokens, Attached("memory", sink))
+    runtime, tool_id = await runtime_over(server, Attached("memory", sink))
     call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
     with anyio.fail_after(BOUND_S):
         await server.reached.wait()
@@ -205,10 +199,45 @@ async def test_a_call_that_is_cancelled_is_recorded_all_the_same(tokens: TokenCo
     assert sink.records[0].outcome == "cancelled"
 
 
-async def test_a_call_that_a_resting_server_never_got_reached_nothing(tokens: TokenCounter, sink: Memory) -> None:
+async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_reached_nothing(sink: Memory) -> None:
+    server = Server("wait")
+    member = Member(server, UpstreamLimits(max_concurrent=1))
+    runtime, tool_id = await runtime_over(MultiplexUpstream([member]), Attached("memory", sink))
+    running = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await server.reached.wait()
+        waiting = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+        while not member.state().queued:
+            await asyncio.sleep(0)
+        for call in (waiting, running):
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        while len(sink.records) < 2:  # the records are written by tasks of their own
+            await asyncio.sleep(0)
+    legs = [(record.outcome, record.transport, record.protocol, record.tool) for record in sink.records]
+    assert legs == [("cancelled", "none", "none", "none"), ("cancelled", "ok", "none", "none")]
+
+
+async def test_a_call_that_is_cancelled_between_attempts_that_never_left_reached_nothing(sink: Memory) -> None:
+    server = Server(UpstreamUnavailable("away"))
+    patient = {"raw": CallPolicy(retry=RetryPolicy(attempts=2, base_s=60, max_s=60))}
+    runtime, tool_id = await runtime_over(server, Attached("memory", sink), calls=patient)
+    call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
+    with anyio.fail_after(BOUND_S):
+        await server.reached.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        while not sink.records:
+            await asyncio.sleep(0)
+    assert (sink.records[0].outcome, sink.records[0].transport) == ("cancelled", "none")
+
+
+async def test_a_call_that_a_resting_server_never_got_reached_nothing(sink: Memory) -> None:
     server = Server(UpstreamTimeout("late"))
     member = Member(server, UpstreamLimits(breaker=BreakerPolicy(1, 10.0, 60.0)), now=lambda: 0.0)
-    runtime, tool_id = await runtime_over(MultiplexUpstream([member]), tokens, Attached("memory", sink))
+    runtime, tool_id = await runtime_over(MultiplexUpstream([member]), Attached("memory", sink))
     for kind in (UpstreamTimeout, UpstreamUnavailable):
         with pytest.raises(kind):
             await runtime.execute(tool_id, {"text": "hi"}, OWNER)
@@ -218,10 +247,10 @@ async def test_a_call_that_a_resting_server_never_got_reached_nothing(tokens: To
     assert (record.transport, record.protocol, record.tool) == ("unavailable", "none", "none")
 
 
-async def test_a_call_that_got_no_place_reached_nothing(tokens: TokenCounter, sink: Memory) -> None:
+async def test_a_call_that_got_no_place_reached_nothing(sink: Memory) -> None:
     server = Server("wait")
     member = Member(server, UpstreamLimits(max_concurrent=1, max_queued=0))
-    runtime, tool_id = await runtime_over(MultiplexUpstream([member]), tokens, Attached("memory", sink))
+    runtime, tool_id = await runtime_over(MultiplexUpstream([member]), Attached("memory", sink))
     running = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
     with anyio.fail_after(BOUND_S):
         await server.reached.wait()
@@ -253,14 +282,12 @@ class Gate(Memory):
         self.wrote.set()
 
 
-async def test_a_cancelled_call_ends_at_once_and_every_sink_gets_its_record(tokens: TokenCounter) -> None:
+async def test_a_cancelled_call_ends_at_once_and_every_sink_gets_its_record() -> None:
     slow, other = Gate(), Gate()
     other.gate.set()
     slow.gate.set()
     server = Server("wait")
-    runtime, tool_id = await runtime_over(
-        server, tokens, Attached("slow", slow), Attached("other", other, critical=False)
-    )
+    runtime, tool_id = await runtime_over(server, Attached("slow", slow), Attached("other", other, critical=False))
     call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
     with anyio.fail_after(BOUND_S):
         await server.reached.wait()
@@ -280,15 +307,11 @@ async def test_a_cancelled_call_ends_at_once_and_every_sink_gets_its_record(toke
     assert 0 < record.upstream_ms < record.duration_ms
 
 
-async def test_a_call_that_is_cancelled_before_the_log_is_ready_is_recorded_and_reached_nothing(
-    tokens: TokenCounter,
-) -> None:
+async def test_a_call_that_is_cancelled_before_the_log_is_ready_is_recorded_and_reached_nothing() -> None:
     slow, other = Gate(), Gate()
     other.gate.set()
     server = Server("ok")
-    runtime, tool_id = await runtime_over(
-        server, tokens, Attached("slow", slow), Attached("other", other, critical=False)
-    )
+    runtime, tool_id = await runtime_over(server, Attached("slow", slow), Attached("other", other, critical=False))
     call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
     with anyio.fail_after(BOUND_S):
         await slow.asked.wait()
@@ -304,9 +327,7 @@ async def test_a_call_that_is_cancelled_before_the_log_is_ready_is_recorded_and_
     assert server.calls == []
 
 
-async def test_a_call_that_is_cancelled_after_its_answer_says_that_there_was_one(
-    tokens: TokenCounter, sink: Memory
-) -> None:
+async def test_a_call_that_is_cancelled_after_its_answer_says_that_there_was_one(sink: Memory) -> None:
     class NeverStored(MemoryArtifactStore):
         async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
             storing.set()
@@ -315,7 +336,7 @@ async def test_a_call_that_is_cancelled_after_its_answer_says_that_there_was_one
 
     storing = asyncio.Event()
     auditor = Auditor([Attached("memory", sink)], wall_clock=lambda: 0.0)
-    runtime = ProxyRuntime(Server("ok"), tokens, NeverStored(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(artifacts=NeverStored(), auditor=auditor))
     await runtime.refresh_catalog()
     call = asyncio.create_task(runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER))
     with anyio.fail_after(BOUND_S):
@@ -334,22 +355,20 @@ class NothingOut(SecurityPlugin):
 
 
 @pytest.mark.parametrize("outcome", ["ok", UpstreamRefused("no", code=-32000, refusal="no")], ids=["result", "error"])
-async def test_an_answer_that_a_plugin_withholds_was_an_answer(
-    tokens: TokenCounter, sink: Memory, outcome: object
-) -> None:
+async def test_an_answer_that_a_plugin_withholds_was_an_answer(sink: Memory, outcome: object) -> None:
     plugins = PluginChain({GLOBAL: [Installed("nothing_out", NothingOut(None))]}, now=lambda: 0.0)
-    runtime, tool_id = await runtime_over(Server(outcome), tokens, Attached("memory", sink), plugins=plugins)
+    runtime, tool_id = await runtime_over(Server(outcome), Attached("memory", sink), plugins=plugins)
     with pytest.raises(Forbidden):
         await runtime.execute(tool_id, {"text": "hi"}, OWNER)
     (record,) = sink.records
     assert (record.outcome, record.transport, record.protocol, record.tool) == ("denied", "ok", "ok", "none")
 
 
-async def test_a_resource_that_was_read_is_recorded_as_answered(tokens: TokenCounter, sink: Memory) -> None:
-    async def send(request: Request) -> Mapping[str, Any]:
+async def test_a_resource_that_was_read_is_recorded_as_answered(sink: Memory) -> None:
+    async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
         return {"contents": []}
 
-    runtime, _ = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
+    runtime, _ = await runtime_over(Server("ok"), Attached("memory", sink))
     request = Request("req_1", "resources/read", "raw", "file:///a", {}, OWNER.identity)
     await runtime.pass_on(request, OWNER, "read", send)
     (record,) = sink.records
@@ -357,10 +376,34 @@ async def test_a_resource_that_was_read_is_recorded_as_answered(tokens: TokenCou
     assert (record.transport, record.protocol, record.tool) == ("ok", "ok", "ok")
 
 
+@pytest.mark.parametrize(("left", "transport"), [(False, "none"), (True, "ok")])
+async def test_a_read_that_is_cancelled_is_recorded_by_how_far_it_got(sink: Memory, left: bool, transport: str) -> None:
+    waits = asyncio.Event()
+
+    async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
+        context.marks.left = left
+        waits.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    runtime, _ = await runtime_over(Server("ok"), Attached("memory", sink))
+    request = Request("req_1", "resources/read", "raw", "file:///a", {}, OWNER.identity)
+    reading = asyncio.create_task(runtime.pass_on(request, OWNER, "read", send))
+    with anyio.fail_after(BOUND_S):
+        await waits.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        while not sink.records:
+            await asyncio.sleep(0)
+    (record,) = sink.records
+    assert (record.outcome, record.transport, record.protocol) == ("cancelled", transport, "none")
+
+
 @requirement("gatekit G108")
-async def test_what_a_plugin_found_is_noted_by_kind_and_no_value_is(tokens: TokenCounter, sink: Memory) -> None:
+async def test_what_a_plugin_found_is_noted_by_kind_and_no_value_is(sink: Memory) -> None:
     plugins = PluginChain({GLOBAL: [Installed("pii_filter", PiiFilter(PiiConfig()))]}, now=lambda: 0.0)
-    runtime, tool_id = await runtime_over(Server("ok"), tokens, Attached("memory", sink), plugins=plugins)
+    runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink), plugins=plugins)
     await runtime.execute(tool_id, {"text": "ann@example.com"}, OWNER)
     (record,) = sink.records
     assert [(stage.phase, stage.outcome, stage.note) for stage in record.stages] == [
@@ -370,17 +413,15 @@ async def test_what_a_plugin_found_is_noted_by_kind_and_no_value_is(tokens: Toke
     assert "example.com" not in repr(record)
 
 
-async def test_a_kept_result_says_that_it_was_kept(tokens: TokenCounter, sink: Memory) -> None:
-    runtime, tool_id = await runtime_over(
-        Server("ok"), tokens, Attached("memory", sink), cache=ResultCache(lambda: 0.0)
-    )
+async def test_a_kept_result_says_that_it_was_kept(sink: Memory) -> None:
+    runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink))
     for _ in range(2):
         await runtime.execute(tool_id, {"text": "hi"}, OWNER)
     assert [record.cached for record in sink.records] == [False, True]
 
 
-async def test_a_dry_run_and_a_view_are_recorded_too(tokens: TokenCounter, sink: Memory) -> None:
-    runtime, tool_id = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
+async def test_a_dry_run_and_a_view_are_recorded_too(sink: Memory) -> None:
+    runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink))
     await runtime.execute(tool_id, {"text": "hi"}, OWNER, dry_run=True)
     await runtime.execute(tool_id, {"text": "hi"}, OWNER)
     with pytest.raises(GatewayError):
@@ -393,9 +434,9 @@ async def test_a_dry_run_and_a_view_are_recorded_too(tokens: TokenCounter, sink:
 
 
 @requirement("gatekit G113", "gatekit G115")
-async def test_nothing_runs_while_a_critical_sink_cannot_be_written(tokens: TokenCounter, sink: Memory) -> None:
+async def test_nothing_runs_while_a_critical_sink_cannot_be_written(sink: Memory) -> None:
     server = Server("ok")
-    runtime, tool_id = await runtime_over(server, tokens, Attached("memory", sink))
+    runtime, tool_id = await runtime_over(server, Attached("memory", sink))
     sink.broken = True
     with pytest.raises(Forbidden) as refused:
         await runtime.execute(tool_id, {"text": "hi"}, OWNER)
@@ -403,12 +444,10 @@ async def test_nothing_runs_while_a_critical_sink_cannot_be_written(tokens: Toke
     assert server.calls == []
 
 
-async def test_a_call_that_is_refused_for_want_of_a_sink_is_told_to_the_others(
-    tokens: TokenCounter, sink: Memory
-) -> None:
+async def test_a_call_that_is_refused_for_want_of_a_sink_is_told_to_the_others(sink: Memory) -> None:
     other = Memory()
     auditor = Auditor([Attached("first", sink), Attached("second", other, critical=False)], wall_clock=lambda: 0.0)
-    runtime = ProxyRuntime(Server("ok"), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(auditor=auditor))
     await runtime.refresh_catalog()
     sink.broken = True
     with anyio.fail_after(BOUND_S):
@@ -419,13 +458,11 @@ async def test_a_call_that_is_refused_for_want_of_a_sink_is_told_to_the_others(
     assert (auditor.refused, auditor.lost) == ({"first": 1}, {"first": 0, "second": 0})
 
 
-async def test_a_caller_that_leaves_while_one_sink_writes_keeps_no_other_sink_from_its_record(
-    tokens: TokenCounter,
-) -> None:
+async def test_a_caller_that_leaves_while_one_sink_writes_keeps_no_other_sink_from_its_record() -> None:
     slow, quick = Memory(), Memory()
     slow.gate = asyncio.Event()
     auditor = Auditor([Attached("slow", slow), Attached("quick", quick)], wall_clock=lambda: 0.0)
-    runtime = ProxyRuntime(Server("ok"), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(auditor=auditor))
     await runtime.refresh_catalog()
     call = asyncio.create_task(runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER))
     with anyio.fail_after(BOUND_S):
@@ -440,39 +477,37 @@ async def test_a_caller_that_leaves_while_one_sink_writes_keeps_no_other_sink_fr
 
 
 @requirement("gatekit G115")
-async def test_a_result_that_could_not_be_recorded_is_withheld(tokens: TokenCounter, sink: Memory) -> None:
+async def test_a_result_that_could_not_be_recorded_is_withheld(sink: Memory) -> None:
     class BreaksMeanwhile(Server):
         async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
             sink.broken = True
             return await super()._answer(name, arguments, context)
 
-    runtime, tool_id = await runtime_over(BreaksMeanwhile("ok"), tokens, Attached("memory", sink))
+    runtime, tool_id = await runtime_over(BreaksMeanwhile("ok"), Attached("memory", sink))
     with pytest.raises(UpstreamError) as withheld:
         await runtime.execute(tool_id, {"text": "hi"}, OWNER)
     assert "The call was made" in withheld.value.message and "secret" not in withheld.value.message
 
 
-async def test_an_answer_without_a_call_that_could_not_be_recorded_does_not_say_that_one_was_made(
-    tokens: TokenCounter,
-) -> None:
+async def test_an_answer_without_a_call_that_could_not_be_recorded_does_not_say_that_one_was_made() -> None:
     class ReadyButBroken(Memory):
         async def ready(self) -> None:
             """It only finds out when it writes."""
 
     sink = ReadyButBroken()
     sink.broken = True
-    runtime, tool_id = await runtime_over(Server("ok"), tokens, Attached("memory", sink))
+    runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink))
     with pytest.raises(UpstreamError, match="No server was called"):
         await runtime.execute(tool_id, {}, OWNER)
 
 
-async def test_a_sink_that_is_not_critical_is_neither_waited_for_nor_missed(tokens: TokenCounter) -> None:
+async def test_a_sink_that_is_not_critical_is_neither_waited_for_nor_missed() -> None:
     slow, broken = Memory(), Memory()
     slow.gate, broken.broken = asyncio.Event(), True
     auditor = Auditor(
         [Attached("slow", slow, critical=False), Attached("broken", broken, critical=False)], wall_clock=lambda: 0.0
     )
-    runtime = ProxyRuntime(Server("ok"), tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), auditor=auditor)
+    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(auditor=auditor))
     await runtime.refresh_catalog()
     with anyio.fail_after(BOUND_S):
         await runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER)

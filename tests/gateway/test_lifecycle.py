@@ -6,21 +6,13 @@ from typing import Any
 
 import pytest
 
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import UpstreamStatus
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 TOOL = {"name": "one", "inputSchema": {"type": "object"}}
-
-
-@pytest.fixture(scope="module")
-def tokens() -> TokenCounter:
-    return load_token_counter()
 
 
 class Changing(StubUpstream):
@@ -45,9 +37,9 @@ class Changing(StubUpstream):
         return await super().list_tools()
 
 
-def build(tokens: TokenCounter, *upstreams: StubUpstream, deadline_s: float = 10) -> tuple[Lifecycle, ProxyRuntime]:
+def build(*upstreams: StubUpstream, deadline_s: float = 10) -> tuple[Lifecycle, ProxyRuntime]:
     fleet = MultiplexUpstream(upstreams)
-    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(now=lambda: 0.0))
+    runtime = ProxyRuntime(fleet)
     return Lifecycle(fleet, runtime, start_deadline_s=deadline_s), runtime
 
 
@@ -57,10 +49,10 @@ async def eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_it_is_ready_when_every_upstream_had_its_turn_and_no_more_once_it_stops(tokens: TokenCounter) -> None:
+async def test_it_is_ready_when_every_upstream_had_its_turn_and_no_more_once_it_stops() -> None:
     slow = Changing("slow")
     slow.gate.clear()
-    lifecycle, runtime = build(tokens, Changing("quick"), slow)
+    lifecycle, runtime = build(Changing("quick"), slow)
     assert not lifecycle.ready()
     async with lifecycle.running():
         await eventually(lambda: len(runtime.catalog().items) == 1)
@@ -71,31 +63,31 @@ async def test_it_is_ready_when_every_upstream_had_its_turn_and_no_more_once_it_
     assert not lifecycle.ready()
 
 
-async def test_without_upstreams_it_is_ready_at_once(tokens: TokenCounter) -> None:
-    lifecycle, _ = build(tokens)
+async def test_without_upstreams_it_is_ready_at_once() -> None:
+    lifecycle, _ = build()
     async with lifecycle.running(), asyncio.timeout(5):
         await lifecycle.wait_ready()
 
 
-async def test_one_that_failed_or_is_late_does_not_hold_the_others(tokens: TokenCounter) -> None:
+async def test_one_that_failed_or_is_late_does_not_hold_the_others() -> None:
     class Down(StubUpstream):
         async def supervise(self, changed: Callable[[str], None]) -> None:
             self.status = UpstreamStatus("down", "it cannot be reached")
             await asyncio.Event().wait()
 
-    lifecycle, _ = build(tokens, Changing("good"), Down([], name="down"))
+    lifecycle, _ = build(Changing("good"), Down([], name="down"))
     async with lifecycle.running(), asyncio.timeout(5):
         await lifecycle.wait_ready()
     stuck = Changing("stuck")
     stuck.gate.clear()
-    lifecycle, _ = build(tokens, stuck, deadline_s=0.05)
+    lifecycle, _ = build(stuck, deadline_s=0.05)
     async with lifecycle.running(), asyncio.timeout(5):
         await lifecycle.wait_ready()
 
 
-async def test_a_change_refreshes_and_changes_during_a_refresh_are_not_lost(tokens: TokenCounter) -> None:
+async def test_a_change_refreshes_and_changes_during_a_refresh_are_not_lost() -> None:
     upstream = Changing("files")
-    lifecycle, runtime = build(tokens, upstream)
+    lifecycle, runtime = build(upstream)
     async with lifecycle.running():
         await lifecycle.wait_ready()
         assert upstream.listed == 1
@@ -112,11 +104,9 @@ async def test_a_change_refreshes_and_changes_during_a_refresh_are_not_lost(toke
         await eventually(lambda: upstream.listed == 3)
 
 
-async def test_a_collision_is_logged_and_the_next_change_heals_it(
-    tokens: TokenCounter, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_collision_is_logged_and_the_next_change_heals_it(caplog: pytest.LogCaptureFixture) -> None:
     upstream = Changing("files")
-    lifecycle, runtime = build(tokens, upstream)
+    lifecycle, runtime = build(upstream)
     async with lifecycle.running():
         await lifecycle.wait_ready()
         assert upstream.changed is not None
@@ -127,3 +117,25 @@ async def test_a_collision_is_logged_and_the_next_change_heals_it(
         upstream.tools[:] = [{**TOOL, "name": "other"}]
         upstream.changed("files")
         await eventually(lambda: [item.name for item in runtime.catalog().items.values()] == ["other"])
+
+
+async def test_work_that_belongs_to_no_caller_ends_before_the_upstreams_do() -> None:
+    ended: list[str] = []
+
+    class Ending(StubUpstream):
+        async def supervise(self, changed: Callable[[str], None]) -> None:
+            try:
+                await super().supervise(changed)
+            finally:
+                ended.append("upstream")
+
+    lifecycle, runtime = build(Ending([]))
+
+    async def close() -> None:
+        await asyncio.sleep(0)
+        ended.append("work")
+
+    runtime.at_end(close)
+    async with asyncio.timeout(5), lifecycle.running():
+        await eventually(lifecycle.ready)
+    assert ended == ["work", "upstream"]

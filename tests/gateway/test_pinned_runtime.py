@@ -12,31 +12,23 @@ from tests.support.service import running_service
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.lock import pin_all
 from wicketgate.catalog.pins import PinPolicy
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.config.arrangement import guarded
 from wicketgate.errors import CatalogError, HydrateFailed
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.gateway.arrangement import Arrangement
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
-
-
-@pytest.fixture(scope="module")
-def tokens() -> TokenCounter:
-    return load_token_counter()
 
 
 async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
     return {"content": [{"type": "text", "text": name}]}
 
 
-def runtime_of(tokens: TokenCounter, upstream: StubUpstream, policy: PinPolicy) -> ProxyRuntime:
-    return ProxyRuntime(upstream, tokens, MemoryArtifactStore(now=lambda: 0.0), pins=policy)
+def runtime_of(upstream: StubUpstream, policy: PinPolicy) -> ProxyRuntime:
+    return ProxyRuntime(upstream, RuntimeOptions(RuntimePolicies(pins=policy)))
 
 
 def tool_id(runtime: ProxyRuntime, name: str) -> str:
@@ -46,11 +38,11 @@ def tool_id(runtime: ProxyRuntime, name: str) -> str:
 
 @requirement("W-PINS")
 async def test_a_changed_tool_is_answered_like_none_and_comes_back_when_it_is_as_it_was(
-    tokens: TokenCounter, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     read, write = definition("read", "Reads."), definition("write", "Writes.")
     upstream = StubUpstream([read, write], answer, name="files")
-    runtime = runtime_of(tokens, upstream, PinPolicy(pin_all({"files": [read, write]})))
+    runtime = runtime_of(upstream, PinPolicy(pin_all({"files": [read, write]})))
     await runtime.refresh_catalog()
     known = tool_id(runtime, "read")
     assert not runtime.screened()["files"].held
@@ -74,10 +66,10 @@ async def test_a_changed_tool_is_answered_like_none_and_comes_back_when_it_is_as
 
 
 @requirement("W-PINS")
-async def test_what_is_compared_is_what_the_upstream_declared_however_long(tokens: TokenCounter) -> None:
+async def test_what_is_compared_is_what_the_upstream_declared_however_long() -> None:
     long = definition("read", "word " * 10_000)
     upstream = StubUpstream([long], answer, name="files")
-    runtime = runtime_of(tokens, upstream, PinPolicy(pin_all({"files": [long]})))
+    runtime = runtime_of(upstream, PinPolicy(pin_all({"files": [long]})))
     await runtime.refresh_catalog()
     assert tool_id(runtime, "read")
     upstream.tools[:] = [{**long, "description": long["description"] + "and one more"}]
@@ -87,16 +79,16 @@ async def test_what_is_compared_is_what_the_upstream_declared_however_long(token
 
 
 @requirement("W-PINS")
-async def test_other_pins_take_effect_at_once_or_not_at_all(tokens: TokenCounter) -> None:
+async def test_other_pins_take_effect_at_once_or_not_at_all() -> None:
     read = definition("read", "Reads.")
     twin = definition("files.read", "Twin.")
     upstream = StubUpstream([read, twin], answer, name="files")
     strict = PinPolicy(pin_all({"files": [read]}), hold_new=True)
     fleet = MultiplexUpstream([guarded(upstream)])
-    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(now=lambda: 0.0), pins=strict)
+    runtime = ProxyRuntime(fleet, RuntimeOptions(RuntimePolicies(pins=strict)))
 
     async def use(pins: PinPolicy) -> None:
-        await runtime.rearrange(Arrangement(tuple(fleet.members.values()), pins=pins), lambda: None)
+        await runtime.rearrange(tuple(fleet.members.values()), RuntimePolicies(pins=pins), lambda: None)
 
     swaps: list[str] = []
     runtime.watch(lambda: swaps.append(runtime.catalog().version))

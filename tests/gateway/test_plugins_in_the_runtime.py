@@ -8,12 +8,11 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import Forbidden, HydrateFailed, UpstreamRefused
 from wicketgate.fleet.call_policy import CallPolicy
 from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
-from wicketgate.gateway.result_cache import ResultCache
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import (
     UPSTREAM_NAME_KEY,
@@ -27,12 +26,10 @@ from wicketgate.plugin_api import (
     Result,
     SecurityPlugin,
 )
-from wicketgate.plugins.call_trace import CallTrace
-from wicketgate.plugins.pii_filter import PiiConfig, PiiFilter
+from wicketgate.plugins.filters import PiiConfig, PiiFilter
+from wicketgate.plugins.result_notes import CallTrace
 from wicketgate.plugins.tool_manager import ToolManager, ToolManagerConfig
 from wicketgate.ports import CallContext
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
@@ -40,11 +37,6 @@ TOOLS: list[Mapping[str, Any]] = [
     {"name": "echo", "description": "Give the text back.", "annotations": {"readOnlyHint": True}},
     {"name": "_private", "description": "Not for you."},
 ]
-
-
-@pytest.fixture(scope="module")
-def tokens() -> TokenCounter:
-    return load_token_counter()
 
 
 async def echo(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
@@ -84,10 +76,10 @@ class OnlyForOwners(SecurityPlugin):
         return Allow() if request.identity.actor == "owner_1" else Block("not an owner")
 
 
-async def runtime_with(tokens: TokenCounter, *plugins: Any, upstreams: Any = None, **options: Any) -> Any:
+async def runtime_with(*plugins: Any, upstreams: Any = None, **policies: Any) -> Any:
     chain = PluginChain({GLOBAL: [Installed(type(p).__name__, p) for p in plugins]}, now=lambda: 0.0)
     upstream = upstreams or StubUpstream(TOOLS, echo, name="alpha")
-    runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), plugins=chain, **options)
+    runtime = ProxyRuntime(upstream, RuntimeOptions(RuntimePolicies(**policies), plugins=chain))
     await runtime.refresh_catalog()
     return runtime, upstream
 
@@ -96,8 +88,8 @@ def text_of(result: Mapping[str, Any]) -> list[str]:
     return [block["text"] for block in result["content"]]
 
 
-async def test_a_plugin_changes_what_is_sent_and_what_is_shown(tokens: TokenCounter) -> None:
-    runtime, upstream = await runtime_with(tokens, Shout(None))
+async def test_a_plugin_changes_what_is_sent_and_what_is_shown() -> None:
+    runtime, upstream = await runtime_with(Shout(None))
     tool_id = next(id for id in runtime.catalog().items if "echo" in id)
     assert text_of(await runtime.call(tool_id, {"text": "hi"}, CONTEXT)) == ["echo: HI", "shouted"]
     assert upstream.calls[0][1] == {"text": "HI"}
@@ -105,16 +97,16 @@ async def test_a_plugin_changes_what_is_sent_and_what_is_shown(tokens: TokenCoun
 
 
 @requirement("gatekit G101")
-async def test_a_plugin_that_answers_keeps_the_call_from_the_server(tokens: TokenCounter) -> None:
-    runtime, upstream = await runtime_with(tokens, Answer(None))
+async def test_a_plugin_that_answers_keeps_the_call_from_the_server() -> None:
+    runtime, upstream = await runtime_with(Answer(None))
     tool_id = next(id for id in runtime.catalog().items if "echo" in id)
     assert text_of(await runtime.call(tool_id, {}, CONTEXT)) == ["from the plugin"]
     assert upstream.calls == []
 
 
 @requirement("gatekit G93", "gateway 133")
-async def test_a_blocked_call_reaches_no_server_and_names_the_tool_that_was_asked_for(tokens: TokenCounter) -> None:
-    runtime, upstream = await runtime_with(tokens, Closed(None))
+async def test_a_blocked_call_reaches_no_server_and_names_the_tool_that_was_asked_for() -> None:
+    runtime, upstream = await runtime_with(Closed(None))
     tool_id = next(id for id in runtime.catalog().items if "echo" in id)
     with pytest.raises(Forbidden) as refused:
         await runtime.execute(tool_id, {}, CONTEXT)
@@ -123,23 +115,21 @@ async def test_a_blocked_call_reaches_no_server_and_names_the_tool_that_was_aske
 
 
 @requirement("S2 Server Validation Timing")
-async def test_a_call_may_be_redirected_and_the_server_is_looked_up_after_the_plugins(tokens: TokenCounter) -> None:
+async def test_a_call_may_be_redirected_and_the_server_is_looked_up_after_the_plugins() -> None:
     target = StubUpstream([], echo, name="b")
     chain = PluginChain({"alpha": [Installed("elsewhere", Elsewhere(None))]}, now=lambda: 0.0)
     fleet = MultiplexUpstream([StubUpstream(TOOLS, echo, name="alpha"), target])
-    runtime = ProxyRuntime(fleet, tokens, MemoryArtifactStore(1 << 20, 60, lambda: 0.0), plugins=chain)
+    runtime = ProxyRuntime(fleet, RuntimeOptions(plugins=chain))
     await runtime.refresh_catalog()
     tool_id = next(id for id in runtime.catalog().items if "echo" in id)
     assert text_of(await runtime.call(tool_id, {"text": "hi"}, CONTEXT)) == ["other: hi"]
     assert [name for name, _, _ in target.calls] == ["other"]
 
 
-async def test_a_kept_result_passes_the_plugins_of_whoever_asks(tokens: TokenCounter) -> None:
+async def test_a_kept_result_passes_the_plugins_of_whoever_asks() -> None:
     runtime, upstream = await runtime_with(
-        tokens,
         OnlyForOwners(None),
-        cache=ResultCache(lambda: 0.0),
-        default_policy=CallPolicy(cached_tools=["*"], cache_shared=True),
+        default_call=CallPolicy(cached_tools=["*"], cache_shared=True),
     )
     tool_id = next(id for id in runtime.catalog().items if "echo" in id)
     await runtime.call(tool_id, {"text": "hi"}, CONTEXT)
@@ -149,9 +139,9 @@ async def test_a_kept_result_passes_the_plugins_of_whoever_asks(tokens: TokenCou
 
 
 @requirement("gatekit G85", "gatekit G86", "gatekit G87", "gatekit G88")
-async def test_a_managed_tool_exists_under_its_new_name_only_and_hidden_ones_do_not(tokens: TokenCounter) -> None:
+async def test_a_managed_tool_exists_under_its_new_name_only_and_hidden_ones_do_not() -> None:
     config = ToolManagerConfig.model_validate({"tools": [{"tool": "echo", "display_name": "say"}]})
-    runtime, upstream = await runtime_with(tokens, ToolManager(config))
+    runtime, upstream = await runtime_with(ToolManager(config))
     (item,) = runtime.catalog().items.values()
     assert (item.name, item.upstream_name) == ("say", "echo")
     await runtime.call(item.id, {"text": "hi"}, CONTEXT)
@@ -166,9 +156,9 @@ async def refuse(name: str, arguments: Mapping[str, Any], context: CallContext) 
 
 
 @requirement("gatekit G92", "gatekit G105", "gateway 135")
-async def test_what_a_server_says_in_an_error_passes_the_plugins_like_a_result(tokens: TokenCounter) -> None:
+async def test_what_a_server_says_in_an_error_passes_the_plugins_like_a_result() -> None:
     for plugins in ([PiiFilter(PiiConfig())], [CallTrace(PluginConfig()), PiiFilter(PiiConfig())]):
-        runtime, _ = await runtime_with(tokens, *plugins, upstreams=StubUpstream(TOOLS, refuse, name="alpha"))
+        runtime, _ = await runtime_with(*plugins, upstreams=StubUpstream(TOOLS, refuse, name="alpha"))
         (tool_id,) = (each for each in runtime.catalog().items if "echo" in each)
         with pytest.raises(UpstreamRefused) as refused:
             await runtime.call(tool_id, {}, CONTEXT)
@@ -178,18 +168,18 @@ async def test_what_a_server_says_in_an_error_passes_the_plugins_like_a_result(t
         assert (refused.value.name, refused.value.path) == ("echo", tool_id)
 
 
-async def test_an_error_whose_words_a_plugin_withholds_is_not_told(tokens: TokenCounter) -> None:
+async def test_an_error_whose_words_a_plugin_withholds_is_not_told() -> None:
     blocking = PiiFilter(PiiConfig(action="block"))
-    runtime, _ = await runtime_with(tokens, blocking, upstreams=StubUpstream(TOOLS, refuse, name="alpha"))
+    runtime, _ = await runtime_with(blocking, upstreams=StubUpstream(TOOLS, refuse, name="alpha"))
     (tool_id,) = (each for each in runtime.catalog().items if "echo" in each)
     with pytest.raises(Forbidden) as withheld:
         await runtime.call(tool_id, {}, CONTEXT)
     assert "bob" not in str(withheld.value.as_dict())
 
 
-async def test_a_kept_result_is_only_given_to_calls_that_go_to_the_same_place(tokens: TokenCounter) -> None:
-    options = {"cache": ResultCache(lambda: 0.0), "default_policy": CallPolicy(cached_tools=["*"], cache_shared=True)}
-    runtime, _ = await runtime_with(tokens, EachToTheirOwn(None), **options)
+async def test_a_kept_result_is_only_given_to_calls_that_go_to_the_same_place() -> None:
+    policies = {"default_call": CallPolicy(cached_tools=["*"], cache_shared=True)}
+    runtime, _ = await runtime_with(EachToTheirOwn(None), **policies)
     (tool_id,) = (each for each in runtime.catalog().items if "echo" in each)
     other = replace(CONTEXT, identity=Identity("reader_1", ("*",)))
     for context in (CONTEXT, other, CONTEXT):
@@ -197,8 +187,8 @@ async def test_a_kept_result_is_only_given_to_calls_that_go_to_the_same_place(to
         assert text == f"echo_of_{context.identity.actor}: hi"
 
 
-async def test_only_a_plugin_can_give_a_tool_another_name_than_its_server_knows(tokens: TokenCounter) -> None:
+async def test_only_a_plugin_can_give_a_tool_another_name_than_its_server_knows() -> None:
     posing = [{"name": "echo", "_meta": {UPSTREAM_NAME_KEY: "delete_all", "mine": 1}}]
-    runtime, _ = await runtime_with(tokens, upstreams=StubUpstream(posing, echo, name="alpha"))
+    runtime, _ = await runtime_with(upstreams=StubUpstream(posing, echo, name="alpha"))
     (item,) = runtime.catalog().items.values()
     assert item.upstream_name == "echo"

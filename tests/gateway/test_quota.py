@@ -6,19 +6,12 @@ from tests.support.requirement import requirement
 from wicketgate.access.access import AccessPolicy
 from wicketgate.access.identity import Identity
 from wicketgate.access.rule import AccessRule
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import RateLimited
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, PendingCall
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
-
-
-@pytest.fixture(scope="module")
-def tokens() -> TokenCounter:
-    return load_token_counter()
 
 
 class Clock:
@@ -110,14 +103,13 @@ class Agreeing:
 
 
 @requirement("W-APPROVALS", "gateway 131")
-async def test_a_call_over_the_quota_uses_up_no_approval(tokens: TokenCounter) -> None:
+async def test_a_call_over_the_quota_uses_up_no_approval() -> None:
     upstream = StubUpstream([{"name": "pay", "inputSchema": {"type": "object"}}], name="office")
     runtime = ProxyRuntime(
         upstream,
-        tokens,
-        MemoryArtifactStore(1 << 20, 60, lambda: 0.0),
-        access=AccessPolicy([AccessRule("office:pay", approval="always")]),
-        quota=Quota(lambda: 0.0, per_actor=0),
+        RuntimeOptions(
+            RuntimePolicies(access=AccessPolicy([AccessRule("office:pay", approval="always")]), per_actor=0)
+        ),
     )
     await runtime.refresh_catalog()
     owner = Agreeing()

@@ -27,13 +27,12 @@ from wicketgate.errors import (
     UpstreamUnavailable,
     ViewFailed,
 )
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.fleet.retry import RetryPolicy
 from wicketgate.gateway.archive import Execution
-from wicketgate.gateway.quota import Quota
-from wicketgate.gateway.result_cache import ResultCache
-from wicketgate.gateway.runtime import DryRun, ProxyRuntime
+from wicketgate.gateway.calls import DryRun
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import Artifact, CallContext, PendingCall, PutOutcome
 from wicketgate.results.envelope import ResultEnvelope
 from wicketgate.storage.memory_store import MemoryArtifactStore
@@ -71,8 +70,8 @@ Make = Callable[..., ProxyRuntime]
 
 @pytest.fixture
 def make(tokens: TokenCounter) -> Make:
-    def make(*upstreams: StubUpstream, **options: Any) -> ProxyRuntime:
-        return ProxyRuntime(MultiplexUpstream(upstreams), tokens, MemoryArtifactStore(now=lambda: 0.0), **options)
+    def make(*upstreams: StubUpstream, **policies: Any) -> ProxyRuntime:
+        return ProxyRuntime(MultiplexUpstream(upstreams), RuntimeOptions(RuntimePolicies(**policies)))
 
     return make
 
@@ -230,7 +229,7 @@ async def test_failures_of_upstreams_keep_their_class_and_name_the_tool(make: Ma
 
     runtime = make(
         StubUpstream([tool("hang"), tool("gone"), tool("refuse")], fail),
-        default_policy=CallPolicy(0.1, retry=RetryPolicy(1)),
+        default_call=CallPolicy(0.1, retry=RetryPolicy(1)),
     )
     await runtime.refresh_catalog()
     expected = {"hang": UpstreamTimeout, "gone": UpstreamUnavailable, "refuse": UpstreamError}
@@ -283,7 +282,7 @@ async def test_browsing_shows_only_what_the_caller_may_use(make: Make) -> None:
 async def test_a_tool_that_ran_counts_as_seen_and_one_that_did_not_does_not(tokens: TokenCounter) -> None:
     upstream = StubUpstream([tool("alpha"), tool("beta"), tool("gamma", "x", required=("x",))], say_name)
     sessions = MemorySessionStore(now=lambda: 0.0)
-    runtime = ProxyRuntime(upstream, tokens, MemoryArtifactStore(now=lambda: 0.0), sessions)
+    runtime = ProxyRuntime(upstream, RuntimeOptions(sessions=sessions))
     await runtime.refresh_catalog()
     with pytest.raises(ArgsInvalid):
         await runtime.execute(tool_id(runtime, "gamma"), {}, context())
@@ -327,7 +326,7 @@ CLOSE_ISSUE = {
 @requirement("gateway 65")
 async def test_tolerant_arguments_are_mended_before_the_check_and_the_provenance_says_so(make: Make) -> None:
     upstream = StubUpstream([CLOSE_ISSUE], say_name)
-    strict, tolerant = make(upstream), make(upstream, default_policy=CallPolicy(tolerant_args=True))
+    strict, tolerant = make(upstream), make(upstream, default_call=CallPolicy(tolerant_args=True))
     await strict.refresh_catalog()
     await tolerant.refresh_catalog()
     issue = tool_id(strict, "close_issue")
@@ -389,7 +388,7 @@ async def test_a_wrong_id_leads_to_tools_that_the_caller_may_see(make: Make) -> 
 @requirement("gateway 70", "gateway 131")
 async def test_a_quota_is_taken_by_calls_and_not_by_dry_runs_or_refused_arguments(make: Make) -> None:
     upstream = StubUpstream([tool("get", "x", required=("x",))], say_name)
-    runtime = make(upstream, quota=Quota(lambda: 0.0, per_actor=1))
+    runtime = make(upstream, per_actor=1)
     await runtime.refresh_catalog()
     get = tool_id(runtime, "get")
     await runtime.execute(get, {"x": "1"}, context(), dry_run=True)
@@ -420,7 +419,7 @@ async def test_an_artifact_is_viewed_only_by_keys_that_may_use_its_tool(make: Ma
 @requirement("gateway 132")
 async def test_a_refresh_empties_the_result_cache(make: Make) -> None:
     upstream = StubUpstream([{**tool("get"), "annotations": {"readOnlyHint": True}}], say_name)
-    runtime = make(upstream, default_policy=CallPolicy(cached_tools=["get"]), cache=ResultCache(lambda: 0.0))
+    runtime = make(upstream, default_call=CallPolicy(cached_tools=["get"]))
     await runtime.refresh_catalog()
     get = tool_id(runtime, "get")
     hits = []
@@ -441,7 +440,7 @@ async def test_a_kept_result_reaches_no_credential_that_may_not_make_the_call(ma
         ]
     )
     policy = CallPolicy(cached_tools=["*"], cache_shared=True)
-    runtime = make(upstream, access=access, default_policy=policy, cache=ResultCache(lambda: 0.0))
+    runtime = make(upstream, access=access, default_call=policy)
     await runtime.refresh_catalog()
     get, admin = tool_id(runtime, "get"), context("tools:*", "role:admin")
     agreeing = replace(admin, approver=Agreeing())
@@ -484,7 +483,7 @@ async def test_what_could_not_be_stored_is_not_offered_and_a_fact_says_why(token
         return {"content": [{"type": "text", "text": "word " * 5_000}, link]}
 
     upstream = StubUpstream([tool("get")], answer)
-    runtime = ProxyRuntime(upstream, tokens, Full())
+    runtime = ProxyRuntime(upstream, RuntimeOptions(artifacts=Full()))
     await runtime.refresh_catalog()
     envelope = await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))
     assert envelope.status == "partial"
@@ -559,7 +558,7 @@ async def many_images(name: str, arguments: Mapping[str, Any], context: CallCont
 
 async def test_every_artifact_that_is_offered_can_be_viewed_also_when_one_was_not_stored(tokens: TokenCounter) -> None:
     store = Choosy("resource_link:")
-    runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), tokens, store)
+    runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), RuntimeOptions(artifacts=store))
     await runtime.refresh_catalog()
     envelope = await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))
     index = envelope.artifacts[-1]
@@ -577,7 +576,7 @@ async def test_a_list_of_artifacts_that_was_not_stored_is_not_offered(
     tokens: TokenCounter, refused: tuple[str, ...]
 ) -> None:
     store = Choosy(*refused)
-    runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), tokens, store)
+    runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), RuntimeOptions(artifacts=store))
     await runtime.refresh_catalog()
     envelope = await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))
     assert (envelope.status, len(store.given)) == ("partial", 32)

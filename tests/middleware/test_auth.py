@@ -1,5 +1,8 @@
 """Identity headers are ours alone to set (S3 "Auth Middleware"; cases E19, E95)."""
 
+import json
+
+import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from middleware.auth import AuthMiddleware, Refused
@@ -12,9 +15,9 @@ OWNER = Identity("owner_1", ("memory:*", "tools:*"))
 class Door:
     """An application behind the middleware; keeps the scopes that got through."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, local_only: bool = False) -> None:
         self.scopes: list[Scope] = []
-        self.app = AuthMiddleware(self._app, self._authenticate)
+        self.app = AuthMiddleware(self._app, self._authenticate, local_only=local_only)
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scopes.append(scope)
@@ -23,7 +26,11 @@ class Door:
         return OWNER if credential == "good" else Refused("Invalid credentials")
 
     async def knock(
-        self, *headers: tuple[bytes, bytes], path: str = "/engine/chat", kind: str = "http"
+        self,
+        *headers: tuple[bytes, bytes],
+        path: str = "/engine/chat",
+        kind: str = "http",
+        client: tuple[str, int] | None = ("10.0.0.7", 5),
     ) -> list[Message]:
         sent: list[Message] = []
 
@@ -33,7 +40,7 @@ class Door:
         async def receive() -> Message:
             raise AssertionError("the middleware must not read the body")
 
-        await self.app({"type": kind, "path": path, "headers": list(headers)}, receive, send)
+        await self.app({"type": kind, "path": path, "headers": list(headers), "client": client}, receive, send)
         return sent
 
     def identity_headers(self) -> list[tuple[bytes, bytes]]:
@@ -82,3 +89,24 @@ async def test_a_websocket_is_closed_unheard_and_a_lifespan_passes() -> None:
     assert door.scopes == []
     await door.knock(kind="lifespan")
     assert [scope["type"] for scope in door.scopes] == ["lifespan"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.0.1", "::1", "::ffff:127.0.0.1"])
+async def test_a_service_for_this_machine_takes_callers_at_its_loopback_addresses(address: str) -> None:
+    door = Door(local_only=True)
+    assert await door.knock(GOOD, client=(address, 5)) == []
+    assert door.scopes
+
+
+@pytest.mark.parametrize(
+    "client", [("10.0.0.7", 5), ("::ffff:10.0.0.7", 5), ("fe80::1%eth0", 5), ("testclient", 5), None]
+)
+@pytest.mark.parametrize("path", ["/engine/chat", "/healthz", "/readyz", "/mcp"])
+async def test_a_service_for_this_machine_refuses_others_before_anything(
+    client: tuple[str, int] | None, path: str
+) -> None:
+    door = Door(local_only=True)
+    start, body = await door.knock(GOOD, path=path, client=client)
+    assert start["status"] == 403
+    assert json.loads(body["body"])["code"] == "forbidden"
+    assert door.scopes == []

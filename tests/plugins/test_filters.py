@@ -1,4 +1,4 @@
-"""Secrets, personal data and orders to the model: told from look-alikes, and replaced (gatekit G57, G92 to G97)."""
+"""The filters find secrets, personal data and orders to the model, and leave look-alikes (gatekit G57, G92 to G97)."""
 
 import asyncio
 import string
@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.plugin_api import CONTINUE, Allow, Block, PluginConfig, Request
-from wicketgate.plugins.call_trace import CallTrace
-from wicketgate.plugins.pii_filter import PiiConfig, PiiFilter
-from wicketgate.plugins.prompt_injection import PromptInjectionFilter
-from wicketgate.plugins.secrets_filter import SecretsFilter
+from wicketgate.plugins.filters import PiiConfig, PiiFilter, PromptInjectionFilter, SecretsFilter
+from wicketgate.plugins.result_notes import META_KEY, CallTrace, TokenUsage
 from wicketgate.plugins.text_filter import FilterConfig, TextFilter
-from wicketgate.plugins.token_usage import META_KEY, TokenUsage
 
 PII = PiiFilter(PiiConfig())
 SECRETS = SecretsFilter(FilterConfig())
@@ -236,7 +233,7 @@ async def test_a_filter_may_block_or_only_note_and_never_repeats_what_it_found()
     assert "bob" not in redacting.note
 
 
-async def test_a_filter_reads_only_the_side_and_the_kinds_that_it_is_told_to() -> None:
+async def test_a_filter_reads_only_the_configured_side_and_kinds() -> None:
     one_sided = PiiFilter(PiiConfig(on=("result",), kinds=("ip_address",)))
     assert await one_sided.on_request(request(text="10.0.0.1")) == Allow()
     verdict = await one_sided.on_result(request(), {"content": [{"type": "text", "text": "a@b.co 10.0.0.1"}]})
@@ -264,12 +261,12 @@ async def test_deep_and_large_arguments_are_read_without_harm() -> None:
 
 
 @given(st.text(alphabet=string.ascii_letters + " .,;\n\u00e9\u65e5\ud800", max_size=200))
-def test_what_holds_no_finding_comes_back_as_the_same_object(text: str) -> None:
+def test_a_text_without_findings_comes_back_as_the_same_object(text: str) -> None:
     assert cleaned(PII, text) is text
 
 
 @given(st.lists(st.sampled_from(["bob@example.com", "\u65e5\u672c", " ", "x", "\ud800", "10.0.0.1"]), max_size=20))
-def test_what_stands_around_findings_is_kept_whatever_its_script(parts: list[str]) -> None:
+def test_the_text_around_findings_is_kept_in_any_script(parts: list[str]) -> None:
     text = "|".join(parts)
     expected = [
         {"bob@example.com": "[EMAIL REDACTED by Wicketgate]", "10.0.0.1": "[IP_ADDRESS REDACTED by Wicketgate]"}.get(
@@ -283,9 +280,9 @@ def test_what_stands_around_findings_is_kept_whatever_its_script(parts: list[str
 @given(
     st.lists(st.text("é-@a.b1o 4", max_size=12) | st.sampled_from(["bob@example.com", "-----BEGIN PRIVATE KEY-----"]))
 )
-def test_texts_looked_at_together_hold_what_each_holds_alone(texts: list[str]) -> None:
+def test_texts_searched_together_have_the_findings_of_each_alone(texts: list[str]) -> None:
     for plugin in (PII, SECRETS):
-        suspects = plugin.scanner.might_hold(texts)
+        suspects = plugin.scanner.suspects(texts)
         assert {text for text in texts if cleaned(plugin, text) != text} <= set(suspects)
 
 

@@ -1,4 +1,4 @@
-"""Which tools exist, and how they are called here (S2 "Server-Specific Security"; gatekit G85 to G91)."""
+"""The tool manager hides tools and gives them other names (S2 "Server-Specific Security"; gatekit G85 to G91)."""
 
 from typing import Any
 
@@ -40,8 +40,8 @@ def test_a_name_with_brackets_is_denied_by_itself() -> None:
 
 @requirement("gatekit G85", "gatekit G86")
 def test_a_tool_is_shown_under_another_name_and_keeps_its_own_for_the_call() -> None:
-    (told,) = shown({"tools": [{"tool": "echo", "display_name": "say", "display_description": "SAY"}]})
-    assert told == {"name": "say", "description": "SAY", "_meta": {UPSTREAM_NAME_KEY: "echo"}}
+    (renamed,) = shown({"tools": [{"tool": "echo", "display_name": "say", "display_description": "SAY"}]})
+    assert renamed == {"name": "say", "description": "SAY", "_meta": {UPSTREAM_NAME_KEY: "echo"}}
     assert TOOLS[0] == {"name": "echo", "description": "Echo."}  # the server's own definition is left as it was
 
 

@@ -72,7 +72,7 @@ def test_weight_is_found_without_looking_at_more_than_asked() -> None:
 
 
 @requirement("W-LOOP")
-def test_another_thread_gets_its_turn_while_large_json_is_written() -> None:
+def test_other_threads_run_while_large_json_is_written() -> None:
     value = {"rows": [{"id": number, "name": f"name {number}", "v": [1, 2]} for number in range(150_000)]}
     longest = 0.0
     done = threading.Event()

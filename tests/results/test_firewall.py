@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
 from wicketgate.catalog.tokens import TokenCounter
-from wicketgate.results.cost import COUNTED_CHARS, TokenCount
 from wicketgate.results.envelope import ArtifactRef
 from wicketgate.results.firewall import Sealed, is_bulky, seal_result
-from wicketgate.results.inline import INLINE_TOKENS, MAX_REFS
+from wicketgate.results.inline import COUNTED_CHARS, INLINE_TOKENS, MAX_REFS, TokenCount
 from wicketgate.results.selector import select
 from wicketgate.token_table import load_token_counter
 
@@ -54,11 +53,6 @@ def test_the_handle_is_made_of_the_content() -> None:
     expected = f"text:{TOOL_ID}:{hashlib.sha256(b'same').hexdigest()[:16]}"
     assert seal(text_result("same")).artifacts[0].ref.handle == expected
     assert seal(text_result("same")).artifacts[0].ref.handle == expected
-
-
-def test_the_digest_can_be_chosen() -> None:
-    sealed = seal(text_result("a"), digest=lambda data: "0123456789abcdef-and-more")
-    assert sealed.artifacts[0].ref.handle == f"text:{TOOL_ID}:0123456789abcdef"
 
 
 @requirement("gateway 96")
@@ -107,7 +101,7 @@ def test_a_middling_text_is_counted_exactly_and_a_long_one_is_said_to_be_estimat
 
 
 @requirement("W-COST")
-def test_the_cost_of_the_raw_result_is_that_of_its_texts_or_else_of_its_structured_content() -> None:
+def test_the_raw_result_costs_as_much_as_its_texts_or_without_any_its_structured_content() -> None:
     structured = {"a": ["b"] * 50}
     image = {"type": "image", "data": base64.b64encode(b"x" * 9_000).decode(), "mimeType": "image/png"}
     assert seal(text_result("a b", structuredContent=structured)).raw == TokenCount(2, True)
@@ -117,7 +111,7 @@ def test_the_cost_of_the_raw_result_is_that_of_its_texts_or_else_of_its_structur
     assert seal({"content": [image]}).raw == TokenCount(0, True)
 
 
-def test_structured_content_that_fits_is_given_whole_and_else_in_short_with_its_size() -> None:
+def test_structured_content_that_fits_is_given_whole_and_otherwise_in_short_with_its_size() -> None:
     small = {"result": [{"id": number} for number in range(20)], "n": 20}
     assert (
         json.loads(seal({"content": [], "structuredContent": small}).envelope.facts[0][len("result: ") :])
@@ -200,7 +194,7 @@ def test_the_same_image_twice_is_one_artifact() -> None:
     assert (len(sealed.envelope.artifacts), len(sealed.artifacts)) == (1, 1)
 
 
-def test_the_same_bytes_under_another_name_or_type_are_another_artifact() -> None:
+def test_the_same_bytes_under_another_name_or_type_are_a_second_artifact() -> None:
     data = base64.b64encode(b"same").decode()
 
     def blob(uri: str, media_type: str) -> dict[str, object]:
@@ -211,7 +205,7 @@ def test_the_same_bytes_under_another_name_or_type_are_another_artifact() -> Non
     assert len({artifact.ref.handle for artifact in sealed.artifacts}) == 3
     assert [ref.label for ref in sealed.envelope.artifacts] == [artifact.ref.label for artifact in sealed.artifacts]
     alone = {artifact.ref.handle for part in parts for artifact in seal({"content": [part]}).artifacts}
-    assert alone == {artifact.ref.handle for artifact in sealed.artifacts}, "whatever else the result holds"
+    assert alone == {artifact.ref.handle for artifact in sealed.artifacts}, "independent of the rest of the result"
 
 
 @pytest.mark.parametrize("budget", [300, 500, 1_000, 2_500, 10_000])

@@ -206,7 +206,7 @@ PARTS = st.fixed_dictionaries(
         {"content": st.lists(PARTS | JSON, max_size=4) | JSON}, optional={"isError": JSON, "structuredContent": JSON}
     )
 )
-def test_whatever_an_upstream_answers_there_is_an_envelope_within_its_bounds(answer: Any) -> None:
+def test_any_answer_of_an_upstream_gives_an_envelope_within_its_bounds(answer: Any) -> None:
     envelope, binaries, _ = mcp_result_to_envelope(answer, "t")
     assert len(envelope.summary) <= 500
     assert {ref.handle: ref.size_bytes for ref in envelope.artifacts} == {k: len(v[0]) for k, v in binaries.items()}

@@ -56,7 +56,7 @@ def test_a_path_gives_its_values_one_a_line(path: str, expected: list[str]) -> N
         ("$.z", "$ is an object of 3 keys: a, d.e, n"),
     ],
 )
-def test_where_a_path_leads_nowhere_it_is_told_how_far_it_led(path: str, problem: str) -> None:
+def test_a_path_that_leads_nowhere_says_how_far_it_leads(path: str, problem: str) -> None:
     with pytest.raises(ViewFailed) as failure:
         at(path)
     assert failure.value.message.endswith(f"{problem}.")
@@ -134,5 +134,5 @@ STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
-def test_a_path_that_is_told_can_be_read(steps: list[Any]) -> None:
+def test_the_text_of_a_path_can_be_read(steps: list[Any]) -> None:
     assert parse_json_path(path_text(steps)) == tuple(steps)

@@ -1,4 +1,4 @@
-"""What selectors meet in the wild: huge numbers, long names, byte order marks, JSON Lines (gateway 97)."""
+"""Selectors and data as they come in the wild: huge numbers, long names, byte order marks, JSON Lines (gateway 97)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What every artifact store does alike (DESIGN §3 "Results").
+"""The contract that every artifact store keeps (DESIGN §3 "Results").
 
 A store is tested by a class that inherits this one, beside a fixture ``open_store`` that makes it and closes it.
 """
@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.ports import Artifact, ArtifactStore
-from wicketgate.storage.artifact_bounds import ENTRY_BYTES, MAX_AGE_S, MAX_BYTES, size_bytes
+from wicketgate.storage.memory_store import ENTRY_BYTES, MAX_AGE_S, MAX_BYTES, size_bytes
 
 LOGGER = "wicketgate.artifacts"
 

@@ -1,4 +1,4 @@
-"""What every Journal must do, whatever it stands on. Subclass with ``journal`` and run (engine/journal.py)."""
+"""The contract that every Journal keeps (engine/journal.py). Subclass it with a fixture ``journal``."""
 
 import asyncio
 from abc import abstractmethod
@@ -61,7 +61,7 @@ class JournalContract:
         assert await following == whole
         assert await read_all(journal, "a") == whole
         assert await read_all(journal, "a", 2) == whole[2:]
-        assert await read_all(journal, "a", 4) == whole[3:], "the end is told again"
+        assert await read_all(journal, "a", 4) == whole[3:], "the end is given again"
         await journal.aclose()
 
     async def test_what_never_was_cannot_be_followed(self) -> None:
@@ -73,7 +73,7 @@ class JournalContract:
                 await read_all(journal, name, after)
         await journal.aclose()
 
-    async def test_it_is_told_when_the_last_reader_is_gone_for_long_enough(self) -> None:
+    async def test_the_wait_ends_when_the_last_reader_is_gone_for_long_enough(self) -> None:
         journal = self.journal()
         await journal.claim("a", "run", "")
         async with asyncio.timeout(BOUND_S):

@@ -1,4 +1,4 @@
-"""What was done once is not done again, and what is forgotten in time makes room."""
+"""A key is added once only, and a lapsed key makes room."""
 
 import asyncio
 import logging
@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.errors import ConfigError
-from wicketgate.storage.once_store import MemoryOnceStore
-from wicketgate.storage.sqlite_once import SQLiteOnceStore
+from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
 
 

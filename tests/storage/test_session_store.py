@@ -2,7 +2,7 @@
 
 from tests.support.requirement import requirement
 from wicketgate.catalog.card import ChoiceCard
-from wicketgate.gateway.sessions import session_key
+from wicketgate.ports import session_key
 from wicketgate.storage.session_store import MemorySessionStore
 
 
@@ -47,7 +47,7 @@ def test_one_session_alone_may_pass_the_bound_rather_than_forget_itself() -> Non
     assert names(store.order("one", [card("a"), card("d")])) == ["a", "__cache_breakpoint__", "d"]
 
 
-def test_no_two_sessions_share_a_key_whatever_their_names_hold() -> None:
+def test_no_two_sessions_share_a_key_with_any_names() -> None:
     keys = {
         session_key(*parts)
         for parts in [("run", "a", "b:c"), ("run", "a:b", "c"), ("mcp", "a", "b:c"), ("run", "a", ""), ("run", "", "a")]

@@ -29,8 +29,7 @@ from tests.storage.killed_writer import OWNER
 from tests.support.process import ROOT
 from wicketgate.errors import ConfigError, ViewFailed
 from wicketgate.ports import Artifact
-from wicketgate.storage.artifact_bounds import MAX_AGE_S, MAX_BYTES
-from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.storage.memory_store import MAX_AGE_S, MAX_BYTES, MemoryArtifactStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
 
 BOUND_S = 60.0
@@ -211,7 +210,7 @@ def _without_a_version(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "problem"),
     [
         (lambda path: path.write_text("hello"), "is not a database"),
         (lambda path: path.write_bytes(b"\xa5" * 100_000), "is not a database"),
@@ -224,8 +223,8 @@ def _without_a_version(path: Path) -> None:
         (_with_one_page_overwritten, "is damaged"),
     ],
 )
-def test_a_file_that_is_not_ours_or_is_spoilt_is_told_in_a_line_and_left_alone(
-    path: Path, spoil: Callable[[Path], Any], told: str
+def test_a_file_that_is_not_ours_or_is_spoilt_is_reported_in_a_line_and_left_alone(
+    path: Path, spoil: Callable[[Path], Any], problem: str
 ) -> None:
     spoil(path)
     before = path.read_bytes()
@@ -233,12 +232,12 @@ def test_a_file_that_is_not_ours_or_is_spoilt_is_told_in_a_line_and_left_alone(
         SQLiteArtifactStore(path)
     text = str(fault.value)
     assert text.startswith(f"storage.url: {path} ")
-    assert told in text
+    assert problem in text
     assert "\n" not in text
     assert path.read_bytes() == before
 
 
-def test_a_missing_directory_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist; make it"):
         SQLiteArtifactStore(tmp_path / "var" / "wicketgate.db")
     assert list(tmp_path.iterdir()) == []
@@ -249,7 +248,7 @@ def test_a_directory_is_no_file(tmp_path: Path) -> None:
         SQLiteArtifactStore(tmp_path)
 
 
-def test_a_file_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be made"):
         SQLiteArtifactStore(tmp_path / ("x" * 300))
 

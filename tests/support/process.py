@@ -63,9 +63,9 @@ class Program:
 
 @asynccontextmanager
 async def program(
-    *args: str, env: Mapping[str, str] | None = None, stdin: int = asyncio.subprocess.DEVNULL
+    *args: str, env: Mapping[str, str] | None = None, stdin: int = asyncio.subprocess.DEVNULL, cwd: Path = ROOT
 ) -> AsyncIterator[Program]:
-    """Run ``python -m ARGS`` in the checkout; killed, with its group, if it still runs at the end.
+    """Run ``python -m ARGS`` in the checkout, or in *cwd*; killed, with its group, if it still runs at the end.
 
     With ``stdin=PIPE`` its input stays open as long as the context.
     """
@@ -73,7 +73,7 @@ async def program(
         sys.executable,
         "-m",
         *args,
-        cwd=ROOT,
+        cwd=cwd,
         env={**os.environ, "PYTHONWARNINGS": "default", **(env or {})},
         stdin=stdin,
         stdout=asyncio.subprocess.PIPE,

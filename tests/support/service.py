@@ -156,7 +156,7 @@ async def running_service(
     try:
         async with asyncio.timeout(BOUND_S):
             if await_ready:
-                await app.state.lifecycle.wait_ready()
+                await app.state.gate.wait_ready()
             else:
                 while not server.started:
                     await asyncio.sleep(0.01)

@@ -8,18 +8,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from pydantic import BaseModel
 
-from wicketgate.config.arrangement import call_policies, inferred_names, make_member, outgoing_rules, upstream_limits
-from wicketgate.config.lock_file import pin_policy
+from wicketgate.config.arrangement import runtime_policies, upstream_limits
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings, UpstreamSettings
-from wicketgate.config.settings.access import access_policy
 from wicketgate.errors import CatalogError, ConfigError
 from wicketgate.fleet.member import Member
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.gateway.arrangement import Arrangement
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.runtime import ProxyRuntime
 
@@ -52,13 +48,13 @@ class Applied:
         runtime: ProxyRuntime,
         fleet: MultiplexUpstream,
         lifecycle: Lifecycle,
-        make: MakeMember | None = None,
+        make: MakeMember,
     ) -> None:
         self.settings = settings
         self._runtime = runtime
         self._fleet = fleet
         self._lifecycle = lifecycle
-        self._make = make or partial(make_member, outgoing=outgoing_rules(settings))
+        self._make = make
         self._followers: list[Callable[[Settings], None]] = []
 
     def follow(self, step: Callable[[Settings], None]) -> None:
@@ -72,16 +68,8 @@ class Applied:
         if not settings.auth.keys and settings.server.host not in LOOPBACK_HOSTS:
             raise ConfigError("Invalid configuration: auth.keys is empty while other machines can reach the service")
         members, changes = self._plan(before, settings, tuple(_waiting(before, wanted)))
-        arrangement = Arrangement(
-            members,
-            call_policies(settings),
-            inferred_names(settings),
-            access_policy(settings.access),
-            # Read again whenever the configuration is: what was accepted meanwhile is in the file, not in the settings.
-            await asyncio.to_thread(pin_policy, settings.pins),
-            settings.quota.per_actor,
-            settings.quota.per_tool,
-        )
+        # In a thread, because it reads the file of pins: what was accepted meanwhile is there, not in the settings.
+        policies = await asyncio.to_thread(runtime_policies, settings)
 
         def step() -> None:
             for follower in self._followers:
@@ -93,7 +81,7 @@ class Applied:
             self.settings = settings
 
         try:
-            await self._runtime.rearrange(arrangement, step, rights_changed=_rights_changed(before, settings))
+            await self._runtime.rearrange(members, policies, step, rights_changed=_rights_changed(before, settings))
         except CatalogError as error:
             raise ConfigError(f"Invalid configuration: upstreams: {error}") from None
         _tell(changes, same=settings == before)

@@ -8,8 +8,7 @@ from wicketgate.access.approval import ApprovalSeal
 from wicketgate.access.seal import Seal
 from wicketgate.config.settings import AuthSettings, Settings
 from wicketgate.engine.approvals import ApprovalDesk
-from wicketgate.storage.once_store import MemoryOnceStore
-from wicketgate.storage.sqlite_once import SQLiteOnceStore
+from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
 
 log = logging.getLogger("wicketgate.approvals")
 

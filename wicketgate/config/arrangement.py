@@ -4,13 +4,15 @@ import os
 import random
 from time import monotonic
 
+from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.settings import Settings, UpstreamSettings
+from wicketgate.config.settings.access import access_policy
 from wicketgate.config.upstreams import make_upstream
 from wicketgate.errors import ConfigError
 from wicketgate.fleet.breaker import BreakerPolicy
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
 from wicketgate.fleet.member import Member, UpstreamLimits
-from wicketgate.fleet.retry import RetryPolicy
+from wicketgate.gateway.options import RuntimePolicies
 from wicketgate.net import Outgoing
 from wicketgate.ports import Upstream
 
@@ -21,9 +23,8 @@ def make_member(settings: UpstreamSettings, outgoing: Outgoing) -> Member:
     return guarded(make_upstream(settings, outgoing), upstream_limits(settings))
 
 
-def make_members(settings: Settings) -> list[Member]:
+def make_members(settings: Settings, outgoing: Outgoing) -> list[Member]:
     """Raises ConfigError."""
-    outgoing = outgoing_rules(settings)
     return [make_member(upstream, outgoing) for upstream in settings.upstreams if upstream.enabled]
 
 
@@ -54,6 +55,19 @@ def upstream_limits(settings: UpstreamSettings) -> UpstreamLimits:
 def inferred_names(settings: Settings) -> frozenset[str]:
     """Upstreams whose namespaces the S1 table decides."""
     return frozenset(upstream.name for upstream in settings.upstreams if upstream.namespace == "infer")
+
+
+def runtime_policies(settings: Settings) -> RuntimePolicies:
+    """All that a runtime runs by. Reads the lock file of pins."""
+    return RuntimePolicies(
+        calls=call_policies(settings),
+        default_call=CallPolicy(settings.engine.tool_timeout_s),
+        access=access_policy(settings.access),
+        pins=pin_policy(settings.pins),
+        inferred=inferred_names(settings),
+        per_actor=settings.quota.per_actor,
+        per_tool=settings.quota.per_tool,
+    )
 
 
 def call_policies(settings: Settings) -> dict[str, CallPolicy]:

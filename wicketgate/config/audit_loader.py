@@ -12,10 +12,9 @@ from wicketgate.config.settings import PluginSettings, PluginsSettings
 from wicketgate.errors import ConfigError
 from wicketgate.gateway.audit import Attached, AuditFailed, Auditor
 from wicketgate.plugin_api import PluginConfig
-from wicketgate.storage.audit.batches import BatchedSink, BatchWriter
-from wicketgate.storage.audit.file import AuditFile
-from wicketgate.storage.audit.lines import csv_header, csv_line, json_line
-from wicketgate.storage.audit.sql import PostgresAudit, SQLiteAudit
+from wicketgate.storage.audit_batches import BatchedSink, BatchWriter
+from wicketgate.storage.audit_file import AuditFile, csv_header, csv_line, json_line
+from wicketgate.storage.audit_sql import PostgresAudit, SQLiteAudit
 
 log = logging.getLogger("wicketgate.audit")
 

@@ -12,11 +12,8 @@ from wicketgate.config.settings import PluginSettings, PluginsSettings
 from wicketgate.errors import ConfigError
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.plugin_api import API_VERSION, MiddlewarePlugin, Plugin, SecurityPlugin
-from wicketgate.plugins.call_trace import CallTrace
-from wicketgate.plugins.pii_filter import PiiFilter
-from wicketgate.plugins.prompt_injection import PromptInjectionFilter
-from wicketgate.plugins.secrets_filter import SecretsFilter
-from wicketgate.plugins.token_usage import TokenUsage
+from wicketgate.plugins.filters import PiiFilter, PromptInjectionFilter, SecretsFilter
+from wicketgate.plugins.result_notes import CallTrace, TokenUsage
 from wicketgate.plugins.tool_manager import ToolManager
 
 log = logging.getLogger("wicketgate.plugins")

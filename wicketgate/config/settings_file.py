@@ -31,7 +31,7 @@ def load_settings(
     used: set[str] = set()
     values = _substitute(values, environ, used, "")
     for name, text in environ.items():
-        if name.startswith(_PREFIX):
+        if name.startswith(_PREFIX) and name != _FILE_VARIABLE:
             _override(values, name, _yaml(text, f"the environment variable {name}"))
     for key, value in (server or {}).items():
         _override(values, f"{_PREFIX}SERVER__{key.upper()}", value)
@@ -44,6 +44,16 @@ def load_settings(
 
 
 _PREFIX = "WICKETGATE_"
+_FILE_VARIABLE = "WICKETGATE_CONFIG"
+_USUAL_FILE = Path("wicketgate.yaml")
+
+
+def find_config(environ: Mapping[str, str]) -> Path | None:
+    """Returns the file that ``WICKETGATE_CONFIG`` names, else ``wicketgate.yaml`` of the working directory if it is
+    there."""
+    if named := environ.get(_FILE_VARIABLE):
+        return Path(named)
+    return _USUAL_FILE if _USUAL_FILE.is_file() else None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from wicketgate.access.identity import Identity
 from wicketgate.engine.contract import ChatRequest
-from wicketgate.gateway.sessions import session_key
-from wicketgate.ports import CallContext
+from wicketgate.ports import CallContext, session_key
 
 
 def call_context(request: ChatRequest, identity: Identity) -> CallContext:

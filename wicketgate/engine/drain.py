@@ -1,4 +1,4 @@
-"""How the service comes to its end: no new streams, the running ones go on for a while, then end properly (E90)."""
+"""Ends a gate in order: no new streams, the running ones go on for a while, then each ends properly (E90)."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,22 +8,27 @@ from wicketgate.gateway.lifecycle import Lifecycle
 
 
 class Drain:
-    """Upstreams and streams, stopped together."""
+    """Stops upstreams and streams together."""
 
-    def __init__(self, lifecycle: Lifecycle, streams: StreamLimit, at_begin: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, lifecycle: Lifecycle, streams: StreamLimit) -> None:
         self._lifecycle = lifecycle
         self._streams = streams
-        self._at_begin = at_begin
+        self._followers: list[Callable[[], None]] = []
+
+    def follow(self, step: Callable[[], None]) -> None:
+        """Calls *step* when the drain begins."""
+        self._followers.append(step)
 
     def begin(self, drain_s: float) -> None:
-        """From now on nothing new is taken. What still runs after *drain_s* ends with ``done`` (cancelled).
+        """Takes nothing new from now on. Streams that still run after *drain_s* end with ``done`` (cancelled).
 
-        May be said again with less time.
+        A second call may shorten the time.
         """
-        self._at_begin()
+        for step in self._followers:
+            step()
         self._lifecycle.stop_after(drain_s)
         asyncio.get_running_loop().call_later(drain_s, self._streams.end_all)
 
     async def wait(self) -> None:
-        """Until the last stream is over, detached runs among them."""
+        """Returns when the last stream is over, detached runs among them."""
         await self._streams.wait_empty()

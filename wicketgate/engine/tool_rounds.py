@@ -19,7 +19,8 @@ from wicketgate.ports import Approver, CallContext
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
     """*max_iterations* counts turns that called tools; None is no cap (S3 "What is NOT in the request"). *loop_guard*:
-    from which identical call on with the same result none is run."""
+    from which identical call on with the same result none is run. *tool_timeout_s* is longer than any server's own
+    deadline: it ends what those do not bound, such as a plugin, a store or an audit sink that hangs."""
 
     max_iterations: int | None = None
     tool_timeout_s: float = 30.0

@@ -56,4 +56,5 @@ def _namespaced(runtime: ProxyRuntime, fleet: MultiplexUpstream, started: Callab
     face = NamespacedFace(runtime, fleet.statuses, started=started)
     # Whoever joins the fleet gives its tools first.
     runtime.watch(features.attend)
+    runtime.at_end(features.aclose)
     return Face(face, _NAMESPACED, NamespacedOffers(face, features, runtime, _NAMESPACED))

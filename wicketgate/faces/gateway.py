@@ -14,8 +14,9 @@ from wicketgate.faces.inventory import inventory
 from wicketgate.faces.meta_tool import dry_run_json, json_result, read_fields, read_text
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.faces.views import Views, Visible
+from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.meter import Meter, NoMeter
-from wicketgate.gateway.runtime import DEFAULT_TOP_K, Browse, DryRun, ProxyRuntime
+from wicketgate.gateway.runtime import DEFAULT_TOP_K, Browse, ProxyRuntime
 from wicketgate.ports import CallContext
 
 MAX_TOP_K = 50

@@ -6,8 +6,8 @@ from typing import Any
 
 from wicketgate.errors import ArgsInvalid
 from wicketgate.faces.surface import SurfaceResult
+from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.meter import TokenCost, estimate_tokens
-from wicketgate.gateway.runtime import DryRun
 from wicketgate.results.envelope import ResultEnvelope
 
 

@@ -159,7 +159,7 @@ class NamespacedOffers:
         )
         called = routed
 
-        async def send(request: Request) -> Mapping[str, Any]:
+        async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
             nonlocal called
             called = routed.update_request(replace(routed.request, name=request.name))
             return await self._fleet.request(request.server, method, params(request), context)

@@ -11,7 +11,8 @@ from wicketgate.errors import ArgsInvalid, GatewayError, UpstreamUnavailable
 from wicketgate.faces.meta_tool import dry_run_json, json_result, read_fields, read_text
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.faces.views import Views, Visible
-from wicketgate.gateway.runtime import DryRun, ProxyRuntime
+from wicketgate.gateway.calls import DryRun
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 
 INSTRUCTIONS = (

@@ -1,4 +1,4 @@
-"""When an upstream is left alone for a while, and when it is tried again (W-ISOLATION, gatekit G63).
+"""The circuit breaker: it leaves a failing upstream alone for a while, and tries it again (W-ISOLATION, gatekit G63).
 
 Only failures of transport count: no answer in time, a lost connection, nothing there. An answer of any kind, a refusal
 or an error result too, shows that it lives.
@@ -38,7 +38,7 @@ class CircuitBreaker:
         self._era = 0
         self.state: BreakerState = "closed"
         self.opened = 0
-        """How often it has opened."""
+        """The number of times it has opened."""
 
     def begin(self) -> int | None:
         """The era that the call belongs to; None when it must not be made now."""
@@ -50,7 +50,7 @@ class CircuitBreaker:
         return self._era
 
     def retry_after_s(self) -> float:
-        """How long until a call may be tried; 0 when that is known to none (a probe runs) or now."""
+        """Seconds until a call may be tried; 0 if it may be tried now, or while a probe runs, whose end is unknown."""
         return max(0.0, self._until - self._now()) if self.state == "open" else 0.0
 
     def succeeded(self, era: int) -> None:
@@ -73,7 +73,7 @@ class CircuitBreaker:
             self._change("open")
 
     def undecided(self, era: int) -> None:
-        """Its caller left, or it never went out: if it was the probe, the next call is one."""
+        """Report that the caller left, or the call never went out. If it was the probe, the next call is one."""
         if era == self._era and self.state == "half_open":
             self._until = self._now()
             self._change("open")

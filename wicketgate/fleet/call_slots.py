@@ -1,4 +1,4 @@
-"""How many calls of one upstream run at once, who waits for a place, and who gets the next one (gatekit G60).
+"""The places of one upstream: how many calls run at once, which wait, and which is next (gatekit G60).
 
 A free place goes to the actor who holds the fewest, then to the one who waits longest. When no more may wait, room is
 taken from the actor with most waiting calls, the newest first: a crowd of one cannot keep another out.
@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 Waiting = asyncio.Future[None]
 
 
-class NoPlace(Exception):
+class SlotRefused(Exception):
     """The call did not get a place, and will not: too many wait, or the places are closed."""
 
 
@@ -27,16 +27,16 @@ class CallSlots:
         self.waiting = 0
 
     def enter(self, actor: str) -> bool:
-        """Take a place if one is free and nobody waits."""
+        """Take a place if one is free and no call waits."""
         if self.running >= self._most or self.closed:
             return False
         self._take(actor)
         return True
 
     async def wait(self, actor: str) -> None:
-        """Wait for a place, after ``enter`` gave none. Raises NoPlace at once when too many wait."""
+        """Wait for a place, after ``enter`` gave none. Raises SlotRefused at once when too many wait."""
         if self.closed or (self.waiting >= self._most_waiting and not self._make_room(actor)):
-            raise NoPlace
+            raise SlotRefused
         place: Waiting = asyncio.get_running_loop().create_future()
         self._queues.setdefault(actor, deque()).append(place)
         self.waiting += 1
@@ -59,12 +59,12 @@ class CallSlots:
         self._fill()
 
     def resize(self, most: int, most_waiting: int) -> None:
-        """What runs and waits already stays, also above the new limits."""
+        """Other limits from now on. Calls that run or wait already stay, also above the new limits."""
         self._most, self._most_waiting = most, most_waiting
         self._fill()
 
     def close(self) -> None:
-        """Nobody gets a place any more; who waits is told so. What runs goes on."""
+        """Give no more places, and refuse one to those who wait. Calls that run go on."""
         self.closed = True
         for actor in list(self._queues):
             while actor in self._queues:
@@ -90,7 +90,7 @@ class CallSlots:
                 place.set_result(None)
 
     def _make_room(self, newcomer: str) -> bool:
-        """Turn away one call of whoever has most waiting, if that is more than *newcomer* will have."""
+        """Turn away one call of the actor with most waiting, if that is more than *newcomer* will have."""
         greediest = max(self._queues, key=lambda actor: len(self._queues[actor]), default=newcomer)
         mine = len(self._queues.get(newcomer, ()))
         if len(self._queues.get(greediest, ())) <= mine + 1:
@@ -105,7 +105,7 @@ class CallSlots:
             del self._queues[actor]
         self.waiting -= 1
         if not place.done():
-            place.set_exception(NoPlace())
+            place.set_exception(SlotRefused())
 
     def _drop(self, actor: str, place: Waiting) -> None:
         queue = self._queues.get(actor)

@@ -21,7 +21,7 @@ log = logging.getLogger("wicketgate.features")
 
 FRESH_S = 30.0
 PATIENCE_S = 3.0
-"""How long a client that wants the lists of all waits for one server's. It goes on being read, for who asks next."""
+"""A client that wants the lists of all waits so long for one server's. The reading goes on, for the next client."""
 _MAX_ITEMS = 10_000
 _MAX_ADDRESS_CHARS = 8_192
 _MAX_FOLLOWED = 1_000
@@ -55,8 +55,16 @@ class FeatureFleet:
         self._patience_s = patience_s
         self._known: dict[str, Features] = {}
         self._listed: dict[tuple[str, FeatureKind], tuple[float, asyncio.Task[Sequence[Item]]]] = {}
+        self._reading: set[asyncio.Task[Sequence[Item]]] = set()
         self._followed: dict[str, Counter[str]] = {}
         self._watchers: list[Heard] = []
+
+    async def aclose(self) -> None:
+        """End the listings that are being read; those who wait for one get UpstreamUnavailable."""
+        reading = list(self._reading)
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
 
     def watch(self, heard: Heard) -> None:
         """Call *heard* with a server's name on each change."""
@@ -125,18 +133,25 @@ class FeatureFleet:
         kept = self._listed.get((server, kind))
         if kept is None or self._now() - kept[0] > FRESH_S or _failed(kept[1]):
             task = asyncio.create_task(_fetch(server, self._known[server], kind))
-            task.add_done_callback(_failed)  # looked at, even if everybody who waited has left
+            self._reading.add(task)
+            task.add_done_callback(self._read)
             kept = self._listed[server, kind] = self._now(), task
         began, listing = kept
         if not listing.done():
-            # Whoever else waits for the same list still gets it when this caller leaves.
+            # Others that wait for the same list still get it when this caller leaves.
             await asyncio.wait([listing], timeout=max(0.0, began + self._patience_s - self._now()))
         if not listing.done():
             return UpstreamTimeout(f"{server} has not given its {kind} yet.")
+        if listing.cancelled():
+            return UpstreamUnavailable(f"{server} is no longer asked for its {kind}.")
         try:
             return listing.result()
         except GatewayError as error:
             return error
+
+    def _read(self, task: "asyncio.Task[Sequence[Item]]") -> None:
+        self._reading.discard(task)
+        _failed(task)  # looked at, even if all who waited have left
 
     def _changed(self, server: str, features: Features, change: FeatureChange) -> None:
         if self._known.get(server) is not features:

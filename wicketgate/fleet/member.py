@@ -1,4 +1,4 @@
-"""One upstream as the fleet keeps it: guarded so that it costs the others nothing, and so that they can see how it is.
+"""A member of the fleet: one upstream, guarded so that it costs the others nothing, with its state.
 
 Every call goes through its places (``call_slots.py``), its breaker (``breaker.py``) and its deadline, in which waiting
 counts. Where there is room, that is a few look-ups and one timer.
@@ -6,7 +6,7 @@ counts. Where there is room, that is a few look-ups and one timer.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,9 +21,8 @@ from wicketgate.errors import (
     UpstreamUnavailable,
 )
 from wicketgate.fleet.breaker import BreakerPolicy, BreakerState, CircuitBreaker
-from wicketgate.fleet.call_slots import CallSlots, NoPlace
-from wicketgate.fleet.features import Features, HasFeatures
-from wicketgate.fleet.guarded_features import GuardedFeatures
+from wicketgate.fleet.call_slots import CallSlots, SlotRefused
+from wicketgate.fleet.features import Features, GuardedFeatures, HasFeatures
 from wicketgate.ports import CallContext, Upstream, UpstreamStatus
 
 log = logging.getLogger("wicketgate.fleet")
@@ -44,8 +43,8 @@ class UpstreamLimits:
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """How one upstream is at this moment. *connected_s*: for how long its newest session has been there, or since that
-    began; None if there never was one, or there is nothing to connect. The three counts only grow."""
+    """The state of one upstream at this moment. *connected_s*: seconds since its newest session began; None if there
+    never was one, or there is nothing to connect. The three counts only grow."""
 
     status: UpstreamStatus
     breaker: BreakerState
@@ -108,7 +107,7 @@ class Member:
         self._breaker.policy = limits.breaker
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
-        """As Upstream; a supervisor that fails is started again after a pause and hurts nobody else."""
+        """As Upstream; a supervisor that fails is started again after a pause, and the others go on."""
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -130,29 +129,51 @@ class Member:
                 raise
             raise UpstreamTimeout(f"{self.name} did not give all its tools within {listing_s:g} s.") from None
 
-    async def call_tool(
+    def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
-    ) -> Mapping[str, Any]:
+    ) -> Coroutine[Any, Any, Mapping[str, Any]]:
         """As Upstream, and as ``guarded``."""
-        return await self.guarded(
-            context.identity.actor, timeout_s, partial(self.upstream.call_tool, name, arguments, context)
-        )
+        return self.guarded(context, timeout_s, partial(self.upstream.call_tool, name, arguments, context))
 
     async def guarded(
-        self, actor: str, timeout_s: float, run: Callable[[float], Awaitable[Mapping[str, Any]]]
+        self, context: CallContext, timeout_s: float, run: Callable[[float], Awaitable[Mapping[str, Any]]]
     ) -> Mapping[str, Any]:
         """*run*, given the time that is left, in one of the places; over within *timeout_s*, waiting for a place
-        included. Raises what *run* raises, RateLimited when there is no place, UpstreamResting while the breaker is
-        open, and UpstreamTimeout."""
-        left_s, placed = timeout_s, False
+        included. This is the one deadline of a call: an upstream is cancelled when it has passed.
+
+        Sets ``context.marks.left`` when *run* begins. Raises what *run* raises, RateLimited when there is no place,
+        UpstreamResting while the breaker is open, and UpstreamTimeout.
+        """
+        actor, left_s, placed, breaker = context.identity.actor, timeout_s, False, self._breaker
         try:
             async with asyncio.timeout(timeout_s) as deadline:
+                # A place: at once where there is room, else in the queue.
                 if not self._slots.enter(actor):
                     left_s = await self._queue(actor, timeout_s)
                 placed = True
                 self._deadlines.add(deadline)
                 try:
-                    return await self._carry(run, left_s, deadline)
+                    # The breaker: from here on, exactly one of its three verdicts follows.
+                    era = breaker.begin()
+                    if era is None:
+                        raise self._resting()
+                    context.marks.left = True
+                    try:
+                        result = await run(left_s)
+                    except (UpstreamUnavailable, UpstreamTimeout, UpstreamLost):
+                        breaker.failed(era)
+                        raise
+                    except (GatewayError, InputRequired):
+                        breaker.succeeded(era)
+                        raise
+                    except BaseException:
+                        if deadline.expired() and not self._ended:
+                            breaker.failed(era)
+                        else:
+                            breaker.undecided(era)
+                        raise
+                    breaker.succeeded(era)
+                    return result
                 finally:
                     self._deadlines.discard(deadline)
                     self._slots.leave(actor)
@@ -189,38 +210,14 @@ class Member:
         """Wait for a place; what is left of the time."""
         if self._breaker.retry_after_s():
             raise self._resting()
-        began = _loop_time()
+        began = self._now()
         try:
             await self._slots.wait(actor)
-        except NoPlace:
+        except SlotRefused:
             if self._slots.closed:
                 raise UpstreamUnavailable(f"{self.name} is being taken out of service; nothing was run.") from None
             raise self._too_busy() from None
-        return max(0.001, timeout_s - (_loop_time() - began))
-
-    async def _carry(
-        self, run: Callable[[float], Awaitable[Mapping[str, Any]]], timeout_s: float, deadline: asyncio.Timeout
-    ) -> Mapping[str, Any]:
-        breaker = self._breaker
-        era = breaker.begin()
-        if era is None:
-            raise self._resting()
-        try:
-            result = await run(timeout_s)
-        except (UpstreamUnavailable, UpstreamTimeout, UpstreamLost):
-            breaker.failed(era)
-            raise
-        except (GatewayError, InputRequired):
-            breaker.succeeded(era)
-            raise
-        except BaseException:
-            if deadline.expired() and not self._ended:
-                breaker.failed(era)
-            else:
-                breaker.undecided(era)
-            raise
-        breaker.succeeded(era)
-        return result
+        return max(0.001, timeout_s - (self._now() - began))
 
     def _changed(self, changed: Callable[[str], None], name: str) -> None:
         connections = self.upstream.status.connections

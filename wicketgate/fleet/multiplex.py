@@ -1,4 +1,4 @@
-"""Many upstreams behind one door, each failing alone (S1 "MultiplexUpstream", S2 "Multi-Server Operations")."""
+"""The fleet: many upstreams, each failing alone (S1 "MultiplexUpstream", S2 "Multi-Server Operations")."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from wicketgate.errors import CatalogError, GatewayError, UpstreamUnavailable
 from wicketgate.fleet.member import Member, MemberState
-from wicketgate.ports import CallContext, Upstream, UpstreamStatus
+from wicketgate.ports import Upstream, UpstreamStatus
 
 Listing = Sequence[Mapping[str, Any]]
 
@@ -18,7 +18,7 @@ class MultiplexUpstream:
     """
 
     def __init__(self, upstreams: Sequence[Upstream | Member]) -> None:
-        """What is not a Member yet becomes one, with the limits that are the default."""
+        """An upstream that is not a Member yet becomes one, with the default limits."""
         self.members = by_name([one if isinstance(one, Member) else Member(one) for one in upstreams])
 
     @property
@@ -37,15 +37,12 @@ class MultiplexUpstream:
         listings = await asyncio.gather(*map(_list_one, chosen))
         return {member.name: listing for member, listing in zip(chosen, listings, strict=True)}
 
-    async def call_tool(
-        self, server: str, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
-    ) -> Mapping[str, Any]:
-        """Over within *timeout_s*. Raises what ``Member.call_tool`` raises, and UpstreamUnavailable for a server that
-        is not there."""
+    def member(self, server: str) -> Member:
+        """Raises UpstreamUnavailable for a server that is not there."""
         member = self.members.get(server)
         if member is None:
             raise UpstreamUnavailable(f"Unknown server '{server}'.")
-        return await member.call_tool(name, arguments, context, timeout_s)
+        return member
 
 
 def by_name(members: Sequence[Member]) -> Mapping[str, Member]:

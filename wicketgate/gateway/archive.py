@@ -1,4 +1,4 @@
-"""What becomes of a result: sealed into an envelope, kept for its owner, viewed in parts (S0 §4.2, DESIGN §3)."""
+"""The archive of results: sealed into envelopes, kept for their owners, viewed in parts (S0 §4.2)."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from wicketgate.access.access import AccessPolicy, Hidden
+from wicketgate.access.identity import Identity
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tokens import TokenCounter
-from wicketgate.errors import ViewFailed
+from wicketgate.catalog.tool_id import parse_tool_id
+from wicketgate.errors import CatalogError, ViewFailed
 from wicketgate.gateway.meter import TokenCost
 from wicketgate.ports import Artifact, ArtifactStore, PutOutcome
 from wicketgate.results.envelope import ResultEnvelope
@@ -24,7 +27,7 @@ _NOT_KEPT: Mapping[PutOutcome, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What a call gave, and what it cost the model beside what the raw result would have."""
+    """The envelope of a call, and what it cost the model beside the cost of the raw result."""
 
     envelope: ResultEnvelope
     cost: TokenCost
@@ -79,10 +82,21 @@ class Archive:
             raise
 
 
+def may_view(access: AccessPolicy, handle: str, identity: Identity) -> bool:
+    """True if the caller may use the tool in the handle ``<kind>:<tool id>:<digest>``. The owner of an artifact may
+    call with a narrower key than the one it was made with."""
+    try:
+        parts = parse_tool_id(handle.partition(":")[2].rpartition(":")[0])
+    except CatalogError:
+        return False
+    return not isinstance(access.decide(identity, parts.namespace, parts.name), Hidden)
+
+
 def _is_index(artifact: SealedArtifact) -> bool:
     return artifact.ref.handle.startswith("index:")
 
 
 def no_such_artifact(handle: str) -> ViewFailed:
-    """The one answer for what is not there, has expired, is another's, or is of a tool that the caller may not use."""
+    """The same answer for an artifact that is not there, has expired, belongs to another actor, or comes from a tool
+    that the caller may not use."""
     return ViewFailed("No such artifact, or it has expired. Run the tool again to get a new one.", path=handle)

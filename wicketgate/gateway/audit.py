@@ -1,4 +1,4 @@
-"""One record of every call, whichever way it ended and whichever door it came through (gatekit F).
+"""Audit records: one of every call, however it ended and whichever door it came through (gatekit F).
 
 A record says who, what, when and how it went; never a value: arguments only as a digest, results not at all. A critical
 sink fails closed: no call begins while it cannot be written, and no result is shown that was not recorded.
@@ -8,17 +8,39 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from types import TracebackType
+from typing import Literal, Protocol, Self
 
-from wicketgate.errors import Forbidden, UpstreamError
-from wicketgate.gateway.plugin_chain import Stage
+from wicketgate.errors import (
+    ApprovalRequired,
+    ArgsInvalid,
+    Forbidden,
+    GatewayError,
+    HydrateFailed,
+    InputRequired,
+    PathInvalid,
+    PathNotFound,
+    RateLimited,
+    SchemaInvalid,
+    UpstreamError,
+    UpstreamLost,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+    ViewFailed,
+)
+from wicketgate.gateway.plugin_chain import Stage, Trail
+from wicketgate.ports import CallContext, CallMarks
 
 log = logging.getLogger("wicketgate.audit")
 
 _MAX_BACKGROUND = 10_000
-"""Records that wait for sinks that nobody waits for."""
+"""Records that wait for sinks that are not critical."""
+_MAX_ID = 300
+"""A caller may ask for any text as an id."""
 
-Operation = Literal["execute", "view", "read", "prompt"]
+_INVALID = (ArgsInvalid, SchemaInvalid, PathInvalid, PathNotFound, HydrateFailed, ViewFailed)
+
+AuditedOperation = Literal["execute", "view", "read", "prompt"]
 
 AuditOutcome = Literal["allowed", "denied", "invalid", "failed", "cancelled", "approval_required"]
 
@@ -30,12 +52,12 @@ Leg = Literal["ok", "error", "timeout", "unavailable", "lost", "none"]
 class AuditRecord:
     """*at* is seconds since the epoch, when the call came in. *arguments* is the SHA-256 of their canonical JSON.
 
-    How it went is told apart by who was at fault: *transport* (was the server reached), *protocol* (did it answer as
-    MCP says), *tool* (what the tool itself said). *code* is the error that the caller got, empty for none.
+    Three legs say which part failed: *transport* (was the server reached), *protocol* (did it answer as MCP says),
+    *tool* (was its result an error). *code* is the error that the caller got, empty for none.
     """
 
     at: float
-    operation: Operation
+    operation: AuditedOperation
     actor: str
     correlation_id: str
     outcome: AuditOutcome
@@ -53,7 +75,7 @@ class AuditRecord:
 
 
 class AuditSink(Protocol):
-    """Where records go. Each is written whole or not at all."""
+    """A destination of records. Each is written whole or not at all."""
 
     async def write(self, record: AuditRecord) -> None:
         """Return once it is kept. Raises AuditFailed when it is not, and keeps no part of it then."""
@@ -82,8 +104,8 @@ class Attached:
 
 
 class Auditor:
-    """All sinks as one. Nobody waits for a sink that is not critical. By its name, *lost* counts the records that it
-    did not keep, *refused* the calls that could not be made for want of it."""
+    """All sinks as one. No call waits for a sink that is not critical. By the name of a sink, *lost* counts the records
+    that it did not keep, *refused* the calls that were refused because it could not be written."""
 
     def __init__(self, sinks: Sequence[Attached], *, wall_clock: Callable[[], float]) -> None:
         self._critical = tuple(attached for attached in sinks if attached.critical)
@@ -109,7 +131,7 @@ class Auditor:
     async def record(self, record: AuditRecord) -> None:
         """Give it to every sink. Raises UpstreamError when a critical one did not keep it: what came of the call is
         not to be shown then."""
-        self.tell_others(record)
+        self.record_elsewhere(record)
         if len(self._critical) == 1:
             kept = [await self._written(self._critical[0], record)]
         else:
@@ -121,7 +143,7 @@ class Auditor:
                 raise UpstreamError("This could not be recorded, so its answer is withheld. No server was called.")
             raise UpstreamError("The call was made, but it could not be recorded, so its result is withheld.")
 
-    def tell_others(self, record: AuditRecord) -> None:
+    def record_elsewhere(self, record: AuditRecord) -> None:
         """Give it to the sinks that are not critical."""
         for attached in self._others:
             if len(self._background) < _MAX_BACKGROUND:
@@ -131,7 +153,7 @@ class Auditor:
 
     def record_soon(self, record: AuditRecord) -> None:
         """For a call that was cancelled: its task must end now, and the record is written all the same."""
-        self.tell_others(record)
+        self.record_elsewhere(record)
         for attached in self._critical:
             self._start(self._written(attached, record))
 
@@ -154,3 +176,127 @@ class Auditor:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+
+class AuditedCall:
+    """Entered around one operation; everything set on it in between goes into the record that leaving it writes.
+
+    Without an auditor it only carries notes. *hidden*: what was asked for exists, but not for this caller. *sent*: the
+    call was on its way to the server. *answered*: the server gave an answer. Leaving raises UpstreamError when the
+    record could not be kept where it must be.
+    """
+
+    def __init__(
+        self,
+        auditor: Auditor | None,
+        operation: AuditedOperation,
+        context: CallContext,
+        now: Callable[[], float],
+        tool_id: str = "",
+    ) -> None:
+        self._auditor = auditor
+        self._operation = operation
+        self._context = context
+        self._now = now
+        self._began = 0.0
+        self.tool_id = tool_id
+        self.server = ""
+        self.arguments = ""
+        self.hidden = False
+        self.sent = False
+        self.answered = False
+        self.cached = False
+        self.tool_error = False
+        self.upstream_s = 0.0
+        self.trail = Trail()
+        self.marks = CallMarks()
+
+    @property
+    def recorded(self) -> bool:
+        """True if the notes are read: notes that cost something are left out otherwise."""
+        return self._auditor is not None
+
+    async def __aenter__(self) -> Self:
+        if self._auditor is not None:
+            self._began = self._now()
+            try:
+                await self._auditor.admit()
+            except Forbidden as refused:
+                self._auditor.record_elsewhere(self._record(self._auditor, refused))
+                raise
+            except asyncio.CancelledError as left:
+                self._auditor.record_soon(self._record(self._auditor, left))
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._auditor is None:
+            return
+        record = self._record(self._auditor, error)
+        if isinstance(error, asyncio.CancelledError | GeneratorExit):
+            self._auditor.record_soon(record)
+            return
+        await self._auditor.record(record)
+
+    def _record(self, auditor: Auditor, error: BaseException | None) -> AuditRecord:
+        transport, protocol = self._legs(error)
+        answered = protocol == "ok" and error is None
+        duration = self._now() - self._began
+        return AuditRecord(
+            at=auditor.now() - duration,
+            operation=self._operation,
+            actor=self._context.identity.actor,
+            correlation_id=self._context.correlation_id,
+            outcome=self._outcome(error),
+            tool_id=self.tool_id[:_MAX_ID],
+            server=self.server,
+            arguments=self.arguments,
+            transport=transport,
+            protocol=protocol,
+            tool=("error" if self.tool_error else "ok") if answered else "none",
+            code=error.code if isinstance(error, GatewayError) else "",
+            cached=self.cached,
+            duration_ms=round(duration * 1_000, 3),
+            upstream_ms=round(self.upstream_s * 1_000, 3),
+            stages=tuple(self.trail.stages),
+        )
+
+    def _outcome(self, error: BaseException | None) -> AuditOutcome:
+        if self.hidden:
+            return "denied"
+        match error:
+            case None | InputRequired():
+                return "allowed"
+            case asyncio.CancelledError() | GeneratorExit():
+                return "cancelled"
+            case ApprovalRequired():
+                return "approval_required"
+            case Forbidden() | RateLimited():
+                return "denied"
+            case _ if isinstance(error, _INVALID):
+                return "invalid"
+            case _:
+                return "failed"
+
+    def _legs(self, error: BaseException | None) -> tuple[Leg, Leg]:
+        if not self.sent:
+            return "none", "none"
+        match error:
+            case RateLimited():
+                return "none", "none"  # it got no place at the server, so it never left
+            case asyncio.CancelledError() | GeneratorExit() if not (self.marks.left or self.answered):
+                return "none", "none"  # it was cancelled while it waited for a place
+            case UpstreamUnavailable():
+                return "unavailable", "none"
+            case UpstreamTimeout():
+                return "timeout", "none"
+            case UpstreamLost():
+                return "lost", "none"
+            case UpstreamError():
+                return "ok", "error"
+            case InputRequired():
+                return "ok", "ok"
+            case _:
+                return "ok", "ok" if self.answered else "none"

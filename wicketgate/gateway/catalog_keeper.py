@@ -1,48 +1,63 @@
-"""How the catalog in force comes about: upstreams are asked, a new one is built whole, and swapped in (S0 §1.5, K).
+"""The catalog in force: upstreams are asked for their tools, a new catalog is built whole and swapped in (S0 §1.5, K).
 
-Refreshes that wait for one another are built as one. Listings that are what they were change nothing.
+Refreshes that wait for one another are built as one. Unchanged listings change nothing.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from wicketgate.catalog.catalog import Catalog, build_catalog
-from wicketgate.catalog.pins import PinPolicy
+from wicketgate.catalog.pins import Held, PinPolicy, Screened, screen
 from wicketgate.catalog.selectable import UPSTREAM_NAME_KEY
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import CatalogError, GatewayError
 from wicketgate.fleet.member import Member
 from wicketgate.fleet.multiplex import Listing, MultiplexUpstream
+from wicketgate.gateway.options import HeapKeeper
 from wicketgate.gateway.plugin_chain import PluginChain, PluginFailed
-from wicketgate.gateway.screening import Screening, log_screened
 from wicketgate.gateway.snapshot import Snapshot
 
 log = logging.getLogger("wicketgate.catalog")
+pins_log = logging.getLogger("wicketgate.pins")
 
 _LARGE = 500
+_MAX_LOGGED = 20
+_MAX_LINES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshReport:
-    """What a refresh did: tools in force; upstreams whose last good tools stay in use, and tools left out, with why."""
+    """The outcome of a refresh: the number of tools in force; upstreams whose last good tools stay in use and tools
+    left out, each with the reason."""
 
     tools: int
     stale: Mapping[str, str]
     left_out: Mapping[str, str]
 
 
-class HeapKeeper(Protocol):
-    def refreshing(self) -> AbstractContextManager[None]:
-        """Open while a refresh is under way."""
-        ...
+class _Screening:
+    """Applies one policy of pins: each listing is screened once (W-PINS). Called in threads, by one at a time."""
 
-    def settle(self) -> None:
-        """A large catalog has been replaced."""
-        ...
+    def __init__(self, policy: PinPolicy) -> None:
+        self.policy = policy
+        self._known: dict[str, tuple[Listing, Screened]] = {}
+
+    def of(self, server: str, listing: Listing) -> Screened:
+        known = self._known.get(server)
+        if known is not None and known[0] is listing:
+            return known[1]
+        screened = screen(server, listing, self.policy)
+        self._known[server] = listing, screened
+        return screened
+
+    def of_all(self, listings: Mapping[str, Listing]) -> dict[str, Screened]:
+        screened = {server: self.of(server, listing) for server, listing in listings.items()}
+        self._known = {server: self._known[server] for server in listings}
+        return screened
 
 
 class CatalogKeeper:
@@ -63,7 +78,7 @@ class CatalogKeeper:
         self._inferred = frozenset(inferred)
         self._heap = heap
         self._plugins = plugins
-        self._screening = Screening(pins or PinPolicy())
+        self._screening = _Screening(pins or PinPolicy())
         self._pending: dict[str, Listing] = {}
         self._building = asyncio.Lock()
         self.snapshot = Snapshot(build_catalog({}, tokens), {}, {})
@@ -89,30 +104,32 @@ class CatalogKeeper:
         self, members: Mapping[str, Member], inferred: Collection[str], pins: PinPolicy, also: Callable[[], None]
     ) -> None:
         """Other upstreams: the fleet has *members*, the catalog loses the tools of those that are gone, the rest is
-        screened by *pins*, and *also* is called, all in one step. Who stays under the same name keeps the tools it last
-        gave until it gives others.
+        screened by *pins*, and *also* is called, all in one step. An upstream that stays under the same name keeps the
+        tools it last gave until it gives others.
 
         Raises CatalogError when tools collide under other *inferred* namespaces or pins; then nothing has changed.
         """
         async with self._building:
+            # What changes: listings of members that stay, and whether the catalog has to be built again.
             before, names = self.snapshot, frozenset(inferred)
             catalog, listings = before.catalog, {n: given for n, given in before.listings.items() if n in members}
-            screening = self._screening if pins == self._screening.policy else Screening(pins)
+            screening = self._screening if pins == self._screening.policy else _Screening(pins)
             as_before = names == self._inferred and screening is self._screening
             rebuilt = len(listings) < len(before.listings) or not as_before
             screened = before.screened
+            # All that can fail or wait.
             if rebuilt:
                 catalog = await self._build(listings, catalog, names, screening)
                 screened = await asyncio.to_thread(screening.of_all, listings)
-            # No await from here on: nobody sees one of these without the others.
+            # No await from here on: no call may see one of these without the others.
             self._inferred, self._screening = names, screening
             self._fleet.members = members
             troubles = {name: trouble for name, trouble in before.troubles.items() if name in members}
             if rebuilt:
                 self.snapshot = Snapshot(catalog, listings, troubles, screened)
-                log_screened(before.screened, screened)
+                _log_screened(before.screened, screened)
             else:
-                self.snapshot = _with_troubles(before, troubles)
+                self.snapshot = before.with_troubles(troubles)
             also()
 
     async def _take_over(self, failed: Mapping[str, str]) -> None:
@@ -124,7 +141,7 @@ class CatalogKeeper:
         before = self.snapshot
         troubles = {**before.troubles, **failed}
         if not waiting:
-            self.snapshot = _with_troubles(before, troubles)
+            self.snapshot = before.with_troubles(troubles)
             return
         # Off the loop: comparing and building take up to a second for a large catalog, and calls go on meanwhile.
         changed = await asyncio.to_thread(_changed, waiting, before.listings)
@@ -132,8 +149,9 @@ class CatalogKeeper:
             troubles.pop(name, None)
         if not changed:
             log.info("catalog %s: unchanged", before.catalog.version)
-            self.snapshot = _with_troubles(before, troubles)
+            self.snapshot = before.with_troubles(troubles)
             return
+        # All at once first: that is one build, and tools seldom collide.
         catalog, listings = before.catalog, dict(before.listings)
         try:
             catalog = await self._build({**listings, **changed}, catalog)
@@ -156,7 +174,7 @@ class CatalogKeeper:
         before = self.snapshot
         screened = await asyncio.to_thread(self._screening.of_all, listings)
         self.snapshot = Snapshot(catalog, listings, troubles, screened)
-        log_screened(before.screened, screened)
+        _log_screened(before.screened, screened)
         for tool, reason in tools_left_out(catalog).items():
             log.warning("tool left out: %s: %s", tool, reason)
         log.info("catalog %s: %d tools of %d upstreams", catalog.version, len(catalog.items), len(listings))
@@ -168,13 +186,13 @@ class CatalogKeeper:
         listings: Mapping[str, Listing],
         previous: Catalog,
         inferred: Collection[str] | None = None,
-        screening: Screening | None = None,
+        screening: _Screening | None = None,
     ) -> Catalog:
         infer = self._inferred if inferred is None else inferred
         return await asyncio.to_thread(self._built, listings, previous, infer, screening or self._screening)
 
     def _built(
-        self, listings: Mapping[str, Listing], previous: Catalog, inferred: Collection[str], screening: Screening
+        self, listings: Mapping[str, Listing], previous: Catalog, inferred: Collection[str], screening: _Screening
     ) -> Catalog:
         # Before the plugins: what is compared with a pin is what the upstream declared.
         listings = {
@@ -189,7 +207,7 @@ class CatalogKeeper:
 
 
 def _under_their_own_names(listing: Listing) -> Listing:
-    """Only a plugin says that a tool is called by another name than it is shown under; a server's own word is void."""
+    """*listing* without the mark of a renamed tool: only a plugin may set it, never a server."""
     if not any(map(_renames, listing)):
         return listing
     return [
@@ -214,10 +232,28 @@ def _changed(waiting: Mapping[str, Listing], in_force: Mapping[str, Listing]) ->
     return {name: listing for name, listing in waiting.items() if in_force.get(name) != listing}
 
 
-def _with_troubles(snapshot: Snapshot, troubles: Mapping[str, str]) -> Snapshot:
-    """The same catalog; what was worked out for it is kept where nothing has changed."""
-    if troubles == snapshot.troubles:
-        return snapshot
-    other = Snapshot(snapshot.catalog, snapshot.listings, troubles, snapshot.screened)
-    other.validators = snapshot.validators
-    return other
+def _log_screened(before: Mapping[str, Screened], now: Mapping[str, Screened]) -> None:
+    """Log the news about the upstreams that changed: of each kind, the first twenty tools."""
+    for server, screened in now.items():
+        known = before.get(server, Screened())
+        if screened is known:
+            continue
+        held = [(name, each) for name, each in screened.held.items() if known.held.get(name) != each]
+        for name, each in held[:_MAX_LOGGED]:
+            pins_log.warning("tool quarantined: %s:%s: %s", server, name, _with_difference(each))
+        flagged = [(name, signs) for name, signs in screened.flagged.items() if known.flagged.get(name) != signs]
+        for name, signs in flagged[:_MAX_LOGGED]:
+            pins_log.warning("suspicious tool: %s:%s: %s", server, name, "; ".join(signs))
+        gone = [name for name in screened.gone if name not in known.gone]
+        for name in gone[:_MAX_LOGGED]:
+            pins_log.warning("pinned tool is gone: %s:%s", server, name)
+        unsaid = sum(max(0, len(found) - _MAX_LOGGED) for found in (held, flagged, gone))
+        if unsaid:
+            pins_log.warning(
+                "%s: %d more tools are quarantined, suspicious or gone; see wicketgate check", server, unsaid
+            )
+
+
+def _with_difference(held: Held) -> str:
+    lines = held.change.lines[:_MAX_LINES] if held.change else ()
+    return "\n  ".join((held.told, *lines))

@@ -1,4 +1,4 @@
-"""Arguments as one digest: what tells whether two calls ask for the same, and what is noted instead of the values."""
+"""Digests of arguments: equal for calls that ask for the same, and noted instead of the values."""
 
 import hashlib
 import json

@@ -1,6 +1,6 @@
-"""Why a tool is visible, hidden, denied, waits for approval, is quarantined or not found, told to an operator.
+"""Reasons, for an operator, why a tool is visible, hidden, denied, waits for approval, is quarantined or not found.
 
-Never to a client: this says what exists (DESIGN §3 "does not exist").
+They never reach a client, because they say what exists.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +25,10 @@ def explain(
     screened: Mapping[str, Screened] | None = None,
     declared: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> tuple[bool, Sequence[str]]:
-    """Whether *wanted* (an id, ``namespace:name`` or an upstream's own name) may be called, and the lines that say why.
+    """Returns True if *wanted* (an id, ``namespace:name`` or an upstream's own name) may be called, and the reasons.
 
-    With *query*, also where it ranks in a browse of these words. *screened* says by upstream what was held back,
-    *declared* what the upstream gave.
+    With *query*, the lines include its rank in a browse of these words. *screened* gives by upstream the tools that
+    were held back, *declared* the tools that it listed.
     """
     items = [item for item in catalog.items.values() if _is(wanted, item.id, item.upstream_name)]
     if not items:
@@ -38,7 +38,7 @@ def explain(
     for item in items:
         decision = access.decide(identity, item.namespace, item.name)
         usable = usable and not isinstance(decision, Hidden)
-        lines.append(f"{item.id}: {_told(decision)}")
+        lines.append(f"{item.id}: {_words(decision)}")
         lines += [f"  {line}" for line in _why(access, item, identity)]
         if query and not isinstance(decision, Hidden):
             lines.append(f"  {_rank(catalog, access, item, identity, query)}")
@@ -95,7 +95,7 @@ def _why(access: AccessPolicy, item: SelectableItem, identity: Identity) -> Iter
         condition = f" when {step.when}" if step.when else ""
         # A hidden outcome names its rule already.
         reason = step.outcome.reason.removeprefix(f"{step.rule}: ") if isinstance(step.outcome, Hidden) else ""
-        outcome = f"refused ({reason})" if reason else _told(step.outcome)
+        outcome = f"refused ({reason})" if reason else _words(step.outcome)
         yield f"{step.rule}{condition}: {outcome}"
     if not steps:
         yield "no rule of access is about it"
@@ -103,7 +103,7 @@ def _why(access: AccessPolicy, item: SelectableItem, identity: Identity) -> Iter
         yield "otherwise: visible"
 
 
-def _told(decision: Decision) -> str:
+def _words(decision: Decision) -> str:
     match decision:
         case Visible():
             return "visible"

@@ -1,21 +1,95 @@
-"""From start to stop: upstreams are supervised, the catalog follows them, and readiness is decided (DESIGN §2 "Paths").
+"""The run of a runtime from start to stop: supervised upstreams, a catalog that follows them, readiness.
 
 Start-up never waits for a slow server: each has its turn or misses it, and joins later by itself. Upstreams may come
-and go while it runs.
+and go while it runs. The catalog is refreshed when an upstream connects or says that its tools changed: one refresh at
+a time for each upstream, and one more if it changed meanwhile. An upstream that did not give its tools is asked again
+after a while.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+import logging
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from wicketgate.errors import CatalogError
 from wicketgate.fleet.member import Member
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.gateway.refresher import CatalogRefresher
 from wicketgate.gateway.runtime import ProxyRuntime
+
+log = logging.getLogger("wicketgate.refresher")
+
+_RETRY_S = 5.0
+_FIRST_BRAKE_S = 0.1
+_MAX_BRAKE_S = 5.0
+
+
+class _Refresher:
+    """Refreshes the catalog at the request of upstreams. *refreshed* holds those that have had their turn at least
+    once, whatever came of it. One that is no longer *known* is not asked."""
+
+    def __init__(self, runtime: ProxyRuntime, known: Callable[[str], bool]) -> None:
+        self._runtime = runtime
+        self._known = known
+        self._tasks: TaskGroup | None = None
+        self._retries: dict[str, asyncio.TimerHandle] = {}
+        self._running: set[str] = set()
+        self._again: set[str] = set()
+        self.refreshed: set[str] = set()
+
+    def open(self, tasks: TaskGroup) -> None:
+        """Refresh in *tasks* from now on."""
+        self._tasks = tasks
+
+    def close(self) -> None:
+        """Begin no further refresh."""
+        self._tasks = None
+        for retry in self._retries.values():
+            retry.cancel()
+
+    def request(self, upstream: str) -> None:
+        """Called on the event loop; returns at once."""
+        if retry := self._retries.pop(upstream, None):
+            retry.cancel()
+        if self._tasks is None or not self._known(upstream):
+            return
+        if upstream in self._running:
+            self._again.add(upstream)
+        else:
+            self._running.add(upstream)
+            self._tasks.start_soon(self._until_quiet, upstream, name=f"refreshing {upstream}")
+
+    async def _until_quiet(self, upstream: str) -> None:
+        try:
+            again, pause_s = True, _FIRST_BRAKE_S
+            while again:
+                self._again.discard(upstream)
+                await self._refresh(upstream)
+                self.refreshed.add(upstream)
+                again = upstream in self._again
+                if again:  # one that never stops announcing must not keep us building
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, _MAX_BRAKE_S)
+        finally:
+            self._running.discard(upstream)
+
+    async def _refresh(self, upstream: str) -> None:
+        try:
+            report = await self._runtime.refresh_catalog([upstream])
+        except CatalogError as error:
+            # The catalog in force stays in force, whole (S0 §1.5).
+            log.error("catalog not refreshed after %s changed: %s", upstream, error)
+        except Exception:
+            log.exception("catalog not refreshed after %s changed", upstream)
+        else:
+            if upstream not in report.stale:
+                return
+        if self._tasks is not None and self._known(upstream):
+            loop = asyncio.get_running_loop()
+            self._retries[upstream] = loop.call_later(_RETRY_S, self.request, upstream)
 
 
 @dataclass(eq=False, slots=True)
@@ -27,11 +101,12 @@ class _Supervised:
 
 
 class Lifecycle:
-    """Enter ``running`` once."""
+    """Supervises the members of a fleet and keeps the runtime's catalog up to date. Enter ``running`` once."""
 
     def __init__(self, fleet: MultiplexUpstream, runtime: ProxyRuntime, *, start_deadline_s: float) -> None:
         self._fleet = fleet
-        self._refresher = CatalogRefresher(runtime, known=lambda name: name in fleet.members)
+        self._runtime = runtime
+        self._refresher = _Refresher(runtime, lambda name: name in fleet.members)
         self._start_deadline_s = start_deadline_s
         self._started = False
         self._stopping = False
@@ -74,6 +149,7 @@ class Lifecycle:
             # In a task of its own: ending the supervisors early must not end who holds this context too.
             tasks: TaskGroup = await holder.start(self._hold)
             self._tasks = tasks
+            self._refresher.open(tasks)
             for member in self._fleet.members.values():
                 self._start(tasks, member)
             try:
@@ -81,7 +157,8 @@ class Lifecycle:
             finally:
                 self._stopping = True
                 deadline.cancel()
-                await self._refresher.aclose()
+                self._refresher.close()
+                await self._runtime.aclose()
                 tasks.cancel_scope.cancel()
 
     def follow(self, drain_s: float) -> None:

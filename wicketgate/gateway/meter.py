@@ -1,7 +1,7 @@
-"""What is counted of every meta-tool call, whichever door it came through, and what it saved (DESIGN §2 "/metrics").
+"""Counts of meta-tool calls and chat streams for ``/metrics``, with the tokens that they saved.
 
-Tokens of what is only counted here are estimates, four characters each, cheap enough for every call; what has to fit a
-budget (cards, envelopes, the context) is counted exactly where it is fitted.
+Tokens are estimates here, four characters each, cheap enough for every call. Texts that have to fit a budget (cards,
+envelopes, the context) are counted exactly where they are fitted.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ def estimate_tokens(chars: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TokenCost:
-    """*shown*: what the model was given. *naive*: what it would have been given without a gateway: for a browse the
-    definitions of all tools that the caller may use, for a call the raw result. Both estimated."""
+    """*shown*: tokens given to the model. *naive*: tokens that it would have been given without a gateway: for a browse
+    the definitions of all tools that the caller may use, for a call the raw result. Both are estimates."""
 
     shown: int = 0
     naive: int = 0

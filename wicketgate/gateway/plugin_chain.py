@@ -1,16 +1,16 @@
-"""Plugins in their order, and what their verdicts come to: one chain for every face and the engine (S2, gatekit E).
+"""The chain of plugins, in their order, and the effect of their verdicts: one for every face and the engine (S2).
 
-Fail closed: what a critical plugin does wrong (raises, decides what is not its to decide, changes what may not change)
-ends the call with nothing run or nothing shown.
+It fails closed: a critical plugin that raises, decides what is not its to decide, or changes what may not change ends
+the call with nothing run or nothing shown. Every verdict is checked before it is believed, because trusted plugins have
+faults too (gatekit G99 to G102).
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from wicketgate.errors import Forbidden
-from wicketgate.gateway.plugin_contract import checked, checked_tools
+from wicketgate.errors import Forbidden, UpstreamRefused
 from wicketgate.plugin_api import Allow, Block, Complete, Continue, MiddlewarePlugin, Plugin, Request, Result
 
 log = logging.getLogger("wicketgate.plugins")
@@ -40,7 +40,7 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one plugin did to one call, for the audit record: never the texts it saw."""
+    """The effect of one plugin on one call, for the audit record: never the texts it saw."""
 
     handler: str
     phase: Phase
@@ -77,13 +77,28 @@ class PluginChain:
             ordered = self._ordered[server] = tuple(sorted([*general, *own], key=lambda i: i.priority))
         return ordered
 
+    async def around(self, request: Request, trail: Trail, send: Callable[[Request], Awaitable[Result]]) -> Result:
+        """The result as it may be shown, of *send* with the request as the plugins left it, or of a plugin that
+        completes the call. Raises what *send* raises, Forbidden and PluginFailed."""
+        server = request.server
+        passed = await self.on_request(request, trail)
+        if isinstance(passed, Complete):
+            return await self.on_result(server, request, passed.result, trail)
+        try:
+            result = await send(passed)
+        except UpstreamRefused as refused:
+            # The words of a refusal come from the server like any result, so the plugins see them too.
+            shown = await self.on_result(server, passed, _as_result(refused), trail)
+            raise _refused_as(shown, refused) from None
+        return await self.on_result(server, passed, result, trail)
+
     async def on_request(self, request: Request, trail: Trail) -> Request | Complete:
         """The request as it is to be sent, or the answer of a plugin. Raises Forbidden or PluginFailed; then nothing
         was run. The chain is that of the server that was asked for, wherever it is redirected to."""
         for installed in self.for_server(request.server):
             began = self._now()
             try:
-                verdict = checked(installed.plugin.kind, await installed.plugin.on_request(request), request, None)
+                verdict = _checked(installed.plugin.kind, await installed.plugin.on_request(request), request, None)
             except Exception:
                 self._failed(installed, trail, "request", began)
                 continue
@@ -108,7 +123,7 @@ class PluginChain:
         for installed in self.for_server(server):
             began = self._now()
             try:
-                verdict = checked(
+                verdict = _checked(
                     installed.plugin.kind, await installed.plugin.on_result(request, result), request, result
                 )
             except Exception:
@@ -130,7 +145,7 @@ class PluginChain:
             if not isinstance(installed.plugin, MiddlewarePlugin):
                 continue
             try:
-                tools = checked_tools(installed.plugin.on_tools(server, tools))
+                tools = _checked_tools(installed.plugin.on_tools(server, tools))
             except Exception:
                 log.exception("plugin %s failed on the tools of %s", installed.handler, server)
                 if installed.critical:
@@ -141,8 +156,9 @@ class PluginChain:
         log.exception("plugin %s failed on a %s", installed.handler, phase)
         self._stage(installed, trail, phase, "failed", "", began)
         if installed.critical:
-            told = "Request processing error: nothing was run." if phase == "request" else "Response filtering failed."
-            raise PluginFailed(told) from None
+            if phase == "request":
+                raise PluginFailed("Request processing error: nothing was run.") from None
+            raise PluginFailed("Response filtering failed.") from None
 
     def _stage(
         self,
@@ -160,3 +176,94 @@ def _outcome(verdict: Allow | Continue) -> StageOutcome:
     if verdict.instead is not None:
         return "modified"
     return "allowed" if isinstance(verdict, Allow) else "continued"
+
+
+def _as_result(refused: UpstreamRefused) -> Mapping[str, Any]:
+    """A server's own error as a result that says the same."""
+    result = {"content": [{"type": "text", "text": refused.refusal}], "isError": True}
+    return result if refused.data is None else {**result, "structuredContent": refused.data}
+
+
+def _refused_as(shown: Mapping[str, Any], refused: UpstreamRefused) -> UpstreamRefused:
+    """The error with the words that the plugins left of it."""
+    content = shown.get("content")
+    first = content[0] if isinstance(content, list | tuple) and content else None
+    text = first.get("text") if isinstance(first, Mapping) else None
+    other = UpstreamRefused(
+        refused.message,
+        code=refused.upstream_code,
+        refusal=text if isinstance(text, str) else "",
+        data=shown.get("structuredContent"),
+        name=refused.name,
+    )
+    other.path = refused.path
+    return other
+
+
+class ContractViolation(Exception):
+    """A plugin returned what its kind may not. The text is for the log."""
+
+
+def _checked(
+    kind: str, verdict: object, request: Request, result: Result | None
+) -> Allow | Block | Continue | Complete:
+    """*verdict*, if this kind of plugin may give it on *request*, or on its *result*. Raises ContractViolation."""
+    match kind, verdict:
+        case "security", Allow() | Block():
+            pass
+        case "middleware", Continue():
+            pass
+        case "middleware", Complete() if result is None:
+            pass
+        case _:
+            raise ContractViolation(f"{type(verdict).__name__} is no verdict of a {kind} plugin")
+    assert isinstance(verdict, Allow | Block | Continue | Complete)
+    note = verdict.reason if isinstance(verdict, Block) else verdict.note
+    if not isinstance(note, str):
+        raise ContractViolation("a reason or note must be a text")
+    match verdict:
+        case Complete(result=instead):
+            _check_result(instead, request, None)
+        case Allow(instead) | Continue(instead) if instead is not None:
+            if result is None:
+                _check_request(instead, request)
+            else:
+                _check_result(instead, request, result)
+    return verdict
+
+
+def _checked_tools(tools: object) -> Sequence[Mapping[str, Any]]:
+    """*tools*, if they are such a list. Raises ContractViolation."""
+    if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
+        raise ContractViolation("on_tools must return a sequence of definitions")
+    return tools
+
+
+def _check_result(instead: object, request: Request, seen: Result | None) -> None:
+    if not isinstance(instead, Mapping):
+        raise ContractViolation("a result must be an object")
+    # What a server left out a plugin need not add.
+    if request.method == "tools/call" and not _has_content(instead) and (seen is None or _has_content(seen)):
+        raise ContractViolation("the content of a result must be a list of content blocks")
+
+
+def _has_content(result: Result) -> bool:
+    content = result.get("content")
+    return isinstance(content, list | tuple) and all(map(_is_block, content))
+
+
+def _is_block(block: object) -> bool:
+    return isinstance(block, Mapping) and isinstance(block.get("type"), str)
+
+
+def _check_request(instead: object, request: Request) -> None:
+    if not isinstance(instead, Request):
+        raise ContractViolation("what takes the place of a request must be one")
+    if (instead.id, instead.method, instead.identity) != (request.id, request.method, request.identity):
+        raise ContractViolation("the id, method and identity of a request cannot be changed")
+    if not (isinstance(instead.server, str) and isinstance(instead.name, str)):
+        raise ContractViolation("the server and name of a request must be texts")
+    if not instead.name:
+        raise ContractViolation("the name of a request must not be empty")
+    if not isinstance(instead.arguments, Mapping):
+        raise ContractViolation("arguments must be an object")

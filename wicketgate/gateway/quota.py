@@ -1,4 +1,4 @@
-"""How often an actor may execute, in all and by tool, within any sixty seconds (gateway 131)."""
+"""Limits on the executions of an actor, in all and by tool, within any sixty seconds (gateway 131)."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping

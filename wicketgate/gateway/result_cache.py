@@ -1,7 +1,7 @@
 """Results of tools that the operator named, given again while they are fresh (gateway 132).
 
 Only answers of tools that are declared read-only are kept, never errors, and only as long as the catalog is the same.
-The upstream's own result is kept, not the envelope: its artifacts are stored anew for whoever asks. A result belongs to
+The upstream's own result is kept, not the envelope: its artifacts are stored anew for each caller. A result belongs to
 the actor who got it, unless the operator shares the results of an upstream. Permissions are no part of the key, because
 they are checked at each call before a kept result is looked for, and no upstream sees them.
 """
@@ -19,7 +19,7 @@ Key = tuple[str | None, str, str, str, str, str, str]
 
 
 class ResultCache:
-    """*max_results* bounds the number; what is too bulky to be kept is the caller's to decide."""
+    """*max_results* bounds the number. The caller decides which results are too bulky to be kept."""
 
     def __init__(self, now: Callable[[], float], *, max_results: int = 1_000) -> None:
         self._now = now

@@ -1,41 +1,30 @@
 """The one runtime behind every face: browse, hydrate, execute, view (S0 §3, §4; S1 "Runtime modes").
 
-A call works on the snapshot that was in force when it began (``catalog_keeper.py``).
+A call works on the snapshot that was in force when it began (``snapshot.py``).
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from wicketgate.access.access import AccessPolicy
 from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.catalog import Catalog, HydrationResult
 from wicketgate.catalog.path import parse_path
-from wicketgate.catalog.pins import PinPolicy, Screened
+from wicketgate.catalog.pins import Screened
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import HydrateFailed
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.member import Member
 from wicketgate.fleet.multiplex import MultiplexUpstream, by_name
-from wicketgate.gateway.admission import admit, find_item, may_view, needs_approval
-from wicketgate.gateway.archive import Archive, Execution, no_such_artifact
-from wicketgate.gateway.arrangement import Arrangement
-from wicketgate.gateway.audit import Auditor, Operation
-from wicketgate.gateway.audited import AuditedCall
-from wicketgate.gateway.catalog_keeper import CatalogKeeper, HeapKeeper, RefreshReport
-from wicketgate.gateway.digest import arguments_digest
-from wicketgate.gateway.dispatch import Dispatcher
-from wicketgate.gateway.pipeline import Pipeline
-from wicketgate.gateway.plugin_chain import PluginChain
-from wicketgate.gateway.quota import Quota
+from wicketgate.gateway.archive import Archive, Execution, may_view, no_such_artifact
+from wicketgate.gateway.audit import AuditedCall, AuditedOperation
+from wicketgate.gateway.calls import CalledTool, Calls, DryRun, Send
+from wicketgate.gateway.catalog_keeper import CatalogKeeper, RefreshReport
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.result_cache import ResultCache
-from wicketgate.gateway.sessions import SessionStore
 from wicketgate.plugin_api import Request
-from wicketgate.ports import ArtifactStore, CallContext, PendingCall, Upstream
-from wicketgate.results.firewall import is_bulky
+from wicketgate.ports import CallContext, Upstream
 from wicketgate.results.view import View
 
 log = logging.getLogger("wicketgate.runtime")
@@ -45,71 +34,41 @@ DEFAULT_TOP_K = 10
 
 @dataclass(frozen=True, slots=True)
 class Browse:
-    """What one browse found, in the order in which it is shown; *hint* helps when nothing did. *spared_chars*: what
-    the definitions of all tools that the caller may use would have taken instead."""
+    """The cards of one browse, in the order in which they are shown; *hint* helps when there are none. *spared_chars*:
+    the length of the definitions of all tools that the caller may use, which are not shown."""
 
     cards: tuple[ChoiceCard, ...]
     hint: str = ""
     spared_chars: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DryRun:
-    """The arguments are valid, and nothing was called. *notes* belong into the provenance. *needs_approval*: the call
-    itself would wait for the owner's word."""
-
-    tool_id: str
-    upstream_name: str
-    needs_approval: bool = False
-    notes: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Called:
-    """A call that was made: whose tool it was, the server's result, and what is to be told of it."""
-
-    item: SelectableItem
-    result: Mapping[str, Any]
-    provenance: Mapping[str, Any]
-
-
 class ProxyRuntime:
-    def __init__(
-        self,
-        upstream: Upstream | MultiplexUpstream,
-        tokens: TokenCounter,
-        artifacts: ArtifactStore,
-        sessions: SessionStore | None = None,
-        *,
-        inferred: Collection[str] = (),
-        policies: Mapping[str, CallPolicy] | None = None,
-        default_policy: CallPolicy | None = None,
-        cache: ResultCache | None = None,
-        quota: Quota | None = None,
-        heap: HeapKeeper | None = None,
-        access: AccessPolicy | None = None,
-        plugins: PluginChain | None = None,
-        auditor: Auditor | None = None,
-        pins: PinPolicy | None = None,
-        now: Callable[[], float] = lambda: 0.0,
-    ) -> None:
-        """*sessions* turns cache-stable browsing on (S0 §5). *inferred* names the upstreams whose namespaces the
-        S1 table decides. *policies* say by upstream name how its calls are made. *now* measures seconds, for the
-        records of *plugins* and *auditor*."""
+    """Browses, hydrates, executes and views the tools of a fleet. Every face and the engine use one; it binds to no
+    event loop before its first call."""
+
+    def __init__(self, upstream: Upstream | MultiplexUpstream, options: RuntimeOptions | None = None) -> None:
+        options = options or RuntimeOptions()
+        policies = options.policies
         self._fleet = upstream if isinstance(upstream, MultiplexUpstream) else MultiplexUpstream([upstream])
-        self.tokens = tokens
-        self._archive = Archive(artifacts, tokens)
-        self._sessions = sessions
-        self._now = now
-        self._auditor = auditor
-        self._dispatcher = Dispatcher(self._fleet, policies, default=default_policy, cache=cache)
-        self._pipeline = Pipeline(self._dispatcher, plugins, now)
-        self._keeper = CatalogKeeper(self._fleet, tokens, inferred=inferred, heap=heap, plugins=plugins, pins=pins)
-        self._quota = quota
-        self.access = access or AccessPolicy()
+        self.tokens = options.tokens
+        self._archive = Archive(options.artifacts, options.tokens)
+        self._sessions = options.sessions
+        self._now = options.now
+        self._auditor = options.auditor
+        self._calls = Calls(self._fleet, policies, options.plugins, cache=ResultCache(options.now), now=options.now)
+        self._keeper = CatalogKeeper(
+            self._fleet,
+            options.tokens,
+            inferred=policies.inferred,
+            heap=options.heap,
+            plugins=options.plugins,
+            pins=policies.pins,
+        )
+        self.access = policies.access
         """The rules in force. Assign others at any time: calls that have begun end under those they began with."""
         self._watchers: list[Callable[[], None]] = []
         self._access_watchers: list[Callable[[], None]] = []
+        self._closers: list[Callable[[], Awaitable[None]]] = []
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call *changed* on the event loop after each swap to another catalog."""
@@ -118,6 +77,15 @@ class ProxyRuntime:
     def watch_access(self, changed: Callable[[], None]) -> None:
         """Call *changed* on the event loop when callers may see other tools of a catalog than before."""
         self._access_watchers.append(changed)
+
+    def at_end(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Await *close* when the runtime ends, before its upstreams do."""
+        self._closers.append(close)
+
+    async def aclose(self) -> None:
+        """End the work that was begun for this runtime and belongs to no caller."""
+        for close in self._closers:
+            await close()
 
     def catalog(self) -> Catalog:
         """The snapshot in force; it never changes once you have it."""
@@ -145,33 +113,36 @@ class ProxyRuntime:
         try:
             return await self._keeper.refresh(upstreams)
         finally:
-            self._dispatcher.forget_results()
-            self._tell_if_changed(before)
+            self._calls.forget_results()
+            self._notify_if_changed(before)
 
     async def rearrange(
-        self, arrangement: Arrangement, also: Callable[[], None], *, rights_changed: bool = False
+        self,
+        members: Sequence[Member],
+        policies: RuntimePolicies,
+        also: Callable[[], None],
+        *,
+        rights_changed: bool = False,
     ) -> None:
-        """Run by *arrangement* from now on. It takes effect as one step, in which *also* is called; unchanged members
-        keep their sessions. *rights_changed*: the permissions of some caller differ from now on. Raises CatalogError
-        when tools would collide; then all stays as it was."""
+        """Serve *members* under *policies* from now on. It takes effect as one step, in which *also* is called;
+        unchanged members keep their sessions. *rights_changed*: the permissions of some caller differ from now on.
+        Raises CatalogError when tools would collide; then all stays as it was."""
         before = self.catalog()
-        rights_changed = rights_changed or arrangement.access.rules != self.access.rules
+        rights_changed = rights_changed or policies.access.rules != self.access.rules
 
         def step() -> None:
-            self._dispatcher.follow(arrangement.policies)
-            self.access = arrangement.access
-            if self._quota is not None:
-                self._quota.limit(arrangement.per_actor, arrangement.per_tool)
+            self._calls.follow(policies)
+            self.access = policies.access
             also()
 
-        await self._keeper.exchange(by_name(arrangement.members), arrangement.inferred, arrangement.pins, step)
-        self._tell_if_changed(before)
+        await self._keeper.exchange(by_name(members), policies.inferred, policies.pins, step)
+        self._notify_if_changed(before)
         if rights_changed:
             for changed in self._access_watchers:
                 changed()
 
     def visible(self, context: CallContext) -> Callable[[str], bool] | None:
-        """Whether the caller may see a tool of this id; None if it may see every one."""
+        """A test of ids that is true for those of tools that the caller may see; None if it may see all."""
         return self._keeper.snapshot.audience(self.access, context.identity).visible
 
     def may_see(self, item: SelectableItem, context: CallContext) -> bool:
@@ -201,7 +172,7 @@ class ProxyRuntime:
     def hydrate(self, tool_id: str, context: CallContext) -> HydrationResult:
         """The full schemas of one tool (S0 §4.3). Raises HydrateFailed."""
         snapshot = self._keeper.snapshot
-        result = snapshot.catalog.hydrate(find_item(snapshot, self.access, tool_id, context.identity).id)
+        result = snapshot.catalog.hydrate(snapshot.find(tool_id, self.access, context.identity).id)
         self._mark_seen(tool_id, context)
         return result
 
@@ -214,10 +185,12 @@ class ProxyRuntime:
         upstream hears of it, and UpstreamUnavailable, UpstreamTimeout or UpstreamError after.
         """
         async with self._audited("execute", context, tool_id) as note:
-            called = await self._call(tool_id, args, context, note, dry_run=dry_run)
+            called = await self._calls.call(
+                self._keeper.snapshot, self.access, tool_id, args, context, note, dry_run=dry_run
+            )
             if isinstance(called, DryRun):
                 return called
-            execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.provenance)
+            execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.notes)
             self._mark_seen(called.item.id, context)
             return execution
 
@@ -225,8 +198,8 @@ class ProxyRuntime:
         """The server's own result as MCP wire JSON, behind the same checks as ``execute`` and raising the same: for
         faces that show results as they are (DESIGN §3 "Results")."""
         async with self._audited("execute", context, tool_id) as note:
-            called = await self._call(tool_id, args, context, note)
-            assert isinstance(called, _Called)
+            called = await self._calls.call(self._keeper.snapshot, self.access, tool_id, args, context, note)
+            assert isinstance(called, CalledTool)
             self._mark_seen(called.item.id, context)
             return called.result
 
@@ -235,14 +208,15 @@ class ProxyRuntime:
         request: Request,
         context: CallContext,
         operation: Literal["read", "prompt"],
-        send: Callable[[Request], Awaitable[Mapping[str, Any]]],
+        send: Send,
     ) -> Mapping[str, Any]:
-        """What is no call of a tool, such as a resource read: through the same plugins and into the same record."""
+        """Pass on a request that is no call of a tool, such as a resource read, through the same plugins and into the
+        same audit record. *send* carries it as the plugins left it."""
         async with self._audited(operation, context, f"{request.server}__{request.name}") as note:
-            return await self._pipeline.pass_on(request, note, send)
+            return await self._calls.pass_on(request, context, note, send)
 
     async def turn_away(
-        self, requested: str, context: CallContext, *, operation: Operation = "execute", hidden: bool = False
+        self, requested: str, context: CallContext, *, operation: AuditedOperation = "execute", hidden: bool = False
     ) -> None:
         """Note in the audit record that something was asked for which names no tool (S2 "Parse-Time Errors"), or none
         that this caller may use (*hidden*). Raises what ``call`` raises when the record cannot be kept."""
@@ -259,38 +233,12 @@ class ProxyRuntime:
                 raise no_such_artifact(handle)
             return await self._archive.view(handle, selector, context.identity.actor)
 
-    async def _call(
-        self, tool_id: str, args: object, context: CallContext, note: AuditedCall, *, dry_run: bool = False
-    ) -> _Called | DryRun:
-        snapshot, access, identity = self._keeper.snapshot, self.access, context.identity
-        try:
-            item = find_item(snapshot, access, tool_id, identity)
-        except HydrateFailed:
-            note.hidden = tool_id in snapshot.catalog.items
-            raise
-        note.server = item.server
-        tolerant = self._dispatcher.policy(item.server).tolerant_args
-        admitted = await admit(snapshot, item, args, tolerant=tolerant)
-        if note.recorded:
-            note.arguments = await _digest(admitted.args)
-        asks = await needs_approval(access, item, admitted.args, identity)
-        if dry_run:
-            return DryRun(item.id, item.upstream_name, asks, admitted.notes)
-        if asks:
-            if self._quota is not None:
-                self._quota.check(identity.actor, item.id)  # before an approval is used up for nothing
-            await context.approver.approve(PendingCall(item.id, admitted.args))
-        if self._quota is not None:
-            self._quota.take(context.identity.actor, item.id)
-        result = await self._pipeline.call(snapshot.catalog, item, admitted.args, context, note)
-        return _Called(item, result, {**admitted.notes, "cache_hit": True} if note.cached else admitted.notes)
-
-    def _tell_if_changed(self, before: Catalog) -> None:
+    def _notify_if_changed(self, before: Catalog) -> None:
         if self.catalog() is not before:
             for changed in self._watchers:
                 changed()
 
-    def _audited(self, operation: Operation, context: CallContext, tool_id: str) -> AuditedCall:
+    def _audited(self, operation: AuditedOperation, context: CallContext, tool_id: str) -> AuditedCall:
         return AuditedCall(self._auditor, operation, context, self._now, tool_id)
 
     def _in_session_order(self, cards: Sequence[ChoiceCard], context: CallContext) -> tuple[ChoiceCard, ...]:
@@ -299,7 +247,3 @@ class ProxyRuntime:
     def _mark_seen(self, tool_id: str, context: CallContext) -> None:
         if self._sessions is not None:
             self._sessions.hydrated(context.session, tool_id)
-
-
-async def _digest(args: Mapping[str, Any]) -> str:
-    return await asyncio.to_thread(arguments_digest, args) if is_bulky(args) else arguments_digest(args)

@@ -1,7 +1,7 @@
-"""Which tools of a server exist here, and under what name and description (S2 "Server-Specific Security"; gatekit E).
+"""Selection and naming of the tools of a server (S2 "Server-Specific Security"; gatekit E).
 
-It works on the definitions at each refresh, so that browsing, listing and calling agree by themselves: a tool that is
-hidden is not in the catalog, and a renamed one is there under its new name only.
+It works on the definitions at each refresh, so browsing, listing and calling agree: a hidden tool is not in the
+catalog, and a renamed one is there under its new name only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from wicketgate.plugin_api import UPSTREAM_NAME_KEY, MiddlewarePlugin, PluginCon
 
 
 class ToolEntry(PluginConfig):
-    """*tool* is the server's own name, or with ``*`` several, which cannot be renamed."""
+    """*tool* is the server's own name. With ``*`` it can name several tools, which cannot be renamed."""
 
     tool: str = Field(min_length=1, max_length=512)
     display_name: str | None = Field(default=None, min_length=1, max_length=128)
@@ -24,7 +24,7 @@ class ToolEntry(PluginConfig):
 class ToolManagerConfig(PluginConfig):
     """``{mode: allowlist, tools: [read_file, {tool: echo, display_name: say}]}``; an empty allowlist hides all tools.
 
-    With ``denylist`` the tools named are hidden; only those of an allowlist can be renamed or redescribed.
+    A ``denylist`` hides the named tools. Only the tools of an allowlist can get another name or description.
     """
 
     mode: Literal["allowlist", "denylist"] = "allowlist"
@@ -40,6 +40,7 @@ class ToolManagerConfig(PluginConfig):
     @field_validator("tools")
     @classmethod
     def _names(cls, tools: tuple[ToolEntry, ...]) -> tuple[ToolEntry, ...]:
+        # Two tools under one name could not be called apart.
         shown = [entry.display_name or entry.tool for entry in tools]
         twice = next((name for name in shown if shown.count(name) > 1), None)
         if twice is not None:
@@ -51,6 +52,8 @@ class ToolManagerConfig(PluginConfig):
 
 
 class ToolManager(MiddlewarePlugin):
+    """Hides tools of one server, and gives others another name or description."""
+
     per_server = True
     Config = ToolManagerConfig
     config: ToolManagerConfig
@@ -58,7 +61,7 @@ class ToolManager(MiddlewarePlugin):
     def on_tools(self, server: str, tools: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         if self.config.mode == "denylist":
             return [tool for tool in tools if self._entry(tool) is None]
-        return [_told(tool, entry) for tool in tools if (entry := self._entry(tool)) is not None]
+        return [_renamed(tool, entry) for tool in tools if (entry := self._entry(tool)) is not None]
 
     def _entry(self, tool: Mapping[str, Any]) -> ToolEntry | None:
         name = tool.get("name") if isinstance(tool, Mapping) else None
@@ -68,18 +71,19 @@ class ToolManager(MiddlewarePlugin):
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """Only ``*`` stands for others: a name with brackets in it must be denied by itself."""
+    """Compares names; only ``*`` is a wildcard, so that a name with brackets can be listed as it is."""
     return name == pattern or ("*" in pattern and fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]")))
 
 
-def _told(tool: Mapping[str, Any], entry: ToolEntry) -> Mapping[str, Any]:
+def _renamed(tool: Mapping[str, Any], entry: ToolEntry) -> Mapping[str, Any]:
     if entry.display_name is None and entry.display_description is None:
         return tool
-    told = dict(tool)
+    shown = dict(tool)
     if entry.display_description is not None:
-        told["description"] = entry.display_description
+        shown["description"] = entry.display_description
     if entry.display_name is not None and entry.display_name != tool["name"]:
-        told["name"] = entry.display_name
+        shown["name"] = entry.display_name
+        # The call needs the name that the server knows.
         meta = tool.get("_meta")
-        told["_meta"] = {**(meta if isinstance(meta, Mapping) else {}), UPSTREAM_NAME_KEY: tool["name"]}
-    return told
+        shown["_meta"] = {**(meta if isinstance(meta, Mapping) else {}), UPSTREAM_NAME_KEY: tool["name"]}
+    return shown

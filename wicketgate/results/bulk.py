@@ -1,7 +1,7 @@
-"""Large values in slices, so that a thread that works on them lets the event loop go on (DESIGN §3 "Results").
+"""Work on large values in slices, so that other threads run in between (DESIGN §3 "Results").
 
-One call into C keeps every other thread waiting until it is done: 50 MB of JSON in one ``json.dumps`` is half a
-second. Here no call has more than about a megabyte to do.
+A call into C holds the interpreter until it returns: ``json.dumps`` of 50 MB takes half a second. No call here handles
+more than about a megabyte.
 """
 
 import binascii
@@ -12,16 +12,16 @@ from itertools import islice
 from typing import Any
 
 SLICE = 1 << 20
-# One unit is a value, or sixteen characters: of either, about as much is written in the same time.
+# A unit is one value or sixteen characters: writing either takes about the same time.
 _SLICE_UNITS = 8_192
 _UNIT_CHARS = 16
 _BATCH = 256
-# Deeper than any JSON that came over a wire; json itself knows what to do with a cycle.
+# Deeper than any JSON from a wire. Below it ``json.dumps`` takes over, which detects cycles.
 _MAX_DEPTH = 60
 
 
 def outweighs(value: object, units: int) -> bool:
-    """Whether a JSON value has more than *units* values (or sixteens of characters); looks at no more than that."""
+    """Returns true if a JSON value has more than *units* units; looks at no more than that."""
     left = units
     pending: list[Any] = [value]
     while pending and left >= 0:
@@ -43,14 +43,14 @@ def outweighs(value: object, units: int) -> bool:
 
 
 def utf8(text: str) -> bytes:
-    """A lone surrogate can come out of a JSON escape; it must neither raise nor be lost."""
+    """Encodes *text*; a lone surrogate, which a JSON escape can produce, is kept."""
     if len(text) <= SLICE:
         return text.encode("utf-8", "surrogatepass")
     return b"".join(text[at : at + SLICE].encode("utf-8", "surrogatepass") for at in range(0, len(text), SLICE))
 
 
 def json_bytes(value: object) -> bytes | None:
-    """JSON in the value's own key order; None for what JSON cannot say (a cycle, a depth beyond the stack)."""
+    """Writes JSON in the value's own key order; None for what JSON cannot express (a cycle, too great a depth)."""
     try:
         return b"".join(_pieces(value))
     except (TypeError, ValueError, RecursionError):
@@ -58,12 +58,12 @@ def json_bytes(value: object) -> bytes | None:
 
 
 def base64_bytes(text: str) -> bytes | None:
-    """What base64 stands for, also when it is wrapped into lines; None for anything else."""
+    """Decodes base64, also when it is wrapped into lines; None for any other text."""
     try:
         return _base64(text)
     except ValueError:
         pass
-    # A slice that ends inside a line has no effect: only what is between the lines goes.
+    # Slices may cut a line anywhere, because only white space is removed.
     unwrapped = "".join("".join(text[at : at + SLICE].split()) for at in range(0, len(text), SLICE))
     try:
         return _base64(unwrapped)
@@ -72,14 +72,15 @@ def base64_bytes(text: str) -> bytes | None:
 
 
 def count_chars(data: bytes) -> int:
-    """Characters of UTF-8, where what is not UTF-8 counts as ``replace`` decodes it."""
+    """Counts characters of UTF-8; invalid bytes count as ``replace`` decodes them."""
     return characters(data, 0, 0)[1]
 
 
 def characters(data: bytes, start: int, count: int) -> tuple[str, int]:
-    """*count* characters of UTF-8 from *start* on, and how many there are in all."""
+    """Returns *count* characters of UTF-8 from *start* on, and the number of all."""
     if data.isascii():
         return data[start : start + count].decode("ascii"), len(data)
+    # The decoder carries a character that a slice cuts over to the next one.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     taken: list[str] = []
     position = 0
@@ -97,17 +98,20 @@ def count_newlines(data: bytes, start: int = 0, end: int | None = None) -> int:
 
 
 def _pieces(value: Any, depth: int = 0) -> Iterator[bytes]:
+    # Small values are written at once. Larger ones are taken apart.
     if depth > _MAX_DEPTH or not outweighs(value, _SLICE_UNITS):
         yield _dumps(value)
         return
     match value:
         case str():
             yield b'"'
+            # No JSON escape spans two characters, so a text can be cut anywhere.
             for at in range(0, len(value), SLICE):
                 yield _dumps(value[at : at + SLICE])[1:-1]
             yield b'"'
         case dict():
             yield b"{"
+            # Members in batches, because a call for each of a million is slow.
             items = iter(value.items())
             separator = b""
             while batch := dict(islice(items, _BATCH)):
@@ -130,7 +134,7 @@ def _members(batch: dict[Any, Any], depth: int) -> Iterator[bytes]:
         yield _dumps(batch)[1:-1]
         return
     for number, (key, value) in enumerate(batch.items()):
-        # The name as an object of its own writes it, which is not always a string here.
+        # Written as a member of its own object, because a key need not be a string here.
         yield (b", " if number else b"") + _dumps({key: 0})[1:-2]
         yield from _pieces(value, depth)
 
@@ -149,7 +153,8 @@ def _dumps(value: object) -> bytes:
 
 
 def _base64(text: str) -> bytes:
-    """Slices of whole groups of four; padding is only right at the very end."""
+    """Decodes slices of whole groups of four; padding is valid at the end of the last one only."""
+    # SLICE is a multiple of four, so each slice decodes by itself.
     slices = [text[at : at + SLICE] for at in range(0, len(text), SLICE)]
     if any(each.endswith("=") for each in slices[:-1]):
         raise ValueError

@@ -1,4 +1,4 @@
-"""What a model is shown of one tool call: the ResultEnvelope and its references (S0 §4.2, S1, DESIGN §3 "Results")."""
+"""The result of a tool call as a model is shown it (S0 §4.2, S1, DESIGN §3 "Results")."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ SUMMARY_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class ArtifactRef:
-    """Where the whole of something can be read with ``tool_view``."""
+    """A reference to bytes that ``tool_view`` can read."""
 
     handle: str
     media_type: str
@@ -29,7 +29,7 @@ class ArtifactRef:
 
 @dataclass(frozen=True, slots=True)
 class ResultEnvelope:
-    """*summary* has at most 500 characters. *status* is partial when some of the answer could not be read as MCP."""
+    """*summary* has at most 500 characters. *status* is partial when some of the result could not be read as MCP."""
 
     status: Status
     summary: str
@@ -38,7 +38,7 @@ class ResultEnvelope:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """``{status, summary, facts, artifacts, provenance}``, new containers each time."""
+        """Returns ``{status, summary, facts, artifacts, provenance}`` in new containers."""
         return {
             "status": self.status,
             "summary": self.summary,
@@ -49,7 +49,7 @@ class ResultEnvelope:
 
 
 def shorten(text: str, limit_chars: int) -> str:
-    """At most *limit_chars* characters of *text*, ending in ``…`` if something was cut; always encodable as UTF-8."""
+    """Cuts *text* to *limit_chars* characters, with ``…`` at the end of a cut; the result can be encoded as UTF-8."""
     if len(text) > limit_chars:
         text = text[: max(limit_chars - 1, 0)] + "…"[:limit_chars]
     return text.encode("utf-8", "replace").decode()

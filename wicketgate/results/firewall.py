@@ -1,33 +1,32 @@
-"""What of an upstream's result a model sees, and what is kept out of its context (S0 §4.2, DESIGN §3 "Results").
+"""Sealing of results: what a model sees, and what is kept out of its context (S0 §4.2, DESIGN §3 "Results").
 
-A short answer is given whole, so that it costs no second call; of a long one a head, with what was kept out and how
-to read on. All of it is always kept under content-addressed handles, so that an envelope's handle can only ever show
-its own data.
+A short result is given whole, so that it costs no second call. Of a long one the model sees a head, which says what is
+left out and how to read on. The whole is always kept under content-addressed handles, so that the handle of an envelope
+can only ever show its own data.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.results.bulk import count_chars, json_bytes, outweighs, utf8
-from wicketgate.results.cost import TokenCount, count_json, count_tokens
 from wicketgate.results.envelope import ArtifactRef, ResultEnvelope, shorten
-from wicketgate.results.from_mcp import WHOLE_FACTS_CHARS, mcp_result_to_envelope
-from wicketgate.results.inline import INLINE_TOKENS, choose_references, fit
+from wicketgate.results.from_mcp import WHOLE_FACTS_CHARS, Binary, mcp_result_to_envelope
+from wicketgate.results.inline import INLINE_TOKENS, TokenCount, choose_references, count_json, count_tokens, fit
 
 _BULKY_UNITS = 4_096
 _MAX_LINKS = 20
-# Each is a write of its own to the store, and an entry among those of its owner.
+# Each artifact is a write of its own to the store, and an entry among those of its owner.
 _MAX_ARTIFACTS = 200
 _LINK_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class SealedArtifact:
-    """What the caller has to store so that ``ref.handle`` can be viewed."""
+    """Bytes that the caller has to store, so that ``ref.handle`` can be viewed."""
 
     ref: ArtifactRef
     data: bytes
@@ -35,10 +34,10 @@ class SealedArtifact:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """*shown_tokens* is what the envelope costs as JSON; *raw* what the result would have cost as it came.
+    """*shown_tokens* is the cost of the envelope as JSON; *raw* that of the result as it came.
 
     *raw* counts the texts, or the structured content of a result without any. Images, audio and blobs are left out,
-    since what they cost is the model's own affair: the comparison never flatters us.
+    because their cost depends on the model: the comparison never flatters us.
     """
 
     envelope: ResultEnvelope
@@ -47,12 +46,8 @@ class Sealed:
     shown_tokens: int
 
 
-def sha256_hex(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def is_bulky(result: object) -> bool:
-    """Whether sealing takes long enough to be worth a thread; looks at 4,096 values or 64 KB at most."""
+    """Returns true if sealing takes long enough to be worth a thread; looks at 4,096 values or 64 KB at most."""
     return outweighs(result, _BULKY_UNITS)
 
 
@@ -65,79 +60,97 @@ def seal_result(
     provenance: Mapping[str, Any] | None = None,
     not_stored: Mapping[str, str] | None = None,
     inline_tokens: int = INLINE_TOKENS,
-    digest: Callable[[bytes], str] = sha256_hex,
 ) -> Sealed:
-    """The envelope for the model, and the artifacts to store, each handle once; never raises.
+    """Makes the envelope for the model, and the artifacts to store, each handle once; never raises.
 
-    Handles are ``<kind>:<tool_id>:<16 hex of digest>`` with kind text, structured_content, image, audio, resource,
-    resource_link, malformed, parts or index. The text comes first. The index lists what could be stored, so it differs
-    with *not_stored*. *digest* gives hex of bytes: of the text and the
-    structured content alone, of the others with what they are, for the same bytes under another name are another
-    artifact. *provenance* is added to the envelope's. *not_stored* says by handle why an artifact could not be
-    stored: it is not offered then, and a fact says why. The envelope, as compact JSON, costs at most *inline_tokens*,
-    unless the ids in it alone cost more. Linear in the size of the result, with no long hold on the interpreter; only
-    beginnings are counted.
+    Handles are ``<kind>:<tool_id>:<16 hex>`` with kind text, structured_content, image, audio, resource,
+    resource_link, malformed, parts or index. The text comes first. *provenance* is added to the envelope's.
+    *not_stored* says by handle why an artifact could not be stored: then it is not offered, a fact says why, and the
+    index leaves it out. The envelope, as compact JSON, costs at most *inline_tokens*, unless the ids in it alone cost
+    more. The time is linear in the size of the result.
     """
     read, binaries, text = mcp_result_to_envelope(result, tool_name)
-    kept: dict[str, SealedArtifact] = {}
-
-    def keep(kind: str, data: bytes, media_type: str, label: str) -> ArtifactRef:
-        key = digest(data)
-        if kind not in ("text", "structured_content"):
-            key = digest(json.dumps([key, media_type, label]).encode())
-        handle = f"{kind}:{tool_id}:{key[:16]}"
-        return kept.setdefault(handle, SealedArtifact(ArtifactRef(handle, media_type, label, len(data)), data)).ref
-
-    if text:
-        keep("text", utf8(text), "text/plain", "full text")
-    structured = b""
-    for number, (handle, (data, media_type, label)) in enumerate(binaries.items()):
-        kind = handle.removeprefix(f"mcp:{tool_name}:").partition(":")[0]
-        if kind == "structured_content":
-            structured = data
-        elif number >= _MAX_ARTIFACTS:
-            continue
-        keep(kind, data, media_type, label)
     fields = result if isinstance(result, Mapping) else {}
-    if len(binaries) > _MAX_ARTIFACTS and (parts := json_bytes(fields.get("content"))) is not None:
-        keep("parts", parts, "application/json", f"all {len(binaries):,} parts, as they came")
-
     lost = not_stored or {}
-    refs = [artifact.ref for handle, artifact in kept.items() if handle not in lost]
+
+    # Every part becomes an artifact. Very many parts become one artifact that holds them all.
+    kept = _Artifacts(tool_id)
+    structured = _keep_parts(kept, text, binaries, f"mcp:{tool_name}:")
+    if len(binaries) > _MAX_ARTIFACTS and (parts := json_bytes(fields.get("content"))) is not None:
+        kept.add("parts", parts, "application/json", f"all {len(binaries):,} parts, as they came")
+
+    # The envelope refers to those that can be viewed, as far as its budget allows; an index lists them all.
+    refs = [artifact.ref for handle, artifact in kept.by_handle.items() if handle not in lost]
     listed = choose_references(refs, inline_tokens, tokens)
     if len(listed) < len(refs):
         listing = json.dumps([ref.as_dict() for ref in refs], ensure_ascii=False).encode("utf-8", "replace")
-        index = keep("index", listing, "application/json", f"list of all {len(refs)} artifacts")
+        index = kept.add("index", listing, "application/json", f"list of all {len(refs)} artifacts")
         if index.handle not in lost:
             listed.append(index)
-    told = [
-        f"{shorten(artifact.ref.label, 60)} ({artifact.ref.size_bytes:,} bytes) cannot be viewed: {lost[handle]}"
-        for handle, artifact in kept.items()
-        if handle in lost
+    artifacts = tuple(kept.by_handle.values())
+    unavailable = [
+        f"{shorten(artifact.ref.label, 60)} ({artifact.ref.size_bytes:,} bytes) cannot be viewed: "
+        f"{lost[artifact.ref.handle]}"
+        for artifact in artifacts
+        if artifact.ref.handle in lost
     ]
+
+    # Then text and facts go in as far as they fit.
     raw = count_tokens(text, tokens) if text else count_json(structured, tokens)
     shown = fit(
         replace(
             read,
-            status="partial" if told and read.status == "ok" else read.status,
+            status="partial" if unavailable and read.status == "ok" else read.status,
             artifacts=tuple(listed),
             provenance={**read.provenance, "tool_id": tool_id, **(provenance or {})},
         ),
         text=text,
         structured=fields.get("structuredContent"),
         facts_are_whole=len(structured) <= WHOLE_FACTS_CHARS,
-        links=[*told, *_links(fields.get("content"))],
-        viewable=not refs or refs[0] is next(iter(kept.values())).ref,
+        links=[*unavailable, *_links(fields.get("content"))],
+        viewable=not refs or refs[0] is artifacts[0].ref,
         raw=raw,
         raw_chars=len(text) or count_chars(structured),
         budget=inline_tokens,
         tokens=tokens,
     )
-    return Sealed(shown.envelope, tuple(kept.values()), raw, shown.tokens)
+    return Sealed(shown.envelope, artifacts, raw, shown.tokens)
+
+
+class _Artifacts:
+    """The artifacts of one result, by handle, in the order of their parts."""
+
+    def __init__(self, tool_id: str) -> None:
+        self._tool_id = tool_id
+        self.by_handle: dict[str, SealedArtifact] = {}
+
+    def add(self, kind: str, data: bytes, media_type: str, label: str) -> ArtifactRef:
+        key = hashlib.sha256(data).hexdigest()
+        # The same bytes under another name or type are a different artifact, except where the kind says both.
+        if kind not in ("text", "structured_content"):
+            key = hashlib.sha256(json.dumps([key, media_type, label]).encode()).hexdigest()
+        handle = f"{kind}:{self._tool_id}:{key[:16]}"
+        added = SealedArtifact(ArtifactRef(handle, media_type, label, len(data)), data)
+        return self.by_handle.setdefault(handle, added).ref
+
+
+def _keep_parts(kept: _Artifacts, text: str, binaries: Mapping[str, Binary], prefix: str) -> bytes:
+    """Adds the text and the first binaries. Returns the structured content, empty without any."""
+    if text:
+        kept.add("text", utf8(text), "text/plain", "full text")
+    structured = b""
+    for number, (handle, (data, media_type, label)) in enumerate(binaries.items()):
+        kind = handle.removeprefix(prefix).partition(":")[0]
+        if kind == "structured_content":
+            structured = data
+        elif number >= _MAX_ARTIFACTS:
+            continue
+        kept.add(kind, data, media_type, label)
+    return structured
 
 
 def _links(content: Any) -> list[str]:
-    """A link is of use only with its address, so that is a fact of its own."""
+    """Writes each resource link as a fact: a link is of use only with its address."""
     links: list[str] = []
     for part in content if isinstance(content, list) else ():
         match part:

@@ -1,8 +1,8 @@
-"""How an MCP tool result becomes an envelope, its binaries and its full text (S1 "mcp_result_to_envelope").
+"""Reading of an MCP tool result into an envelope, its binaries and its full text (S1 "mcp_result_to_envelope").
 
-The input comes from somebody else's server, so nothing of its shape is taken for granted. What cannot be read is
-kept as JSON under a ``malformed`` handle and named in ``provenance["problems"]``; the status is then ``partial``, or
-``error`` when there is no result at all.
+The input comes from a foreign server and can have any shape. A part that cannot be read is kept as JSON under a
+``malformed`` handle and named in ``provenance["problems"]``. The status is then ``partial``, or ``error`` if there is
+no result at all.
 """
 
 import math
@@ -19,7 +19,7 @@ Binary = tuple[bytes, str, str]
 NO_CONTENT = "(no content)"
 
 MAX_FACTS = 20
-# As many characters of structured content as are given whole; of a larger one, each fact is short.
+# Structured content of up to so many characters is given whole; of a larger one, each fact is short.
 WHOLE_FACTS_CHARS = 2_000
 FACT_CHARS = 120
 _LIKE_CHARS = 80
@@ -30,22 +30,24 @@ _NOT_THE_ANSWER = ("isError", "structuredContent", "resultType", "_meta")
 def mcp_result_to_envelope(result: object, tool_name: str) -> tuple[ResultEnvelope, dict[str, Binary], str]:
     """Read a ``tools/call`` result in wire JSON; never raises.
 
-    Gives the envelope, the binaries by handle (``mcp:<tool>:image:0``; the number is the part's index) and the
+    Returns the envelope, the binaries by handle (``mcp:<tool>:image:0``; the number is the index of the part), and the
     complete text: text parts and resource texts, joined by newlines.
     """
     reading = _Reading(f"mcp:{tool_name}:")
     structured: object = None
+    # Gather the parts and the structured content.
     if isinstance(result, Mapping):
         for index, part in enumerate(_parts(result, reading)):
-            reading.part(index, part)
+            reading.add_part(index, part)
         structured = result.get("structuredContent")
         if structured is not None:
-            reading.structured(structured)
+            reading.add_structured(structured)
         elif "content" not in result and (rest := {key: result[key] for key in result if key not in _NOT_THE_ANSWER}):
-            reading.malformed("result", rest, "the answer has no content")
+            reading.add_malformed("result", rest, "the answer has no content")
     else:
-        reading.malformed("result", result, "the answer is not a result object")
+        reading.add_malformed("result", result, "the answer is not a result object")
 
+    # Then say what they are: text, status, origin, problems.
     text = "\n".join(reading.texts)
     status = _status(result, reading)
     provenance: dict[str, Any] = {"tool": tool_name, "protocol": "mcp"}
@@ -67,7 +69,7 @@ def mcp_result_to_envelope(result: object, tool_name: str) -> tuple[ResultEnvelo
 
 
 class _Reading:
-    """What has been gathered from the parts so far."""
+    """Gathers texts, binaries, annotations and problems from the parts of a result."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -77,46 +79,48 @@ class _Reading:
         self.problems: list[str] = []
         self.structured_chars = 0
 
-    def part(self, index: int, part: object) -> None:
+    def add_part(self, index: int, part: object) -> None:
         if not isinstance(part, Mapping):
-            self.malformed(str(index), part, f"content[{index}] is not an object")
+            self.add_malformed(str(index), part, f"content[{index}] is not an object")
             return
+        # Kinds as S1 lists them. Any other part is kept as it came.
         self._annotate(index, part.get("annotations"))
         match part:
             case {"type": "text", "text": str(text)}:
                 self.texts.append(text)
             case {"type": "image" | "audio" as kind, "data": str(data)}:
-                self.keep(f"{kind}:{index}", self._decoded(index, data), part.get("mimeType"), kind)
+                self._keep(f"{kind}:{index}", self._decoded(index, data), part.get("mimeType"), kind)
             case {"type": "resource", "resource": {"text": str(text), **rest}} if "blob" not in rest:
                 self.texts.append(text)
-                self.keep(f"resource:{index}", utf8(text), rest.get("mimeType") or "text/plain", _label(rest, "uri"))
+                self._keep(f"resource:{index}", utf8(text), rest.get("mimeType") or "text/plain", _label(rest, "uri"))
             case {"type": "resource", "resource": {"blob": str(blob), **rest}} if "text" not in rest:
-                self.keep(f"resource:{index}", self._decoded(index, blob), rest.get("mimeType"), _label(rest, "uri"))
+                self._keep(f"resource:{index}", self._decoded(index, blob), rest.get("mimeType"), _label(rest, "uri"))
             case {"type": "resource_link", "uri": str(uri)}:
-                self.keep(f"resource_link:{index}", utf8(uri), "text/uri-list", _label(part, "name", "uri"))
+                self._keep(f"resource_link:{index}", utf8(uri), "text/uri-list", _label(part, "name", "uri"))
             case {"type": str(kind)}:
-                self.malformed(str(index), part, f"content[{index}] cannot be read as {shorten(kind, 40)!r}")
+                self.add_malformed(str(index), part, f"content[{index}] cannot be read as {shorten(kind, 40)!r}")
             case _:
-                self.malformed(str(index), part, f"content[{index}] has no type")
+                self.add_malformed(str(index), part, f"content[{index}] has no type")
 
-    def structured(self, value: object) -> None:
+    def add_structured(self, value: object) -> None:
         data = json_bytes(value)
         if data is None:
             self.problems.append("structuredContent: not JSON, so it could not be kept")
             return
-        # Bytes for characters: near enough for a budget, and nothing is counted twice.
+        # The number of bytes is near enough to that of characters for a budget.
         self.structured_chars = len(data)
-        self.keep("structured_content", data, "application/json", "structured content")
+        self._keep("structured_content", data, "application/json", "structured content")
 
-    def malformed(self, where: str, value: object, problem: str) -> None:
+    def add_malformed(self, where: str, value: object, problem: str) -> None:
         self.problems.append(problem)
         data = json_bytes(value)
         if data is None:
             self.problems.append(f"{where}: not JSON, so it could not be kept")
         elif value is not None:
-            self.keep(f"malformed:{where}", data, "application/json", "unreadable part, as it came")
+            self._keep(f"malformed:{where}", data, "application/json", "unreadable part, as it came")
 
-    def keep(self, handle: str, data: bytes, media_type: object, label: str) -> None:
+    def _keep(self, handle: str, data: bytes, media_type: object, label: str) -> None:
+        # A server's media type goes into headers later, so only a plain one is believed.
         known = isinstance(media_type, str) and media_type.isascii() and media_type.isprintable()
         known = known and 0 < len(str(media_type)) <= 100
         self.binaries[self._prefix + handle] = (
@@ -126,7 +130,7 @@ class _Reading:
         )
 
     def _decoded(self, index: int, text: str) -> bytes:
-        """Base64, or else the characters themselves (S1: nothing is lost)."""
+        """Decodes base64; keeps the characters of any other text (S1: nothing is lost)."""
         data = base64_bytes(text)
         if data is None:
             self.problems.append(f"content[{index}] is not base64; its characters are kept")
@@ -160,13 +164,14 @@ def _parts(result: Mapping[Any, Any], reading: _Reading) -> list[Any]:
             reading.problems.append("content is a string instead of a list")
             return [{"type": "text", "text": content}]
         case _:
-            reading.malformed("content", content, "content is not a list")
+            reading.add_malformed("content", content, "content is not a list")
             return []
 
 
 def _status(result: object, reading: _Reading) -> Status:
     if not isinstance(result, Mapping):
         return "error"
+    # A flag of the wrong type is taken as an error, so that no failure passes as a result.
     flag = result.get("isError")
     if flag is not None and not isinstance(flag, bool):
         reading.problems.append("isError is not true or false")
@@ -184,12 +189,13 @@ def _without_text(binaries: Mapping[str, Binary]) -> str:
 
 
 def facts(structured: object, *, whole: bool) -> tuple[str, ...]:
-    """``key: value`` for the top level of an object, ``value: ...`` for any other JSON.
+    """Returns ``key: value`` for each member of an object, ``value: ...`` for any other JSON.
 
-    Unless *whole*, at most 20 of them, and what is longer than 120 characters is given as its type, size and shape.
+    Unless *whole*, there are at most 20, and a value longer than 120 characters is given as its type, size and shape.
     """
     if structured is None:
         return ()
+    # JSON other than an object is one fact.
     limit = WHOLE_FACTS_CHARS if whole else FACT_CHARS
     if not isinstance(structured, Mapping):
         return (f"value: {_value(structured, limit)}",)
@@ -205,7 +211,7 @@ def _value(value: object, limit: int) -> str:
         case str():
             return shorten(value, limit) if len(value) <= limit else f"text of {len(value):,} characters"
         case Mapping() | list() | tuple():
-            # What has more members than characters are allowed cannot fit: it is not even written out.
+            # A value of more members than characters allowed cannot fit, so it is not written at all.
             data = None if outweighs(value, limit) else json_bytes(value)
             if data is not None and len(data) <= limit:
                 return data.decode("utf-8", "replace")
@@ -215,7 +221,7 @@ def _value(value: object, limit: int) -> str:
 
 
 def _shape(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...]) -> str:
-    """How much there is, and what it looks like if that is short."""
+    """Describes the size of a value, and its keys or first element if that is short."""
     if isinstance(value, Mapping):
         keys = ", ".join(shorten(str(key), 20) for key in islice(value, 6))
         return f"object of {len(value):,} keys: {keys}{', …' if len(value) > 6 else ''}"

@@ -1,8 +1,7 @@
-"""Where a piece of text occurs in an artifact: matching lines with their numbers and neighbours (DESIGN §3 "Results").
+"""Lines of an artifact that hold a text, with their numbers and neighbours (DESIGN §3 "Results").
 
-The pattern is plain text, not an expression: the time is linear whatever is asked of whatever text, and no answer
-depends on how much of a pattern could be proved safe. In a very long line, such as JSON without line breaks, each
-stretch around a match counts as one.
+The pattern is plain text, not an expression, so the time is linear for any pattern and any data. In a very long line,
+such as JSON without line breaks, the stretch around each match is shown by itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ _NEIGHBOUR_BYTES = 300
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """What lies from *start* to *end* is shown: a line, or a stretch of a long one. *at* is the match itself."""
+    """The bytes from *start* to *end* are shown: a line, or a stretch of a long one. *at* is the match itself."""
 
     at: int
     start: int
@@ -31,7 +30,7 @@ class _Match:
 
 
 def grep(data: bytes, pattern: str, *, ignore_case: bool, context: int, start: int) -> View:
-    """Matches from the *start*-th on; *ignore_case* is for ASCII letters.
+    """Shows matches from the *start*-th on; *ignore_case* applies to ASCII letters.
 
     A line is ``12:text``, a neighbour ``11-text``, a stretch of a long line ``12@3456:text`` with the character at
     which its match begins. ``--`` stands between lines that are not neighbours, if neighbours were asked for.
@@ -48,18 +47,20 @@ def grep(data: bytes, pattern: str, *, ignore_case: bool, context: int, start: i
 
 
 def _matches(data: bytes, needle: bytes, ignore_case: bool, start: int) -> tuple[list[_Match], int]:
-    """The matches of one page, and how many there are in all.
+    """Returns the matches of one page, and the number of all.
 
-    Looks no further from a match than a line may be long, so that many matches in one line stay cheap.
+    Looks for line ends within a bounded distance of a match, so that many matches in one long line stay cheap.
     """
     page: list[_Match] = []
     total = position = 0
     length, size = len(needle), len(data)
     for base in range(0, size, SLICE):
+        # Windows overlap by the needle, so that a match over their seam is found, and found once.
         window = data[base : base + SLICE + length - 1]
         if ignore_case:
             window = window.lower()
         while position < base + SLICE and (inside := window.find(needle, max(position - base, 0))) >= 0:
+            # The line around the match, if it is short enough to be shown whole.
             at = base + inside
             after = at + length
             begin = data.rfind(b"\n", max(at - _LONG_LINE_BYTES, 0), at) + 1
@@ -70,6 +71,7 @@ def _matches(data: bytes, needle: bytes, ignore_case: bool, start: int) -> tuple
             if not is_whole_line:
                 begin = max(begin, at - _AROUND_BYTES, 0)
                 end = after + _AROUND_BYTES if end < 0 else min(end, after + _AROUND_BYTES)
+            # Matches outside the page are counted only. The search goes on after what is shown.
             if start <= total < start + MATCHES_A_PAGE:
                 page.append(_Match(at, begin, end, is_whole_line))
             total += 1
@@ -78,12 +80,13 @@ def _matches(data: bytes, needle: bytes, ignore_case: bool, start: int) -> tuple
 
 
 def _rendered(data: bytes, matches: Sequence[_Match], context: int) -> tuple[str, int]:
-    """The text of as many matches as fit into an answer, and how many those are."""
+    """Returns the text of as many matches as fit into a view, and their number."""
     shown: dict[tuple[int, int], str] = {}
     room = MAX_VIEW_CHARS
     line = chars = count = 0
     lines_to = chars_to = 0
     for match in matches:
+        # Lines are counted from the previous match on.
         line += count_newlines(data, lines_to, match.at)
         lines_to = match.at
         text = data[match.start : match.end].decode("utf-8", "ignore")
@@ -92,13 +95,15 @@ def _rendered(data: bytes, matches: Sequence[_Match], context: int) -> tuple[str
             entries = dict(_neighbours(data, match, line, context))
             entries[line, 0] = f"{line}:{text}"
         else:
-            # Characters are counted only for long lines, and from one match to the next.
+            # Characters are counted for long lines only, from the previous such match on.
             chars += count_chars(data[chars_to : match.at])
             chars_to = match.at
             entries[line, match.at] = f"{line}@{chars}:…{text}…"
+        # A page ends before the match that does not fit; the first is always shown.
         room -= sum(len(each) + 4 for each in entries.values())
         if room < 0 and count:
             break
+        # A line that is a match itself replaces the same line as a neighbour.
         for place, entry in entries.items():
             if place not in shown or place == (line, 0):
                 shown[place] = entry
@@ -114,7 +119,7 @@ def _rendered(data: bytes, matches: Sequence[_Match], context: int) -> tuple[str
 
 
 def _neighbours(data: bytes, match: _Match, line: int, context: int) -> Iterator[tuple[tuple[int, int], str]]:
-    """Lines around a match, each cut at 300 bytes; a very long one is the last in its direction."""
+    """Yields the lines around a match, each cut at 300 bytes; stops in a direction at a very long line."""
     end = match.start - 1
     for number in range(line - 1, line - 1 - context, -1):
         if end < 0:

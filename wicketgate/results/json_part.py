@@ -1,6 +1,6 @@
-"""Parts of a JSON artifact: keys of an object, values at a path (S0 §4.2, DESIGN §3 "Results").
+"""Parts of a JSON artifact: members of an object, values at a path (S0 §4.2, DESIGN §3 "Results").
 
-What is not asked for is never built: each step parses one level and keeps the rest as it came.
+Each step parses one level only and keeps the values below as raw JSON.
 """
 
 import json
@@ -15,16 +15,16 @@ from wicketgate.errors import ViewFailed
 from wicketgate.results.bulk import SLICE, characters
 from wicketgate.results.envelope import shorten
 from wicketgate.results.json_path import Index, Key, Slice, Step, is_definite, path_text
-from wicketgate.results.view import MAX_VIEW_BYTES, MAX_VIEW_CHARS, View, decoded, sound
+from wicketgate.results.view import MAX_VIEW_BYTES, MAX_VIEW_CHARS, View, decode_text, without_surrogates
 
-# Up to here JSON that only Python writes (NaN) is read too, at the price of a full parse.
+# Up to this size JSON as only Python writes it (NaN) is read too, by a full parse.
 _LENIENT_BYTES = 1 << 20
 _MAX_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Values one a line. *cut* is the character at which the only one goes on, if it does not fit."""
+    """Values, one a line. *cut* is the character at which the only value goes on, if it does not fit."""
 
     content: str
     taken: int
@@ -33,6 +33,7 @@ class Page:
 
 
 def json_keys(data: bytes, keys: list[str], start: int) -> View:
+    """Shows these members of an object as indented JSON, from its character *start* on."""
     members = _members(data)
     if members is None:
         return View("", 0, "keys", None)
@@ -41,23 +42,26 @@ def json_keys(data: bytes, keys: list[str], start: int) -> View:
         for key in dict.fromkeys(keys)
         if key in members
     ]
-    text = sound("{\n" + ",\n".join(picked) + "\n}" if picked else "{}")
+    text = without_surrogates("{\n" + ",\n".join(picked) + "\n}" if picked else "{}")
     end = start + MAX_VIEW_CHARS
     following = {"type": "json_keys", "keys": keys, "start": end} if end < len(text) else None
     return View(text[start:end], len(members), "keys", following)
 
 
 def json_path(data: bytes, path: str, steps: Sequence[Step], start: int, offset: int) -> View:
-    """Values from the *start*-th on, the first from its character *offset* on.
+    """Shows values from the *start*-th on, the first from its character *offset* on.
 
-    A path without slices and wildcards names one value; raises ViewFailed, with what is there, if there is none.
+    A path without slices and wildcards names one value. If there is none, raises ViewFailed, whose text says how far
+    the path leads.
     """
+    # A path to one value has to lead somewhere; a path to several may find none.
     values = _walk(data, steps)
     if is_definite(steps):
         one = next(values, None)
         if one is None:
             raise ViewFailed(_nothing_at(data, steps))
         values = iter((one,))
+    # The page, between the values before it and those behind, which are only counted.
     skipped = sum(1 for _ in islice(values, start))
     page = paged_values(values, offset)
     total = skipped + page.looked_at + sum(1 for _ in values)
@@ -70,7 +74,7 @@ def json_path(data: bytes, path: str, steps: Sequence[Step], start: int, offset:
 
 
 def elements_of(data: bytes) -> Sequence[Any] | None:
-    """The elements of a JSON array, or of the only array in a JSON object (structured content is often an object)."""
+    """Returns the elements of a JSON array, or of the only array in a JSON object, as structured content often is."""
     if _first(data) == b"{":
         members = _members(data) or {}
         arrays = [raw for value in members.values() if _first(raw := bytes(value)) == b"["]
@@ -79,12 +83,13 @@ def elements_of(data: bytes) -> Sequence[Any] | None:
 
 
 def paged_values(values: Iterator[bytes], offset: int) -> Page:
-    """As many as fit into an answer; of one that is longer, its part from *offset* on."""
+    """Takes as many values as fit into a view; of one that is longer, the part from *offset* on."""
     given: list[str] = []
     room = MAX_VIEW_CHARS
     looked_at = 0
     for value in values:
         looked_at += 1
+        # A value that does not fit goes onto the next page, or is cut if it is the only one.
         text, length = characters(_one_line(value), offset, room)
         if offset + len(text) < length:
             if given:
@@ -99,7 +104,7 @@ def paged_values(values: Iterator[bytes], offset: int) -> Page:
 
 
 def _walk(data: bytes, steps: Sequence[Step]) -> Iterator[bytes]:
-    """The values at the end of *steps*, in order, each as it came."""
+    """Yields the values at the end of *steps*, in order, as raw JSON."""
     if not steps:
         yield data.strip() if len(data) < SLICE else data
         return
@@ -123,7 +128,7 @@ def _walk(data: bytes, steps: Sequence[Step]) -> Iterator[bytes]:
 
 
 def _nothing_at(data: bytes, steps: Sequence[Step]) -> str:
-    """How far the path leads, and what there is."""
+    """Says how far the path leads, and which value is there."""
     if _first(data) in (b"{", b"["):
         reached = 0
         value = data
@@ -137,11 +142,11 @@ def _nothing_at(data: bytes, steps: Sequence[Step]) -> str:
 
 def _described(value: bytes) -> str:
     if _first(value) == b"{" and (members := _members(value)) is not None:
-        keys = ", ".join(shorten(sound(key), 40) for key in islice(members, 20))
+        keys = ", ".join(shorten(without_surrogates(key), 40) for key in islice(members, 20))
         return f"an object of {len(members):,} keys" + (f": {keys}" if keys else "")
     if (elements := _elements(value)) is not None:
         return f"a list of {len(elements):,}"
-    return f"the value {shorten(decoded(value[:200]).strip(), 60)}"
+    return f"the value {shorten(decode_text(value[:200]).strip(), 60)}"
 
 
 def _members(data: bytes) -> dict[str, Any] | None:
@@ -159,11 +164,12 @@ def _elements(data: bytes) -> list[Any] | None:
 
 
 def _sliced_elements(data: bytes) -> list[Any] | None:
-    """The elements of a large array, parsed in slices, so that other threads get their turn between them.
+    """Parses the elements of a large array in slices, so that other threads run in between.
 
-    A slice ends behind what may be the end of an element. It was one if the slice is a valid array by itself. None
-    if the array is not made of like elements, or is not JSON at all.
+    A slice ends at a comma that may follow an element. It does if the slice is a valid array by itself. Returns None if
+    the elements are not alike, or the data is no JSON.
     """
+    # The first character of the first element says what the end of an element looks like.
     position = data.index(b"[") + 1
     closing = {b"{": b"},", b"[": b"],", b'"': b'",'}.get(_first(data[position : position + SLICE]), b",")
     elements: list[Any] = []
@@ -174,6 +180,7 @@ def _sliced_elements(data: bytes) -> list[Any] | None:
         try:
             elements += msgspec.json.decode(b"[" + data[position:edge] + b"]", type=list[msgspec.Raw])
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            # The comma was inside an element: the next one may be right.
             tries += 1
             if tries > _MAX_TRIES:
                 return None
@@ -182,6 +189,7 @@ def _sliced_elements(data: bytes) -> list[Any] | None:
         position = edge + 1
         edge = position + SLICE
         tries = 0
+    # The rest brings the closing bracket with it.
     try:
         return elements + msgspec.json.decode(b"[" + data[position:], type=list[msgspec.Raw])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -189,7 +197,8 @@ def _sliced_elements(data: bytes) -> list[Any] | None:
 
 
 def _top_level(data: bytes, kind: Any) -> Any:
-    """The members of a JSON object or array as raw JSON, or None when the data is something else."""
+    """Returns the members of a JSON object or array as raw JSON; None for any other data."""
+    # msgspec leaves each member as its bytes.
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -210,7 +219,7 @@ def _first(data: bytes) -> bytes:
 
 
 def _one_line(value: bytes) -> bytes:
-    """A value that was written over several lines, on one; a very large one as it came."""
+    """Writes a value on one line; a very large one stays as it came."""
     if len(value) > MAX_VIEW_BYTES or b"\n" not in value:
         return value
     try:
@@ -220,10 +229,10 @@ def _one_line(value: bytes) -> bytes:
 
 
 def _indented(raw: bytes) -> str:
-    """A member as ``json.dumps(..., indent=2)`` writes it one level down; a very large one as it came."""
+    """Writes a member as ``json.dumps(..., indent=2)`` does one level down; a very large one stays as it came."""
     if len(raw) <= _LENIENT_BYTES:
         try:
             return json.dumps(json.loads(raw), indent=2, ensure_ascii=False).replace("\n", "\n  ")
         except (ValueError, RecursionError):
             pass
-    return decoded(raw)
+    return decode_text(raw)

@@ -1,6 +1,6 @@
-"""Which paths ``json_path`` understands: members, indexes, slices and ``*`` (DESIGN §3 "Results"; part of RFC 9535).
+"""Paths into JSON: members, indexes, slices and ``*``, a part of RFC 9535 (DESIGN §3 "Results").
 
-No filters, no functions and no recursive descent: they cost more than they give, and ``grep`` finds what is deep.
+Filters, functions and recursive descent are left out: they cost more than they give, and ``grep`` finds deep values.
 """
 
 import json
@@ -16,6 +16,7 @@ HELP = "A path is $ and then steps: .name, ['any name'], [0], [-1], [0:10], [*] 
 
 _MAX_PATH_CHARS = 500
 _MAX_STEPS = 50
+# The group that matched last says which kind of step it is.
 _STEP = re.compile(
     r"""\.(?:(?P<all>\*)|(?P<name>[^\s.\[\]'"*?@()$]+))"""
     r"""|\[\s*(?:(?P<every>\*)|(?P<index>-?\d{1,15})|(?P<start>-?\d{0,15})\s*:\s*(?P<end>-?\d{0,15})"""
@@ -31,7 +32,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """From the end if negative."""
+    """A negative *number* counts from the end."""
 
     number: int
 
@@ -51,9 +52,10 @@ Step = Key | Index | Slice | Every
 
 
 def parse_json_path(path: object) -> tuple[Step, ...]:
-    """The steps of *path*. Raises ViewFailed, with the forms."""
+    """Reads the steps of *path*. Raises ViewFailed, whose text explains the valid steps."""
     if not isinstance(path, str) or not path.startswith("$") or len(path) > _MAX_PATH_CHARS:
         raise ViewFailed(f"path must be a string that begins with $, of at most {_MAX_PATH_CHARS} characters. {HELP}")
+    # Each step begins where the last one ends.
     steps: list[Step] = []
     position = 1
     while position < len(path):
@@ -66,7 +68,7 @@ def parse_json_path(path: object) -> tuple[Step, ...]:
 
 
 def is_definite(steps: Sequence[Step]) -> bool:
-    """Whether there is at most one value at such a path."""
+    """Returns true if the path leads to one value at most."""
     return all(isinstance(step, Key | Index) for step in steps)
 
 
@@ -89,7 +91,7 @@ def _step(found: re.Match[str]) -> Step:
 
 
 def _unescaped(name: str) -> str:
-    """As JSON, where in single quotes the other quote may stand for itself."""
+    """Reads the escapes of JSON; within single quotes a double quote needs none."""
     as_json = re.sub(r"\\.|\"", lambda each: {"\\'": "'", '"': '\\"'}.get(each[0], each[0]), name)
     try:
         return str(json.loads(f'"{as_json}"', strict=False))

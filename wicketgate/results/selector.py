@@ -1,7 +1,6 @@
-"""Which part of an artifact ``tool_view`` shows (S0 §4.2, DESIGN §3 "Results").
+"""Selectors: the part of an artifact that ``tool_view`` shows (S0 §4.2, DESIGN §3 "Results").
 
-Positions count from 0 and ends are exclusive. Every answer is bounded and says how to go on. Artifacts can be tens of
-megabytes, so lines are found on the bytes and JSON is parsed no deeper than it is asked for.
+Positions count from 0, and ends are exclusive. Every view is bounded and holds the selector that goes on.
 """
 
 import codecs
@@ -14,16 +13,15 @@ from wicketgate.results.bulk import characters
 from wicketgate.results.envelope import shorten
 from wicketgate.results.grep import MAX_CONTEXT_LINES, MAX_PATTERN_CHARS, grep
 from wicketgate.results.json_part import json_keys, json_path
-from wicketgate.results.lines import lines
 from wicketgate.results.rows import rows
-from wicketgate.results.view import MAX_VIEW_CHARS, MediaPart, View
+from wicketgate.results.view import MAX_VIEW_CHARS, MediaPart, View, lines
 
 DEFAULT_HEAD_CHARS = 500
 MAX_MEDIA_BYTES = 4 << 20
 _MAX_HEX_BYTES = 4_096
 _MAX_KEYS = 100
 _MAX_KEY_CHARS = 2_000
-# Farther than any artifact goes, and what an index of Python may still be after a sum.
+# Beyond the end of any artifact, and small enough that sums of it remain valid indexes.
 _FARTHEST = 1 << 60
 
 FORMS = (
@@ -45,28 +43,30 @@ _FIELDS = {
 
 
 def select(data: bytes, media_type: str, selector: object) -> View:
-    """The part of *data* that *selector* names. Raises ViewFailed, with the valid forms, for any other selector.
+    """Returns the part of *data* that *selector* names. Raises ViewFailed, with the valid forms, for a bad selector.
 
-    ``head``: characters. ``lines``: whole lines. ``rows``: records of a table, the first of them (row 0) repeated on
-    every later page; of a JSON array, its elements, one a line. ``json_keys``: these members of a JSON object,
-    indented, where ``start`` is a character of that text; empty when the data is no JSON object. ``json_path``: the
-    values at a path, one a line, from the ``start``-th on. ``grep``: lines that hold a text, from the ``start``-th on.
+    ``head``: characters. ``lines``: whole lines. ``rows``: records of a table, with row 0 repeated on every later
+    page; of a JSON array its elements, one a line. ``json_keys``: members of a JSON object, indented; ``start`` is a
+    character of that text, which is empty if the data is no JSON object. ``json_path``: the values at a path, one a
+    line, from the ``start``-th on. ``grep``: lines that hold a text, from the ``start``-th on.
 
-    An image or a sound of up to 4 MB is given as it is, whatever the selector. Of other data that is no text,
-    ``head`` shows bytes in hexadecimal.
+    An image or a sound of up to 4 MB is returned whole for every selector. Of other data that is no text, ``head``
+    shows bytes in hexadecimal.
     """
+    # Check the selector: its type, its fields, then each value where it is read.
     if not isinstance(selector, Mapping):
-        raise _refused("a selector is an object")
+        raise _bad_selector("a selector is an object")
     kind = selector.get("type")
     if not isinstance(kind, str) or kind not in _FIELDS:
-        raise _refused("unknown selector type")
+        raise _bad_selector("unknown selector type")
     if unknown := [key for key in selector if key != "type" and key not in _FIELDS[kind]]:
-        raise _refused(f"{kind} has no field {shorten(str(unknown[0]), 40)!r}")
+        raise _bad_selector(f"{kind} has no field {shorten(str(unknown[0]), 40)!r}")
     start = _count(selector, "start", 0)
     if not _is_text(data, media_type):
         return _without_text(data, media_type, kind, start, selector)
+    # Text is viewed by kind.
     if kind in ("rows", "json_keys", "json_path") and data.startswith(codecs.BOM_UTF8):
-        data = data[len(codecs.BOM_UTF8) :]  # no part of the JSON or of the first field
+        data = data[len(codecs.BOM_UTF8) :]  # belongs neither to the JSON nor to the first field
     match kind:
         case "head":
             return _head(data, start, _count(selector, "chars", DEFAULT_HEAD_CHARS))
@@ -91,6 +91,7 @@ def _head(data: bytes, start: int, chars: int) -> View:
 
 
 def _without_text(data: bytes, media_type: str, kind: str, start: int, selector: Mapping[Any, Any]) -> View:
+    # A model can look at images and listen to sounds of a bounded size.
     media = _media_kind(media_type)
     if media is not None and 0 < len(data) <= MAX_MEDIA_BYTES:
         part = MediaPart(media, media_type.partition(";")[0].strip().lower(), data)
@@ -100,6 +101,7 @@ def _without_text(data: bytes, media_type: str, kind: str, start: int, selector:
             f"This artifact is {media_type}, {len(data):,} bytes: it has no text to view; "
             '{"type":"head"} shows bytes in hexadecimal.'
         )
+    # Other bytes are shown in hexadecimal, page by page.
     count = min(_count(selector, "chars", DEFAULT_HEAD_CHARS), _MAX_HEX_BYTES)
     end = start + count
     following = {"type": "head", "start": end, "chars": count or DEFAULT_HEAD_CHARS}
@@ -109,12 +111,14 @@ def _without_text(data: bytes, media_type: str, kind: str, start: int, selector:
 def _grep(data: bytes, selector: Mapping[Any, Any], start: int) -> View:
     pattern, ignore_case = selector.get("pattern"), selector.get("ignore_case", False)
     if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_PATTERN_CHARS or "\n" in pattern:
-        raise _refused(f"pattern must be a text (no expression) on one line, of 1 to {MAX_PATTERN_CHARS} characters")
+        raise _bad_selector(
+            f"pattern must be a text (no expression) on one line, of 1 to {MAX_PATTERN_CHARS} characters"
+        )
     if not isinstance(ignore_case, bool):
-        raise _refused("ignore_case must be true or false")
+        raise _bad_selector("ignore_case must be true or false")
     context = _count(selector, "context", 0)
     if context > MAX_CONTEXT_LINES:
-        raise _refused(f"context must be at most {MAX_CONTEXT_LINES}")
+        raise _bad_selector(f"context must be at most {MAX_CONTEXT_LINES}")
     return grep(data, pattern, ignore_case=ignore_case, context=context, start=start)
 
 
@@ -134,7 +138,7 @@ def _is_text(data: bytes, media_type: str) -> bool:
         return True
     if major in ("image", "audio", "video", "font"):
         return False
-    # Whatever else is said about it, it is text if it begins as text.
+    # Of any other type, data that begins as text is text.
     sample = data[:4096]
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample)
@@ -146,7 +150,7 @@ def _is_text(data: bytes, media_type: str) -> bool:
 def _count(selector: Mapping[Any, Any], field: str, default: int) -> int:
     value = selector.get(field, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise _refused(f"{field} must be an integer that is not negative")
+        raise _bad_selector(f"{field} must be an integer that is not negative")
     return min(value, _FARTHEST)
 
 
@@ -157,11 +161,11 @@ def _end(selector: Mapping[Any, Any]) -> int | None:
 def _keys(selector: Mapping[Any, Any]) -> list[str]:
     keys = selector.get("keys")
     if not isinstance(keys, list) or len(keys) > _MAX_KEYS or not all(isinstance(key, str) for key in keys):
-        raise _refused(f"keys must be a list of at most {_MAX_KEYS} strings")
+        raise _bad_selector(f"keys must be a list of at most {_MAX_KEYS} strings")
     if sum(map(len, keys)) > _MAX_KEY_CHARS:  # they come back in the answer
-        raise _refused(f"keys must not have more than {_MAX_KEY_CHARS:,} characters together")
+        raise _bad_selector(f"keys must not have more than {_MAX_KEY_CHARS:,} characters together")
     return keys
 
 
-def _refused(problem: str) -> ViewFailed:
+def _bad_selector(problem: str) -> ViewFailed:
     return ViewFailed(f"{problem}. Selectors: {', '.join(FORMS)}", details={"selectors": list(FORMS)})

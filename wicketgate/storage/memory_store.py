@@ -1,15 +1,63 @@
-"""Artifacts in this process's memory, bounded in bytes and age (DESIGN §3 "Results").
+"""Artifacts in memory, and the bounds that every store of artifacts keeps (DESIGN §3 "Results").
 
-An artifact that went out of bounds is gone: its handle is answered as one that never was, and running the tool again
-brings it back under the same handle.
+Room is taken from the owner who holds most, counting what is being put. So no owner can push out what another keeps
+within an equal share of the store, and a single owner may use all of it. Of one owner, the least recently used artifact
+goes first. A dropped artifact counts as never stored: running the tool again brings it back under the same handle.
 """
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from wicketgate.ports import Artifact, PutOutcome
-from wicketgate.storage.artifact_bounds import MAX_AGE_S, MAX_BYTES, Bounds, Evicted, size_bytes
+
+log = logging.getLogger("wicketgate.artifacts")
+
+MAX_BYTES = 256 * 1024 * 1024
+MAX_AGE_S = 3600.0
+# Counted for an entry beside its bytes and texts, so that a flood of empty artifacts is bounded too.
+ENTRY_BYTES = 512
+_CHARACTER_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    max_bytes: int = MAX_BYTES
+    max_age_s: float = MAX_AGE_S
+
+    def refuses(self, artifact: Artifact) -> bool:
+        """Returns true, and logs it, for an artifact of more than half of the store: others need room too."""
+        if size_bytes(artifact) <= self.max_bytes // 2:
+            return False
+        log.warning("artifact of %d bytes is more than half of the store: not kept", len(artifact.data))
+        return True
+
+
+@dataclass(slots=True)
+class Evicted:
+    """Counts of what one put dropped."""
+
+    by_age: int = 0
+    for_space: int = 0
+    size_bytes: int = 0
+
+    def log(self, store: str) -> None:
+        if self.by_age or self.for_space:
+            log.info(
+                "artifacts evicted: %d by age, %d for space, %d bytes",
+                self.by_age,
+                self.for_space,
+                self.size_bytes,
+                extra={"fields": {"store": store}},
+            )
+
+
+def size_bytes(artifact: Artifact) -> int:
+    """Returns the size that an artifact counts for in every store."""
+    texts = len(artifact.handle) + len(artifact.media_type) + len(artifact.label)
+    return ENTRY_BYTES + len(artifact.data) + _CHARACTER_BYTES * texts
 
 
 class MemoryArtifactStore:
@@ -31,6 +79,7 @@ class MemoryArtifactStore:
     async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
         if self._bounds.refuses(artifact):
             return "too_large"
+        # The same again renews its age.
         if (owner, artifact.handle) in self._stored_at:
             self._drop(owner, artifact.handle)
         evicted = self._make_room(owner, size_bytes(artifact))
@@ -54,16 +103,17 @@ class MemoryArtifactStore:
 
     def _make_room(self, owner: str, needed_bytes: int) -> Evicted:
         evicted = Evicted()
-        # Every put goes to the end, so the order of ``_stored_at`` is the order of age.
+        # ``_stored_at`` is in the order of age, because every put goes to its end.
         while self._stored_at and self._is_expired(oldest := next(iter(self._stored_at))):
             evicted.size_bytes += self._drop(*oldest)
             evicted.by_age += 1
         while self._total_bytes + needed_bytes > self._bounds.max_bytes:
-            giver = max(
+            # The owner of the new artifact counts with its size, and first among equals.
+            largest = max(
                 self._held_bytes,
                 key=lambda name: (self._held_bytes[name] + needed_bytes * (name == owner), name == owner, name),
             )
-            evicted.size_bytes += self._drop(giver, next(iter(self._by_use[giver])))
+            evicted.size_bytes += self._drop(largest, next(iter(self._by_use[largest])))
             evicted.for_space += 1
         return evicted
 

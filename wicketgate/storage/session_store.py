@@ -1,21 +1,25 @@
 """Seen cards of browsing sessions, in memory (S0 §5): bounded in number, forgotten when long unused."""
 
+import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 
 from wicketgate.catalog.cache_order import SeenCards, cache_order
 from wicketgate.catalog.card import ChoiceCard
-from wicketgate.gateway.sessions import owner_of
+from wicketgate.ports import owner_of
 
 
 class MemorySessionStore:
-    """Implements SessionStore. The session longest unused goes when there are more than *max_sessions*, or when all of
-    them hold more than *max_cards* (some 300 bytes each); of one actor's when those are more than *max_per_actor*, so
-    that nobody pushes out another's by inventing names."""
+    """Implements SessionStore. The session longest unused is dropped when there are more than *max_sessions*, or when
+    they hold more than *max_cards* together (about 300 bytes each).
+
+    Of an actor with more than *max_per_actor* sessions, that actor's oldest is dropped, so that invented names of
+    sessions push out no other actor's.
+    """
 
     def __init__(
         self,
-        now: Callable[[], float],
+        now: Callable[[], float] = time.monotonic,
         *,
         max_age_s: float = 3_600,
         max_sessions: int = 10_000,
@@ -47,6 +51,7 @@ class MemorySessionStore:
         self._forget(session)
         self._sessions[session] = (self._now(), seen)
         self._cards += len(seen.cards)
+        # First the bound of the actor, then those of the store.
         own = self._by_actor[owner_of(session)]
         own[session] = None
         if len(own) > self._max_per_actor:

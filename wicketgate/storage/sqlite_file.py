@@ -1,6 +1,6 @@
-"""The SQLite file of artifacts: its tables, and whether a file that is there can be used (DESIGN §2 "storage").
+"""The SQLite file of ``storage.url``: its tables, and the check of an existing file (DESIGN §2 "storage").
 
-A file that is not ours, is damaged, or was written by another version is told in one line and left as it is.
+A file of another program or version, or a damaged one, is reported in one line and left as it is.
 """
 
 import os
@@ -22,7 +22,7 @@ _WAL_BYTES = 64 * 1024 * 1024
 _APPLICATION_ID = 0x57676174
 _VERSION = 1
 
-# Names and texts are kept as bytes: a client may send any string as a handle, also one that is not valid Unicode.
+# Names and texts are kept as bytes, because a client may send any string as a handle, even invalid Unicode.
 _SCHEMA = """
 CREATE TABLE store (version INTEGER NOT NULL, uses INTEGER NOT NULL);
 CREATE TABLE owner (name BLOB PRIMARY KEY, held_bytes INTEGER NOT NULL) WITHOUT ROWID;
@@ -47,9 +47,10 @@ END;
 
 
 def prepare(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
-    """Make the file or check it, then do *at_start* with it, in one transaction. Raises ConfigError."""
+    """Creates or checks the file, then runs *at_start* on it in the same transaction. Raises ConfigError."""
+    # Create the file with the right mode, if it is missing.
     try:
-        # Never opened by ourselves once it is there: closing it would drop the locks that SQLite holds on it.
+        # An existing file is never opened here: closing it would release the locks that SQLite holds on it.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
         if not path.is_file():
@@ -59,23 +60,24 @@ def prepare(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
         raise ConfigError(text) from None
     except OSError as error:
         raise ConfigError(f"storage.url: {path} cannot be made: {error.strerror}") from None
+    # Other processes may be starting with the same file.
     give_up_at = time.monotonic() + _BUSY_S
     while True:
         try:
             return _begin(path, at_start)
         except sqlite3.Error as error:
-            # SQLite itself does not wait for another process that is just changing the journal's mode.
+            # SQLite does not wait by itself while another process changes the mode of the journal.
             if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
-                raise ConfigError(f"storage.url: {path} {told(error)}") from None
+                raise ConfigError(f"storage.url: {path} {explain(error)}") from None
         time.sleep(_RETRY_S)
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """For the use of one thread at a time. The file must be there."""
+    """Opens an existing file, for one thread at a time."""
     disk = sqlite3.connect(
         f"{path.as_uri()}?mode=rw", uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
     )
-    # Whole after a kill; only a power cut may lose the last puts, and it loses them whole.
+    # A kill loses nothing. A power cut may lose the last puts, each of them whole.
     disk.execute("PRAGMA synchronous = NORMAL")
     disk.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
     return disk
@@ -83,7 +85,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(disk: sqlite3.Connection) -> Iterator[None]:
-    """What is written within is written whole or not at all. Waits for other writers."""
+    """Commits what is written within, or nothing of it. Waits for other writers."""
     disk.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -93,15 +95,15 @@ def transaction(disk: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def told(error: sqlite3.Error) -> str:
-    """The trouble in our own words, after the name of the file."""
-    return _TROUBLE.get(_code(error)) or f"cannot be used ({error.sqlite_errorname})"
+def explain(error: sqlite3.Error) -> str:
+    """Returns the trouble as the end of a sentence that begins with the name of the file."""
+    return _EXPLANATIONS.get(_code(error)) or f"cannot be used ({error.sqlite_errorname})"
 
 
 def _begin(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
     with closing(connect(path)) as disk:
         disk.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-        # Decided under the lock that a write takes, so that of processes that start together only one makes it.
+        # Under the lock of a write, so that only one of several starting processes creates the tables.
         with transaction(disk):
             _make_or_check(disk, path)
             done = at_start(disk)
@@ -110,6 +112,7 @@ def _begin(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
 
 
 def _make_or_check(disk: sqlite3.Connection, path: Path) -> None:
+    # An empty file gets our tables.
     (application,) = disk.execute("PRAGMA application_id").fetchone()
     (tables,) = disk.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application == 0 and tables == 0:
@@ -118,6 +121,7 @@ def _make_or_check(disk: sqlite3.Connection, path: Path) -> None:
             disk.execute(statement)
         disk.execute("INSERT INTO store VALUES (?, 0)", (_VERSION,))
         return
+    # Any other must be of this program and this version, and sound.
     if application != _APPLICATION_ID:
         raise ConfigError(f"storage.url: {path} is a database of another program; name another file")
     versions = disk.execute("SELECT version FROM store").fetchall()
@@ -129,14 +133,14 @@ def _make_or_check(disk: sqlite3.Connection, path: Path) -> None:
             f"storage.url: {path} was written by another version of Wicketgate (format {version}, this one knows "
             f"{_VERSION}); name another file"
         )
-    # Without the pieces, which may be many: a damaged one is told when it is read.
+    # Pieces are not checked, because there may be many: a damaged one is found when it is read.
     (verdict,) = disk.execute("PRAGMA quick_check(artifact)").fetchone()
     if verdict != "ok":
         raise sqlite3.DatabaseError(verdict)
 
 
 def _statements(script: str) -> Iterator[str]:
-    """One by one: ``executescript`` would end the transaction."""
+    """Yields the statements of *script*, because ``executescript`` would end the transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -146,12 +150,12 @@ def _statements(script: str) -> Iterator[str]:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary result code; those that we raise ourselves tell of damage."""
+    """Returns the primary result code; errors that this program raises stand for damage."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     return code & 0xFF
 
 
-_TROUBLE = {
+_EXPLANATIONS = {
     sqlite3.SQLITE_NOTADB: "is not a database; name another file",
     sqlite3.SQLITE_CORRUPT: "is damaged; move it away to begin with an empty one",
     sqlite3.SQLITE_ERROR: "is damaged; move it away to begin with an empty one",

@@ -1,7 +1,7 @@
-"""Artifacts in one SQLite file: they outlive a restart and a kill, and processes of one host share them (DESIGN §2).
+"""Artifacts in one SQLite file, which outlives a restart and is shared by the processes of a host (DESIGN §2).
 
-Each put is one transaction, so an artifact is there whole or not at all. It is kept in pieces, because SQLite's
-module copies a value into or out of a statement while it stops every other thread.
+Each put is one transaction, so an artifact is stored whole or not at all. It is kept in pieces, because the module
+``sqlite3`` stops every other thread while it copies a value.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from wicketgate.errors import ViewFailed
 from wicketgate.ports import Artifact, PutOutcome
-from wicketgate.storage.artifact_bounds import MAX_AGE_S, MAX_BYTES, Bounds, Evicted, size_bytes
-from wicketgate.storage.sqlite_file import connect, prepare, told, transaction
+from wicketgate.storage.memory_store import MAX_AGE_S, MAX_BYTES, Bounds, Evicted, size_bytes
+from wicketgate.storage.sqlite_file import connect, explain, prepare, transaction
 
 log = logging.getLogger("wicketgate.artifacts")
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 PIECE_BYTES = 256 * 1024
 _READERS = 4
 
-# The least recently used of the owner who holds most.
+# The least recently used artifact of the owner who holds most.
 _NEXT_TO_GO = """
 SELECT id, size_bytes FROM artifact WHERE owner = (
     SELECT name FROM owner
@@ -37,10 +37,10 @@ SELECT id, size_bytes FROM artifact WHERE owner = (
 
 
 class SQLiteArtifactStore:
-    """Implements ArtifactStore. *now* is the time of day in seconds, since ages go on over a restart.
+    """Implements ArtifactStore. *now* is the time of day in seconds, because ages continue over a restart.
 
-    The file is made if it is missing, readable by its owner only. Raises ConfigError when it cannot be used; it is then
-    left as it was. Use from one event loop only, which never waits for the disk.
+    A missing file is created, readable by its owner only. Raises ConfigError for a file that cannot be used, and leaves
+    it as it is. For use from one event loop only, which never waits for the disk.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class SQLiteArtifactStore:
         if self._bounds.refuses(artifact):
             return "too_large"
         key = _key(owner, artifact.handle)
-        # Uses are told with the next put: reading would otherwise have to wait for writers.
+        # Uses are written with the next put, so that reading never waits for writers.
         used, self._used = self._used, {}
         try:
-            evicted = await self._in(
+            evicted = await self._run_in(
                 self._writer, lambda disk: _put(disk, key, artifact, used, self._bounds, self._now)
             )
         except sqlite3.Error as error:
-            log.error("artifact of %d bytes not kept: %s", len(artifact.data), told(error))
+            log.error("artifact of %d bytes not kept: %s", len(artifact.data), explain(error))
             return "failed"
         evicted.log("sqlite")
         return "kept"
@@ -80,19 +80,20 @@ class SQLiteArtifactStore:
         key = _key(owner, handle)
         expired = self._now() - self._bounds.max_age_s
         try:
-            found = await self._in(self._readers, lambda disk: _get(disk, key, expired))
+            found = await self._run_in(self._readers, lambda disk: _get(disk, key, expired))
         except sqlite3.Error as error:
-            log.error("artifact not read: %s", told(error))
+            log.error("artifact not read: %s", explain(error))
             raise ViewFailed("The artifact cannot be read at the moment. Try again later.", path=handle) from None
         if found is None:
             return None
+        # The latest use goes to the end.
         self._used.pop(key, None)
         self._used[key] = None
         media_type, label, data = found
         return Artifact(handle, media_type, label, data)
 
     async def aclose(self) -> None:
-        """Wait for what is being written, and close the file."""
+        """Waits for pending writes and closes the file."""
         await asyncio.to_thread(self._close)
 
     def _bring_within_bounds(self, disk: sqlite3.Connection) -> Evicted:
@@ -106,7 +107,8 @@ class SQLiteArtifactStore:
         while self._connections:
             self._connections.pop().close()
 
-    async def _in(self, threads: ThreadPoolExecutor, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run_in(self, threads: ThreadPoolExecutor, work: Callable[[sqlite3.Connection], T]) -> T:
+        # Each thread keeps its own connection.
         def run() -> T:
             disk: sqlite3.Connection | None = getattr(self._of_thread, "disk", None)
             if disk is None:
@@ -128,16 +130,18 @@ def _put(
     owner, handle = key
     row = (_text(artifact.media_type), _text(artifact.label), len(artifact.data), size_bytes(artifact))
     with transaction(disk):
+        # Uses since the last put, then the artifacts that have expired.
         for each in used:
             _use(disk, *each)
         evicted = _expire(disk, now() - bounds.max_age_s)
-        # The same again, which the handle stands for: only the age is new.
+        # An artifact that is stored already only gets a new age.
         refreshed = disk.execute(
             "UPDATE artifact SET stored_at = ? WHERE owner = ? AND handle = ? "
             "AND media_type = ? AND label = ? AND data_bytes = ? AND size_bytes = ?",
             (now(), owner, handle, *row),
         )
         if not refreshed.rowcount:
+            # A new one first makes room; the triggers of the file keep the sums.
             disk.execute("DELETE FROM artifact WHERE owner = ? AND handle = ?", key)
             _make_room(disk, owner, row[-1], bounds, evicted)
             added = disk.execute(
@@ -145,6 +149,7 @@ def _put(
                 "VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
                 (owner, handle, *row, now()),
             )
+            # Its bytes follow in pieces, without a copy of the whole.
             data = memoryview(artifact.data)
             disk.executemany(
                 "INSERT INTO piece VALUES (?, ?, ?)",
@@ -155,13 +160,13 @@ def _put(
 
 
 def _get(disk: sqlite3.Connection, key: tuple[bytes, bytes], expired: float) -> tuple[str, str, bytes] | None:
-    # One statement sees one state of the file: no piece can go while the others are read.
+    # One statement sees one state of the file, so no piece can disappear while the others are read.
     rows = disk.execute(
         "SELECT media_type, label, data_bytes, data FROM artifact LEFT JOIN piece ON piece.artifact = artifact.id "
         "WHERE owner = ? AND handle = ? AND stored_at > ? ORDER BY place",
         (*key, expired),
     )
-    # Its buffer becomes the result without a copy.
+    # The buffer of a BytesIO becomes the result without a copy.
     data = io.BytesIO()
     last = None
     for last in rows:
@@ -193,6 +198,7 @@ def _expire(disk: sqlite3.Connection, expired: float) -> Evicted:
 
 def _make_room(disk: sqlite3.Connection, owner: bytes, needed_bytes: int, bounds: Bounds, evicted: Evicted) -> None:
     (total,) = disk.execute("SELECT coalesce(sum(held_bytes), 0) FROM owner").fetchone()
+    # One artifact at a time, because each changes which owner holds most.
     while total + needed_bytes > bounds.max_bytes:
         found = disk.execute(_NEXT_TO_GO, {"owner": owner, "needed": needed_bytes}).fetchone()
         if found is None:

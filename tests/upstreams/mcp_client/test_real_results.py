@@ -21,8 +21,6 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.results.envelope import ResultEnvelope
 from wicketgate.results.view import View
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.mcp_client.stdio import stdio_transport
 from wicketgate.upstreams.mcp_client.upstream import McpClientUpstream
 
@@ -64,7 +62,7 @@ async def connected(*arguments: str) -> AsyncIterator[Connected]:
     command = [sys.executable, "-m", "tests.support.content_server", *arguments]
     connect = partial(stdio_transport, "content", command, {}, None)
     upstream = McpClientUpstream("content", connect, connect_timeout_s=15, jitter=random.random)
-    runtime = ProxyRuntime(upstream, load_token_counter(), MemoryArtifactStore(now=lambda: 0.0))
+    runtime = ProxyRuntime(upstream)
     ready = anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(upstream.supervise, lambda name: ready.set())

@@ -21,6 +21,7 @@ from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.member import Member
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.results.from_mcp import mcp_result_to_envelope
@@ -119,8 +120,9 @@ async def changed(changes: "asyncio.Queue[str]") -> None:
         assert await changes.get() == "shop"
 
 
-async def call(upstream: OpenApiUpstream, tool: str, timeout_s: float = 10, **arguments: Any) -> dict[str, Any]:
-    return dict(await upstream.call_tool(tool, arguments, CONTEXT, timeout_s))
+async def call(upstream: OpenApiUpstream, tool: str, **arguments: Any) -> dict[str, Any]:
+    async with asyncio.timeout(BOUND_S):
+        return dict(await upstream.call_tool(tool, arguments, CONTEXT, BOUND_S))
 
 
 async def names(upstream: OpenApiUpstream) -> list[str]:
@@ -313,7 +315,7 @@ async def test_a_server_that_does_not_answer_is_given_up_in_time() -> None:
         upstream = make(document("a"), service.url)
         async with supervised(upstream):
             with pytest.raises(UpstreamTimeout):
-                await call(upstream, "a", timeout_s=0.05)
+                await Member(upstream).call_tool("a", {}, CONTEXT, 0.05)
 
 
 async def test_an_answer_that_is_too_large_is_refused() -> None:

@@ -16,11 +16,10 @@ from tests.support import python_tools
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ArgsInvalid, HydrateFailed, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.member import Member
 from wicketgate.gateway.archive import Execution
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import SILENT, CallContext, Caller, SilentCaller
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import load_token_counter
 from wicketgate.tools import ToolContext, ToolRegistry
 from wicketgate.upstreams.python.results import to_mcp_result
 from wicketgate.upstreams.python.tool import UnusableFunction, read_function
@@ -185,7 +184,7 @@ async def test_a_call_that_was_given_up_is_ended_on_the_loop() -> None:
     python_tools.cancelled.clear()
     async with loaded() as upstream:
         with pytest.raises(UpstreamTimeout):
-            await upstream.call_tool("sleep", {}, context(), 0.01)
+            await Member(upstream).call_tool("sleep", {}, context(), 0.01)
         async with asyncio.timeout(BOUND_S):
             await python_tools.cancelled.wait()
 
@@ -224,7 +223,7 @@ async def test_an_async_generator_is_a_subscription_and_never_a_tool() -> None:
         assert (await definition(upstream, "ticks"))["_meta"] == {"wicketgate/operation": "subscription"}
         with pytest.raises(UpstreamError):
             await call(upstream, "ticks")
-        runtime = ProxyRuntime(upstream, load_token_counter(), MemoryArtifactStore(now=lambda: 0.0))
+        runtime = ProxyRuntime(upstream)
         await runtime.refresh_catalog()
         (held,) = runtime.catalog().subscriptions
         with pytest.raises(HydrateFailed):

@@ -31,14 +31,17 @@ from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came
 from wicketgate.faces.mcp.input_required import answers, asks, seal_states
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, ToolSurface, UnknownTool
-from wicketgate.gateway.sessions import session_key
-from wicketgate.ports import CallContext, Caller, InputAnswers
+from wicketgate.ports import CallContext, Caller, InputAnswers, session_key
 from wicketgate.text.correlation import correlation_id
 
 log = logging.getLogger("wicketgate.mcp")
 
 SESSION_META_KEY = "wicketgate/session"
 """A client of the era without sessions may name its browsing session under this key of ``_meta`` (DESIGN §3)."""
+
+EXCHANGE = "wicketgate.exchange"
+"""The endpoint puts a context manager under this key of the ASGI scope: what runs in it is cancelled when the HTTP
+exchange is over."""
 
 calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
 """Who sent what is being served: the SDK asks for a tool's schema without saying for whom."""
@@ -248,10 +251,10 @@ def _failure(error: GatewayError) -> dict[str, Any]:
 
 
 def _exchange(ctx: Ctx) -> AbstractContextManager[object]:
-    """Cancelled once the HTTP exchange that brought this call is over."""
+    """Returns what is cancelled when the HTTP exchange that brought this call is over."""
     if ctx.request is None:
         return nullcontext()
-    exchange: AbstractContextManager[object] = ctx.request.state.exchange
+    exchange: AbstractContextManager[object] = ctx.request.scope[EXCHANGE]
     return exchange
 
 

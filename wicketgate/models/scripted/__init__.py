@@ -1,1 +1,4 @@
-"""The scripted model: a small stand-in for an LLM that says so."""
+"""A fixed program in the place of a model, so that the gate can be tried without an account.
+
+Public: ``model.ScriptedModel``, the provider ``scripted``. ``arguments`` reads the arguments of a call from a message.
+"""

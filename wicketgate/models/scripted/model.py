@@ -1,20 +1,38 @@
-"""The ``scripted`` provider: a small deterministic stand-in for an LLM; the demo then needs no account, no network.
+"""The provider ``scripted``: a fixed program that stands in for a model and says so in every answer.
 
-It understands nothing. It follows one script (see ``scripted_dialogue``) and says in every answer that it does.
+It understands nothing. It browses with the user's words, reads the arguments of the best card from a refused dry run,
+runs the tool with what the message gives, views a long result and shows what came back (DESIGN §2 "make run").
 """
 
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from wicketgate.catalog.words import terms
 from wicketgate.errors import ProviderError
-from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
-from wicketgate.models.scripted.dialogue import next_move
-from wicketgate.models.scripted.steps import Call
+from wicketgate.models.provider import Finish, Message, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
+from wicketgate.models.scripted.arguments import MAX_MESSAGE_CHARS, Filling, fill_arguments, json_arguments
 
-_GROUP_WORDS = 6
-_GROUP = re.compile(rf"\s*(?:\S+\s*){{1,{_GROUP_WORDS}}}")
+SIGNATURE = "(Scripted demo model, not an LLM"
+INTRODUCTION = (
+    "I am the scripted demo model: a small fixed program in the place of an LLM. I look for a tool with your words, "
+    "fill its arguments from your message, run it and show what came back. In the demo, try: What time is it in "
+    "Tokyo? - show the last 3 commits of this repository - list the orders of customer cust_0007."
+)
+VIEW_CHARS = 2_000
+# A session repeats the cards it has seen with their old scores, so the best card is the one that comes alone.
+_ONE = 1
+_SEVERAL = 6
+# Six words to an event of text, as a model would stream.
+_GROUP = re.compile(r"\s*(?:\S+\s*){1,6}")
+_GREETINGS = frozenset(
+    ["hello", "hi", "hey", "there", "thanks", "thank", "you", "help", "who", "are", "what", "can", "do"]
+)
+# No tool has an argument of this name, so a strict schema refuses it and teaches the tool's arguments. It goes out in
+# a dry run only, so that a lenient schema runs nothing.
+_PROBE = {"arguments_wanted": True}
 
 
 class ScriptedModel:
@@ -24,30 +42,252 @@ class ScriptedModel:
     """
 
     async def aclose(self) -> None:
-        """It holds nothing."""
+        """Does nothing: there is no connection."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
-        """One call, or an answer in groups of words, each in its own batch; then Finish.
+        """Gives one call, or an answer in groups of words, each in its own batch; then Finish.
 
         Raises ProviderError on tool messages that no gateway face has written.
         """
-        read = sum(_words(message) for message in request.messages)
+        words_read = sum(_words(message) for message in request.messages)
         try:
             move = next_move(request.messages, {tool.name for tool in request.tools})
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ProviderError("the script does not know such a conversation") from error
         if isinstance(move, Call):
             raw = json.dumps(move.arguments, ensure_ascii=False)
-            made = sum(len(message.get("tool_calls") or ()) for message in request.messages)
-            yield [ToolCall(f"call_{made + 1}", move.name, move.arguments, raw)]
-            yield [Finish("tool_calls", Usage(read, len(raw.split())))]
+            calls_made = sum(len(message.get("tool_calls") or ()) for message in request.messages)
+            yield [ToolCall(f"call_{calls_made + 1}", move.name, move.arguments, raw)]
+            yield [Finish("tool_calls", Usage(words_read, len(raw.split())))]
             return
-        for group in _GROUP.findall(move.text):
+        for group in _GROUP.findall(move):
             yield [TextDelta(group)]
-        yield [Finish("stop", Usage(read, len(move.text.split())))]
+        yield [Finish("stop", Usage(words_read, len(move.split())))]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A call that was made, and its answer: the JSON object, or any other text under ``text``."""
+
+    call: Call
+    result: Mapping[str, Any]
+
+    @property
+    def tool_id(self) -> str:
+        return str(self.call.arguments.get("tool_id", ""))
+
+    @property
+    def is_refused(self) -> bool:
+        return self.result.get("error") == "ARGS_INVALID" and self.call.name == "tool_execute"
+
+    @property
+    def is_dry_run(self) -> bool:
+        return bool(self.call.arguments.get("dry_run"))
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        return self.result.get("details") or {}
+
+
+def next_move(messages: Sequence[Message], tool_names: Collection[str]) -> Call | str:
+    """The next call, or the answer as text, decided from everything since the last user message."""
+    question, steps = _read_conversation(messages)
+    # Nothing to look for, or nothing to look with.
+    words = {word.strip(".,!?").lower() for word in question.split()}
+    if words <= _GREETINGS or not {"tool_browse", "tool_execute"} <= set(tool_names):
+        return INTRODUCTION
+    # Otherwise the last answer decides.
+    if not steps:
+        return _browse(question, _ONE)
+    last = steps[-1]
+    match last.call.name:
+        case "tool_view":
+            return _answer_from_view(steps)
+        case "tool_execute":
+            return _after_execute(question, steps, tool_names)
+        case _ if "cards" not in last.result:
+            return _answer_failure(last)
+        case _:
+            return _after_browse(question, steps)
+
+
+def _browse(question: str, top_k: int) -> Call:
+    return Call("tool_browse", {"query": question[:MAX_MESSAGE_CHARS], "top_k": top_k})
+
+
+def _after_browse(question: str, steps: Sequence[_Step]) -> Call | str:
+    if any(step.is_refused for step in steps):
+        return _next_candidate(question, steps)
+    if cards := _usable_cards(question, steps):
+        return _first_call(question, cards[0])
+    if len(steps) == 1 and steps[0].result["cards"]:
+        return _browse(question, _SEVERAL)
+    return f"I found no tool for these words. {INTRODUCTION}"
+
+
+def _first_call(question: str, card: Mapping[str, Any]) -> Call:
+    """Runs the tool at once with JSON arguments of the message; without any, asks which arguments there are."""
+    if given := json_arguments(question):
+        return Call("tool_execute", {"tool_id": card["id"], "args": given})
+    return Call("tool_execute", {"tool_id": card["id"], "args": dict(_PROBE), "dry_run": True})
+
+
+def _after_execute(question: str, steps: Sequence[_Step], tool_names: Collection[str]) -> Call | str:
+    last = steps[-1]
+    # The refusal of a dry run teaches the arguments.
+    if last.is_refused and last.is_dry_run:
+        filling = _fill(question, last)
+        if filling.missing:
+            return _next_candidate(question, steps)
+        return Call("tool_execute", {"tool_id": last.tool_id, "args": filling.arguments})
+    if last.result.get("status") not in ("ok", "partial"):
+        return _answer_failure(last)
+    # A dry run that was not refused: the tool takes any arguments, so it runs without.
+    if last.is_dry_run:
+        return Call("tool_execute", {"tool_id": last.tool_id, "args": {}})
+    if "tool_view" in tool_names and (handle := _longer_text(last.result)):
+        return Call("tool_view", {"handle": handle, "selector": {"type": "head", "chars": VIEW_CHARS}})
+    return _signed(_shown(last.result), last)
+
+
+def _next_candidate(question: str, steps: Sequence[_Step]) -> Call | str:
+    """Tries the next read-only tool of the best card's server, unless the message names the best card itself."""
+    cards = _usable_cards(question, steps)
+    best = cards[0]
+    if set(terms(str(best["name"]))) <= set(terms(question)):
+        return _answer_missing(question, steps)
+    # More cards are asked for once.
+    if sum(step.call.name == "tool_browse" for step in steps) == 1:
+        return _browse(question, _SEVERAL)
+    tried = {step.tool_id for step in steps}
+    for card in cards:
+        same_server = card.get("namespace") == best.get("namespace")
+        if same_server and card["id"] not in tried and not card.get("side_effects"):
+            return _first_call(question, card)
+    return _answer_missing(question, steps)
+
+
+def _usable_cards(question: str, steps: Sequence[_Step]) -> list[Mapping[str, Any]]:
+    """Cards in the order of their browses, each browse best first.
+
+    A card with side effects needs its verb in the message: ``cancel_order`` must not answer "my orders".
+    """
+    asked = set(terms(question))
+    found: dict[str, Mapping[str, Any]] = {}
+    for step in steps:
+        for card in sorted(step.result.get("cards", ()), key=lambda card: -float(card.get("score") or 0.0)):
+            found.setdefault(card["id"], card)
+    return [
+        card
+        for card in found.values()
+        if card.get("kind", "tool") != "internal" and (not card.get("side_effects") or _verb(card) in asked)
+    ]
+
+
+def _verb(card: Mapping[str, Any]) -> str:
+    """The first word of the name that does not belong to the namespace."""
+    namespace = set(terms(str(card.get("namespace", ""))))
+    return next((term for term in terms(str(card["name"])) if term not in namespace), "")
+
+
+def _longer_text(envelope: Mapping[str, Any]) -> str:
+    """The handle of the text when the summary does not hold all of it; otherwise empty."""
+    texts = [ref for ref in envelope.get("artifacts") or () if str(ref.get("media_type", "")).startswith("text/")]
+    shown_bytes = len(str(envelope.get("summary", "")).encode())
+    return str(texts[0]["handle"]) if texts and texts[0].get("size_bytes", 0) > shown_bytes else ""
+
+
+def _answer_from_view(steps: Sequence[_Step]) -> str:
+    """Shows the viewed text; if the view failed, the envelope and the reason."""
+    view, ran = steps[-1].result, steps[-2]
+    if "content" not in view:
+        return _signed(f"{_shown(ran.result)}\n\n{_failure('Viewing the whole result', view)}", ran)
+    text = str(view["content"])
+    if view.get("next") is not None:
+        text = (
+            f"{text.rstrip()}\n[…]\n\nThis is the beginning of {view.get('total')} characters; "
+            f"the whole is kept under the handle {view.get('handle')}."
+        )
+    return _signed(text, ran)
+
+
+def _answer_failure(step: _Step) -> str:
+    task = "Looking for a tool"
+    if step.call.name == "tool_execute":
+        task = f"Running {step.tool_id} with {_compact(step.call.arguments.get('args'))}"
+    return _signed(_failure(task, step.result))
+
+
+def _answer_missing(question: str, steps: Sequence[_Step]) -> str:
+    """Asks for the arguments of the tool that lacks least; of equals, the better card."""
+    step = min((step for step in steps if step.is_refused), key=lambda step: len(_fill(question, step).missing) or 99)
+    expected = step.details.get("expected") or {}
+    lines = "\n".join(f"- {name}: {expected[name]}" for name in _fill(question, step).missing)
+    example = f", for example {_compact(step.details['example'])}" if step.details.get("example") else ""
+    return _signed(
+        f"I did not run {step.tool_id}: your message does not give\n{lines}\n"
+        f"Name it in the message, or give the arguments as JSON{example}."
+    )
+
+
+def _fill(question: str, step: _Step) -> Filling:
+    return fill_arguments(question, step.details.get("expected") or {})
+
+
+def _shown(envelope: Mapping[str, Any]) -> str:
+    """The summary, and the facts unless the summary is the same JSON that they were taken from."""
+    summary = str(envelope.get("summary", ""))
+    facts = envelope.get("facts") or () if "text" in _read_object(summary) else ()
+    return "\n".join([summary, *map(str, facts)]).strip()
+
+
+def _failure(task: str, result: Mapping[str, Any]) -> str:
+    reason = result.get("message") or result.get("summary") or result.get("text") or "it gave no reason"
+    code = f" ({result['error']})" if "error" in result else ""
+    again = " It may work when tried again." if result.get("retryable") is True else ""
+    return f"{task} failed{code}: {reason}{again}"
+
+
+def _signed(text: str, ran: _Step | None = None) -> str:
+    source = f": {ran.tool_id} with {_compact(ran.call.arguments.get('args'))}" if ran is not None else ""
+    return f"{text}\n\n{SIGNATURE}{source}.)"
+
+
+def _read_conversation(messages: Sequence[Message]) -> tuple[str, list[_Step]]:
+    """The last user message, and the answered calls after it in order."""
+    question = ""
+    steps: list[_Step] = []
+    answers = {message.get("tool_call_id"): message for message in messages if message.get("role") == "tool"}
+    for message in messages:
+        if message.get("role") == "user":
+            question, steps = str(message.get("content") or "").strip(), []
+        for call in message.get("tool_calls") or ():
+            if answer := answers.get(call["id"]):
+                made = Call(call["function"]["name"], _read_object(call["function"]["arguments"]))
+                steps.append(_Step(made, _read_object(str(answer.get("content") or ""))))
+    return question, steps
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    """The JSON object that *text* holds; otherwise ``{"text": text}``."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"text": text}
 
 
 def _words(message: Mapping[str, Any]) -> int:
     calls = message.get("tool_calls") or ()
     texts = [str(message.get("content") or ""), *(str(call["function"]["arguments"]) for call in calls)]
     return sum(len(text.split()) for text in texts)
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

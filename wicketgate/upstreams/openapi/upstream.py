@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamUnavailable
 from wicketgate.net import Credentials, HttpClient, NeverSent, fetch
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.text.correlation import HEADER
@@ -112,11 +112,8 @@ class OpenApiUpstream:
             raise UpstreamError(f"{self._name} answers this operation with a stream, which a tool call cannot carry.")
         request = build_request(operation, arguments)
         try:
-            async with asyncio.timeout(timeout_s):
-                answer = await self._answer(service.base_url, request, context)
-                return await self._result(operation, answer)
-        except TimeoutError:
-            raise UpstreamTimeout(f"{self._name} did not answer within {timeout_s:g} s.") from None
+            answer = await self._answer(service.base_url, request, context)
+            return await self._result(operation, answer)
         except NeverSent as error:
             log.warning("%s: cannot be reached: %s: %s", self._name, type(error).__name__, error)
             raise UpstreamUnavailable(f"{self._name} cannot be reached.") from None

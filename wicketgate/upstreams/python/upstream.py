@@ -7,13 +7,17 @@ caller has gone it runs on, keeps its place, and the status says so.
 import asyncio
 import functools
 import importlib
+import importlib.machinery
+import importlib.util
 import logging
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 from wicketgate.daemon_threads import DaemonThreads, NoThreadLeft
-from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamUnavailable
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.tools import ToolFailed, ToolRegistry
 from wicketgate.upstreams.python.caller import CallerVoice
@@ -27,7 +31,10 @@ _MAX_MESSAGE_CHARS = 10_000
 
 
 class PythonUpstream:
-    """*target* is ``package.module:registry``; the module is looked for in *folder* too, after what is installed."""
+    """*target* is ``package.module:registry``; its package, or module, is looked for in *folder* too, after what is
+    installed. ``sys.path`` stays as it is, so what lies beside the package in *folder* is found only if the process has
+    the folder there: the service adds it at its start.
+    """
 
     def __init__(self, name: str, target: str, *, threads: int, folder: str) -> None:
         self._name = name
@@ -78,14 +85,9 @@ class PythonUpstream:
             raise UpstreamError(f"{self._name} has no such tool.")
         voice = CallerVoice(context.caller)
         try:
-            async with asyncio.timeout(timeout_s) as deadline:
-                result = await self._run(tool, arguments, context, voice)
-                await voice.finish()
-                return result
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            raise UpstreamTimeout(f"{self._name} did not answer within {timeout_s:g} s.") from None
+            result = await self._run(tool, arguments, context, voice)
+            await voice.finish()
+            return result
         finally:
             voice.close()
 
@@ -143,13 +145,31 @@ def _called(tool: PythonTool, call: Callable[[], Any]) -> Mapping[str, Any] | _A
     return _Awaited(value) if hasattr(value, "__await__") else tool.result(value)
 
 
+def _imported(module_name: str, folder: str) -> ModuleType:
+    """Raises what the module raises."""
+    top = module_name.partition(".")[0]
+    # One at a time: two upstreams may share a package, which must not be made twice.
+    with _importing:
+        if top not in sys.modules and importlib.util.find_spec(top) is None:
+            spec = importlib.machinery.PathFinder.find_spec(top, [folder])
+            if spec is not None and spec.loader is not None:
+                module = sys.modules[top] = importlib.util.module_from_spec(spec)
+                try:
+                    spec.loader.exec_module(module)
+                except BaseException:
+                    del sys.modules[top]
+                    raise
+    return importlib.import_module(module_name)
+
+
+_importing = threading.Lock()
+
+
 def _load(target: str, folder: str) -> dict[str, PythonTool]:
     """Raises _NotLoaded."""
     module_name, _, attribute = target.partition(":")
-    if folder not in sys.path:
-        sys.path.append(folder)
     try:
-        found: Any = importlib.import_module(module_name)
+        found: Any = _imported(module_name, folder)
     except BaseException as error:
         # Whatever a foreign module does when it is imported, sys.exit() too, concerns this upstream alone.
         raise _NotLoaded(f"the module {module_name} cannot be imported ({type(error).__name__})") from error

@@ -1,4 +1,4 @@
-"""Audit records written together: all that came while one write was under way go with the next (group commit)."""
+"""Audit records written in batches: those that come during one write go with the next (group commit)."""
 
 import asyncio
 import logging
@@ -12,32 +12,37 @@ from wicketgate.gateway.audit import AuditFailed, AuditRecord
 log = logging.getLogger("wicketgate.audit")
 
 _MAX_BATCH = 1_000
-_MAX_WAITING = 10_000
 
 
 class BatchWriter(Protocol):
-    """Called in a thread, one call at a time."""
+    """Writes records where they are kept. Called in a thread, one call at a time."""
 
     def write(self, records: Sequence[AuditRecord]) -> None:
-        """Keep all of them, or none. Raises AuditFailed."""
+        """Keeps all of the records or none. Raises AuditFailed."""
         ...
 
     def probe(self) -> None:
-        """Raises AuditFailed if a record could not be kept now."""
+        """Raises AuditFailed if a record cannot be kept now."""
         ...
 
     def close(self) -> None: ...
 
 
 class BatchedSink:
-    """Implements AuditSink over a writer that blocks. While it cannot be written, it is tried once every *pause_s*,
-    whatever the number of callers. A writer that takes longer than *patience_s* is left to itself: what it was given
-    counts as lost, and nothing else is given to it until it comes back."""
+    """Implements AuditSink over a writer that blocks.
 
-    def __init__(self, writer: BatchWriter, *, pause_s: float = 1.0, patience_s: float = 15.0) -> None:
+    While the writer fails, it is tried once every *pause_s* for all callers together. A writer that takes longer than
+    *patience_s* is left alone: its records count as lost, and it gets no more until it returns. While *max_waiting*
+    records wait, further ones are refused.
+    """
+
+    def __init__(
+        self, writer: BatchWriter, *, pause_s: float = 1.0, patience_s: float = 15.0, max_waiting: int = 10_000
+    ) -> None:
         self._writer = writer
         self._pause_s = pause_s
         self._patience_s = patience_s
+        self._max_waiting = max_waiting
         self._threads = DaemonThreads(1, "audit")
         self._waiting: list[tuple[AuditRecord, asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -45,28 +50,30 @@ class BatchedSink:
         self._failed = False
         self._probing: asyncio.Task[None] | None = None
         self._probed = float("-inf")
-        self._why = ""
+        self._reason = ""
 
     async def write(self, record: AuditRecord) -> None:
-        self._refuse_too_many()
+        self._check_room()
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((record, kept))
+        # One task writes; while it does, further records gather for its next batch.
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_waiting())
-        # Shielded: a caller that leaves does not unwrite what goes with the records of others.
+        # Shielded, because the record goes with those of others even if its caller leaves.
         await asyncio.shield(kept)
 
     async def ready(self) -> None:
-        self._refuse_too_many()
+        self._check_room()
         if not self._failed:
             return
+        # One probe at a time, and none within the pause after the last.
         if self._probing is None or self._probing.done():
             if asyncio.get_running_loop().time() < self._probed + self._pause_s:
-                raise AuditFailed(self._why)
+                raise AuditFailed(self._reason)
             self._probing = asyncio.create_task(self._probe())
         await asyncio.shield(self._probing)
         if self._failed:
-            raise AuditFailed(self._why)
+            raise AuditFailed(self._reason)
 
     async def aclose(self) -> None:
         for task in (self._writing, self._probing):
@@ -75,15 +82,15 @@ class BatchedSink:
         await self._in_thread(self._writer.close)
         self._threads.close()
 
-    def _refuse_too_many(self) -> None:
-        if len(self._waiting) >= _MAX_WAITING:
-            raise AuditFailed(f"{_MAX_WAITING} records wait to be written")
+    def _check_room(self) -> None:
+        if len(self._waiting) >= self._max_waiting:
+            raise AuditFailed(f"{self._max_waiting} records wait to be written")
 
     async def _probe(self) -> None:
         async with self._turn:
             if self._failed:
-                self._why = await self._in_thread(self._writer.probe)
-                self._failed = self._why != ""
+                self._reason = await self._in_thread(self._writer.probe)
+                self._failed = self._reason != ""
                 if not self._failed:
                     log.info("the audit log can be written again")
             self._probed = asyncio.get_running_loop().time()
@@ -92,19 +99,20 @@ class BatchedSink:
         while self._waiting:
             async with self._turn:
                 batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
-                self._why = await self._in_thread(partial(self._writer.write, [record for record, _ in batch]))
-                self._failed = self._why != ""
+                self._reason = await self._in_thread(partial(self._writer.write, [record for record, _ in batch]))
+                self._failed = self._reason != ""
+            # Answer the callers that are still there.
             for _, kept in batch:
                 if kept.done():
                     continue
                 if not self._failed:
                     kept.set_result(None)
                 else:
-                    kept.set_exception(AuditFailed(self._why))
-                    kept.exception()  # noted as seen, for a caller that has left does not look
+                    kept.set_exception(AuditFailed(self._reason))
+                    kept.exception()  # marks it as retrieved, because a caller that has left never looks
 
     async def _in_thread(self, work: Callable[[], None]) -> str:
-        """Why it failed; empty if it did not."""
+        """Runs *work* in the thread. Returns the reason of a failure; empty without one."""
         try:
             async with asyncio.timeout(self._patience_s):
                 await self._threads.run(work)
@@ -112,7 +120,7 @@ class BatchedSink:
             return str(error) or "no reason given"
         except (TimeoutError, NoThreadLeft):
             return "it does not answer"
-        except Exception as error:  # whatever it is, callers wait for these records and must not wait for ever
+        except Exception as error:  # callers wait for these records, and must not wait for ever
             log.exception("the audit log has a fault")
             return type(error).__name__
         return ""

@@ -26,12 +26,9 @@ from wicketgate.config.settings import PluginsSettings
 from wicketgate.errors import ConfigError
 from wicketgate.gateway.audit import AuditFailed, AuditRecord
 from wicketgate.gateway.plugin_chain import Stage
-from wicketgate.storage.audit import batches as audit_batches
-from wicketgate.storage.audit import file as audit_file
-from wicketgate.storage.audit.batches import BatchedSink
-from wicketgate.storage.audit.file import AuditFile
-from wicketgate.storage.audit.lines import COLUMNS, csv_header, csv_line, json_line
-from wicketgate.storage.audit.sql import PostgresAudit, SQLiteAudit
+from wicketgate.storage.audit_batches import BatchedSink
+from wicketgate.storage.audit_file import COLUMNS, AuditFile, csv_header, csv_line, json_line
+from wicketgate.storage.audit_sql import PostgresAudit, SQLiteAudit
 
 RECORD = AuditRecord(
     at=1_000.5,
@@ -64,9 +61,9 @@ def ids(path: Path) -> list[str]:
 def test_a_line_of_json_says_everything_and_stays_one_line() -> None:
     line = json_line(replace(RECORD, actor="a\nb\u2028\ud800"))
     assert line.count(b"\n") == 1
-    told = json.loads(line)
-    assert (told["timestamp"], told["actor"]) == ("1970-01-01T00:16:40.500+00:00", "a\nb\u2028\ud800")
-    assert told["stages"] == [
+    read = json.loads(line)
+    assert (read["timestamp"], read["actor"]) == ("1970-01-01T00:16:40.500+00:00", "a\nb\u2028\ud800")
+    assert read["stages"] == [
         {"plugin": "pii_filter", "phase": "request", "outcome": "modified", "note": "email: 1", "ms": 0.1}
     ]
 
@@ -129,14 +126,14 @@ def test_half_a_line_of_a_power_cut_is_not_gone_on_with(tmp_path: Path) -> None:
 
 
 @requirement("gatekit G115")
-def test_a_full_disk_leaves_no_half_line_and_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_half_line_and_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     script = """
 import resource, signal, sys
 from pathlib import Path
-from tests.storage.audit.test_sinks import numbered
-from wicketgate.storage.audit.file import AuditFile
-from wicketgate.storage.audit.lines import json_line
+from tests.storage.test_audit import numbered
+from wicketgate.storage.audit_file import AuditFile
+from wicketgate.storage.audit_file import json_line
 from wicketgate.gateway.audit import AuditFailed
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -167,9 +164,9 @@ def test_several_processes_write_one_file_without_mixing_lines(tmp_path: Path) -
     script = """
 import sys
 from pathlib import Path
-from tests.storage.audit.test_sinks import numbered
-from wicketgate.storage.audit.file import AuditFile
-from wicketgate.storage.audit.lines import json_line
+from tests.storage.test_audit import numbered
+from wicketgate.storage.audit_file import AuditFile
+from wicketgate.storage.audit_file import json_line
 
 file = AuditFile(Path(sys.argv[1]), json_line)
 for record in numbered(200):
@@ -229,12 +226,9 @@ def test_a_database_that_is_gone_is_made_anew(tmp_path: Path, gone: str) -> None
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_another_process_keeps_locked_holds_nobody_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(audit_file, "_LOCKED_S", 0.05)
+def test_a_file_that_another_process_keeps_locked_blocks_no_caller_for_ever(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    file = AuditFile(path, json_line)
+    file = AuditFile(path, json_line, patience_s=0.05)
     file.write([RECORD])
     with path.open() as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -246,7 +240,7 @@ def test_a_file_that_another_process_keeps_locked_holds_nobody_for_ever(
 
 
 class Writer:
-    """Fails as it is told to, and counts how often it was asked."""
+    """Fails as the test sets it, and counts its calls."""
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.failure = failure
@@ -269,7 +263,7 @@ class Writer:
         pass
 
 
-async def test_a_fault_of_a_writer_fails_its_records_and_leaves_nobody_waiting() -> None:
+async def test_a_fault_of_a_writer_fails_its_records_and_leaves_no_caller_waiting() -> None:
     sink = BatchedSink(Writer(TypeError("not JSON serializable: secret")), pause_s=0)
     async with asyncio.timeout(BOUND_S):
         for attempt in (sink.write(RECORD), sink.write(RECORD), sink.ready()):
@@ -290,8 +284,8 @@ async def test_a_sink_that_is_out_of_order_is_tried_once_for_all_callers() -> No
         await asyncio.sleep(0)
         asked[0].cancel()
         writer.gate.set()
-        told = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(each) for each in told] == [asyncio.CancelledError] + 99 * [AuditFailed]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(each) for each in outcomes] == [asyncio.CancelledError] + 99 * [AuditFailed]
         with pytest.raises(AuditFailed):
             await sink.ready()
         await sink.aclose()
@@ -321,11 +315,10 @@ async def test_a_writer_that_hangs_holds_neither_callers_nor_the_end_and_is_used
     writer.gate.set()
 
 
-async def test_only_so_many_records_wait_for_a_writer_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_batches, "_MAX_WAITING", 3)
+async def test_only_so_many_records_wait_for_a_writer_that_hangs() -> None:
     writer = Writer()
     writer.gate.clear()
-    sink = BatchedSink(writer)
+    sink = BatchedSink(writer, max_waiting=3)
     async with asyncio.timeout(BOUND_S):
         writing = [asyncio.create_task(sink.write(RECORD)) for _ in range(3)]
         await asyncio.sleep(0)
@@ -407,7 +400,7 @@ def test_a_critical_sink_that_cannot_be_written_stops_the_start(path: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "problem"),
     [
         ({"handler": "jsonl"}, "no auditing plugin is called 'jsonl'"),
         ({"handler": "audit_jsonl"}, "config.path"),
@@ -415,8 +408,8 @@ def test_a_critical_sink_that_cannot_be_written_stops_the_start(path: str) -> No
         ({"handler": "audit_sql", "config": {"url": "mysql://h/d"}}, "must be sqlite:///file.db or postgresql://"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(entry: dict[str, Any], told: str) -> None:
+def test_a_mistake_is_reported_with_its_place(entry: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError) as refused:
         make_auditor(configured(entry), lambda: 0.0)
-    assert told in str(refused.value)
+    assert problem in str(refused.value)
     assert "plugins.auditing._global[0]" in str(refused.value)

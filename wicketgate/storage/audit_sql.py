@@ -1,6 +1,6 @@
-"""Audit records as rows of a table: SQLite without a server, or PostgreSQL (gatekit F).
+"""Audit records as rows of a table, in a SQLite file or in PostgreSQL (gatekit F).
 
-The table ``wicketgate_audit`` is made if it is not there; its columns are those of the CSV file.
+The table ``wicketgate_audit`` is created if it is missing. Its columns are those of the CSV file.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any
 
 from wicketgate.errors import ConfigError
 from wicketgate.gateway.audit import AuditFailed, AuditRecord
-from wicketgate.storage.audit.lines import COLUMNS, fields
+from wicketgate.storage.audit_file import COLUMNS, fields
 
 _TYPES = {"cached": "BOOLEAN", "duration_ms": "REAL", "upstream_ms": "REAL"}
 _COLUMNS = ", ".join(COLUMNS)
@@ -30,8 +30,10 @@ _CREATE_INDEX = "CREATE INDEX IF NOT EXISTS wicketgate_audit_by_time ON wicketga
 
 
 class SQLiteAudit:
-    """Implements BatchWriter. One transaction a batch, synced: what was said to be kept survives a power cut. A file
-    that was moved or removed is made anew."""
+    """Implements BatchWriter. Each batch is one synced transaction, so that kept records survive a power cut.
+
+    A file that was moved or removed is created again.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -52,12 +54,13 @@ class SQLiteAudit:
 
     def _transaction(self, rows: Sequence[Sequence[Any]], *, keep: bool) -> None:
         try:
-            db = self._current()
+            db = self._open_current()
             try:
                 db.execute("BEGIN IMMEDIATE")
                 db.executemany(self._insert, rows)
                 db.execute("COMMIT" if keep else "ROLLBACK")
             except sqlite3.Error:
+                # After a failure the connection cannot be trusted.
                 with contextlib.suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
                 self.close()
@@ -65,14 +68,15 @@ class SQLiteAudit:
         except (sqlite3.Error, OSError) as error:
             raise AuditFailed(f"{type(error).__name__}: {error}") from None
 
-    def _current(self) -> sqlite3.Connection:
+    def _open_current(self) -> sqlite3.Connection:
+        # Keep the connection while the path names the same file.
         if self._db is not None and self._opened is not None:
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(self._opened, self._path.stat()):
                     return self._db
         self.close()
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Made here, for SQLite would let everybody read it.
+        # Created here, because SQLite would make it readable for every user.
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, _MODE)
         self._opened = os.fstat(fd)
         os.close(fd)
@@ -90,7 +94,7 @@ class SQLiteAudit:
 
 
 class PostgresAudit:
-    """Implements BatchWriter over psycopg, which is only imported here. A lost connection is made anew."""
+    """Implements BatchWriter over psycopg, which is imported only here. A lost connection is opened again."""
 
     def __init__(self, url: str) -> None:
         """Raises ConfigError when psycopg is not installed."""
@@ -118,33 +122,34 @@ class PostgresAudit:
 
     def _transaction(self, rows: Sequence[Sequence[Any]], *, keep: bool) -> None:
         try:
+            # One more try over a new connection, unless this one was new.
             fresh = self._db is None
             try:
-                db = self._inserted(rows)
+                db = self._insert_rows(rows)
             except self._psycopg.OperationalError:
                 if fresh:
                     raise
-                self._drop()  # a connection that was lost while nothing was written
-                db = self._inserted(rows)
+                self._disconnect()  # the connection was lost since the last write
+                db = self._insert_rows(rows)
             db.commit() if keep else db.rollback()
         except self._psycopg.Error as error:
-            self._drop()
-            # The driver's text may hold the address; the class says what happened.
+            self._disconnect()
+            # The text of the driver may hold the address, so only the class is reported.
             raise AuditFailed(type(error).__name__) from None
 
-    def _inserted(self, rows: Sequence[Sequence[Any]]) -> Any:
-        db = self._connected()
+    def _insert_rows(self, rows: Sequence[Sequence[Any]]) -> Any:
+        db = self._connect()
         with db.cursor() as cursor:
             cursor.executemany(self._insert, rows)
         return db
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         self.close()
         self._db = None
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         if self._db is None:
-            # Bounded also where a network swallows everything: callers wait for these records.
+            # Bounded even if the network drops every packet, because callers wait for these records.
             self._db = self._psycopg.connect(
                 self._url, connect_timeout=_PATIENCE_S, tcp_user_timeout=_PATIENCE_S * 1_000
             )
@@ -163,5 +168,5 @@ def _row(record: AuditRecord) -> list[Any]:
 
 
 def _storable(value: Any) -> Any:
-    """A text without NUL and half surrogate pairs, which no database takes."""
+    """Removes NUL and escapes lone surrogates, which no database takes."""
     return value.replace("\0", "").encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

@@ -8,15 +8,20 @@ import pytest
 
 from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
+from wicketgate.access.access import AccessPolicy
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.catalog import build_catalog
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.breaker import BreakerPolicy
+from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
+from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.fleet.retry import RetryPolicy
-from wicketgate.gateway.dispatch import Dispatcher
+from wicketgate.gateway.audit import AuditedCall
+from wicketgate.gateway.calls import CalledTool, Calls
+from wicketgate.gateway.options import RuntimePolicies
 from wicketgate.gateway.result_cache import ResultCache
+from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import CallContext, InputAnswers
 from wicketgate.token_table import load_token_counter
 from wicketgate.upstreams.stub import StubUpstream
@@ -56,13 +61,21 @@ def call(tokens: TokenCounter) -> Call:
         cache: ResultCache | None = None,
         *,
         context: CallContext = CONTEXT,
+        member: Member | None = None,
         **args: Any,
     ) -> Any:
         catalog = build_catalog({"shaky": upstream.tools}, tokens)
         (item,) = catalog.items.values()
-        dispatcher = Dispatcher(MultiplexUpstream([upstream]), {"shaky": policy}, cache=cache)
-        result, cached = await dispatcher.call(catalog, item, args, context)
-        return result["content"][0]["text"], cached
+        calls = Calls(
+            MultiplexUpstream([member or Member(upstream)]),
+            RuntimePolicies({"shaky": policy}),
+            cache=cache or ResultCache(lambda: 0.0),
+            now=lambda: 0.0,
+        )
+        note = AuditedCall(None, "execute", context, lambda: 0.0)
+        called = await calls.call(Snapshot(catalog, {}, {}), AccessPolicy(), item.id, args, context, note)
+        assert isinstance(called, CalledTool)
+        return called.result["content"][0]["text"], note.cached
 
     return call
 
@@ -104,6 +117,42 @@ async def test_a_call_that_may_have_run_is_repeated_only_on_the_operators_word(
     else:
         await call(upstream, quick(3, declared_safe=declared_safe))
     assert len(upstream.calls) == calls
+
+
+@requirement("gateway 130")
+@pytest.mark.parametrize("earlier", [UpstreamTimeout("late"), UpstreamLost("gone")])
+async def test_an_attempt_that_never_left_hides_nothing_of_one_that_did(call: Call, earlier: GatewayError) -> None:
+    upstream = Shaky(earlier, annotations=SAFE)
+    resting = Member(upstream, UpstreamLimits(breaker=BreakerPolicy(failures=1)), now=lambda: 0.0)
+    with pytest.raises(type(earlier)) as failed:
+        await call(upstream, quick(3, declared_safe=True), member=resting)
+    assert failed.value is earlier
+    assert len(upstream.calls) == 1
+
+
+@requirement("gateway 130")
+async def test_an_attempt_that_left_decides_after_one_that_did_not(call: Call) -> None:
+    upstream = Shaky(UpstreamUnavailable("away"), UpstreamTimeout("late"), annotations=SAFE)
+    with pytest.raises(UpstreamTimeout):
+        await call(upstream, quick(2, declared_safe=True))
+    with pytest.raises(UpstreamUnavailable):
+        await call(Shaky(UpstreamUnavailable("away"), UpstreamUnavailable("away")), quick(2))
+
+
+@requirement("gateway 132")
+async def test_a_result_is_not_kept_where_an_upstream_marks_the_call_as_questioned(call: Call) -> None:
+    class Unassignable(Shaky):
+        """Declines a question that belongs to one of several calls, as a handshake-era client must."""
+
+        async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+            context.marks.questioned = True
+            return await super()._answer(name, arguments, context)
+
+    cache = ResultCache(lambda: 0.0)
+    upstream = Unassignable(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"])
+    assert await call(upstream, policy, cache) == ("1", False)
+    assert await call(upstream, policy, cache) == ("2", False)
 
 
 @requirement("gateway 130")

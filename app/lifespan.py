@@ -1,0 +1,159 @@
+"""From the start of the service to its end: logs, the gate, reloads, the greeting and the drain.
+
+It is the same for ``wicketgate serve``, for ``uvicorn app.main:app`` and for any other server of ASGI applications, as
+far as that server allows.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from app.heap import collect_seldom
+from app.logs import json_logs, set_log_level
+from app.mcp_door.doors import McpDoors
+from app.process import on_hangup, search_python_folders
+from wicketgate.config.reloader import Reloader
+from wicketgate.config.settings import Settings
+from wicketgate.errors import ConfigError
+from wicketgate.gate import Gate
+from wicketgate.text.redaction import Redactor
+
+log = logging.getLogger("wicketgate.service")
+
+_OTHER_SERVER = (
+    "this is not the server of `wicketgate serve`: it chooses the address itself, bounds neither request heads nor "
+    "readers that stop reading, and closes its connections before server.drain_s begins "
+    "(uvicorn: set --timeout-graceful-shutdown)"
+)
+_USUAL_ADDRESS = "http://127.0.0.1:8000"
+_ADDRESS_IS_THE_SERVERS = "at the address that your server shows (here as uvicorn has it by default)"
+_LAST_ENDS_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnServer:
+    """The server of ``wicketgate serve``. *fail* stops it, since the start has failed for this reason. It drains the
+    gate before it closes connections."""
+
+    address: str
+    fail: Callable[[ConfigError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Marks a process as this service's own: logs, garbage collector, ``sys.path`` and SIGHUP are then its own too.
+
+    *load* reads the configuration again, on SIGHUP, and whenever the file *watched* changes.
+    """
+
+    load: Callable[[], Settings]
+    watched: Path | None = None
+    server: OwnServer | None = None
+
+
+@asynccontextmanager
+async def service_lifespan(gate: Gate, doors: McpDoors, program: Program | None, shown_key: str) -> AsyncIterator[None]:
+    """Raises ConfigError when an upstream that is required is missing; under the own server it is given to ``fail``."""
+    server = program.server if program is not None else None
+    async with AsyncExitStack() as stack:
+        # The process: logs first, so that all that follows is written.
+        if program is not None:
+            _own_process(stack, gate, shown_key)
+        if server is None:
+            log.info(_OTHER_SERVER)
+        # The gate, and the doors in front of it.
+        await stack.enter_async_context(gate)
+        await stack.enter_async_context(doors.running())
+        # Required upstreams: another server can only be kept from starting, the own one answers meanwhile.
+        if server is None and _required(gate):
+            await _wait_for_required(gate)
+        # Reloads.
+        if program is not None:
+            reloader = Reloader(program.load, gate.apply, ready=gate.wait_ready, watched=program.watched)
+            stack.enter_context(on_hangup(reloader.request))
+            await stack.enter_async_context(reloader.running())
+        async with asyncio.TaskGroup() as tasks:
+            greeting = tasks.create_task(_greet_when_ready(gate, program, shown_key))
+            yield
+            greeting.cancel()
+        if server is None:
+            await _drain(gate)
+
+
+def _own_process(stack: AsyncExitStack, gate: Gate, shown_key: str) -> None:
+    redactor = Redactor([*gate.settings.secrets(), shown_key])
+    stack.enter_context(json_logs(gate.settings.server.log_level, redactor))
+
+    def follow(settings: Settings) -> None:
+        redactor.learn(settings.secrets())
+        set_log_level(settings.server.log_level)
+        search_python_folders(settings)
+
+    gate.follow(follow)
+    search_python_folders(gate.settings)
+    collect_seldom()
+
+
+def _required(gate: Gate) -> list[str]:
+    there = gate.fleet.members
+    return [upstream.name for upstream in gate.settings.upstreams if upstream.required and upstream.name in there]
+
+
+async def _wait_for_required(gate: Gate) -> None:
+    """Waits until the gate is ready. Raises ConfigError, which is logged too: a server shows a traceback at most."""
+    await gate.wait_ready()
+    missing = gate.lifecycle.missing(_required(gate))
+    if missing:
+        names = "; ".join(f"{name}: {why}" for name, why in missing.items())
+        error = ConfigError(f"An upstream that is required is not there ({names}). Start it, or set required: false")
+        log.error("%s", error)
+        raise error
+
+
+async def _greet_when_ready(gate: Gate, program: Program | None, shown_key: str) -> None:
+    server = program.server if program is not None else None
+    try:
+        await _wait_for_required(gate)
+    except ConfigError as error:
+        if server is not None:
+            server.fail(error)
+        return
+    if program is not None or shown_key:
+        with suppress(OSError, ValueError):  # a terminal that has gone, or was closed
+            click.echo(_greeting(server.address if server is not None else "", shown_key), err=True)
+
+
+async def _drain(gate: Gate) -> None:
+    """Ends what still runs once another server has closed its connections: runs that a client may come back to."""
+    drain_s = gate.settings.server.drain_s
+    gate.drain.begin(drain_s)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(drain_s + _LAST_ENDS_S):
+            await gate.drain.wait()
+
+
+def _greeting(address: str, shown_key: str) -> str:
+    """Says where the service is and what to paste. For stderr, since stdout carries nothing but log lines."""
+    url = address or _USUAL_ADDRESS
+    lines = ["", f"Wicketgate is ready on {address}" if address else f"Wicketgate is ready, {_ADDRESS_IS_THE_SERVERS}"]
+    lines.append(f"  MCP clients: {url}/mcp")
+    if shown_key:
+        body = {
+            "messages": [{"role": "user", "content": "What time is it in Tokyo?"}],
+            "metadata": {"correlation_id": "hello-1"},
+        }
+        lines += [
+            f"  Key, for this run only: {shown_key}",
+            "  Only callers on this machine are served. For others, put a key into auth.keys (wicketgate key new).",
+            "",
+            "Try it:",
+            f"  curl -N {url}/engine/chat -H 'Authorization: Bearer {shown_key}' \\",
+            f"    -H 'Content-Type: application/json' -d '{json.dumps(body)}'",
+        ]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,28 @@
+"""The application as a whole: whom it serves without keys."""
+
+import httpx
+
+from app.main import create_app
+from tests.support.service import KEY
+from wicketgate.access.keys import hash_key
+from wicketgate.config.settings import Settings
+
+FAR = ("10.0.0.7", 40_000)
+NEAR = ("127.0.0.1", 40_000)
+
+
+async def status(settings: Settings, client: tuple[str, int], path: str) -> int:
+    transport = httpx.ASGITransport(create_app(settings), client=client)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gate") as http:
+        return (await http.get(path)).status_code
+
+
+async def test_without_keys_only_callers_of_this_machine_are_served_whatever_the_server_listens_on() -> None:
+    assert [await status(Settings(), FAR, path) for path in ("/healthz", "/metrics", "/mcp")] == [403] * 3
+    assert [await status(Settings(), NEAR, path) for path in ("/healthz", "/metrics")] == [200, 401]
+
+
+async def test_with_a_key_in_the_configuration_callers_from_elsewhere_are_served() -> None:
+    key = {"id": "test", "sha256": hash_key(KEY), "actor": "owner_1", "permissions": ["*"]}
+    settings = Settings.model_validate({"auth": {"keys": [key]}})
+    assert [await status(settings, FAR, path) for path in ("/healthz", "/metrics")] == [200, 401]

@@ -1,0 +1,101 @@
+"""What the service does to its process, and leaves alone in the process of another."""
+
+import asyncio
+import gc
+import io
+import logging
+import os
+import signal
+import sys
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any
+
+from app.main import create_app
+from app.process import on_hangup, search_python_folders
+from tests.support.service import BOUND_S
+from wicketgate.config.settings import Settings
+
+
+def process() -> dict[str, Any]:
+    root = logging.getLogger()
+    return {
+        "collector": (gc.get_threshold(), gc.get_freeze_count()),
+        "logging": (root.level, list(root.handlers), logging.logThreads, logging.getLogger("httpx").level),
+        "hangup": signal.getsignal(signal.SIGHUP),
+        "path": list(sys.path),
+    }
+
+
+class Terminal(io.StringIO):
+    """A stderr that says when something is on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = asyncio.Event()
+
+    def write(self, text: str) -> int:
+        self.written.set()
+        return super().write(text)
+
+
+async def test_an_application_of_given_settings_leaves_the_process_alone(tmp_path: Path) -> None:
+    settings = Settings.model_validate(
+        {"upstreams": [{"name": "office", "python": "tests.support.python_tools:registry", "cwd": str(tmp_path)}]}
+    )
+    before = process()
+    app = create_app(settings)
+    with redirect_stderr(Terminal()) as terminal:
+        async with asyncio.timeout(BOUND_S), app.router.lifespan_context(app):
+            await terminal.written.wait()
+            assert process() == before
+    assert process() == before
+    assert terminal.getvalue().count("wg_local_") == 2  # the key, and the line to paste
+
+
+async def test_sighup_calls_us_only_while_it_is_free_and_is_given_back() -> None:
+    heard, other = asyncio.Event(), asyncio.Event()
+    before = signal.getsignal(signal.SIGHUP)
+    async with asyncio.timeout(BOUND_S):
+        with on_hangup(heard.set):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await heard.wait()
+        assert signal.getsignal(signal.SIGHUP) == before
+        heard.clear()
+        loop = asyncio.get_running_loop()
+        signal.signal(signal.SIGHUP, lambda number, frame: loop.call_soon_threadsafe(other.set))
+        try:
+            with on_hangup(heard.set):
+                os.kill(os.getpid(), signal.SIGHUP)
+                await other.wait()
+        finally:
+            signal.signal(signal.SIGHUP, before)
+    assert not heard.is_set()
+
+
+def test_folders_of_python_upstreams_are_searched_last_and_named_once(tmp_path: Path) -> None:
+    entry = {"python": "tools:registry", "cwd": str(tmp_path)}
+    off = {"name": "off", "python": "tools:registry", "cwd": str(tmp_path / "off"), "enabled": False}
+    settings = Settings.model_validate({"upstreams": [{"name": "one", **entry}, {"name": "two", **entry}, off]})
+    before = list(sys.path)
+    try:
+        search_python_folders(settings)
+        search_python_folders(settings)
+        assert sys.path == [*before, str(tmp_path)]
+    finally:
+        sys.path[:] = before
+
+
+class Gone(Terminal):
+    def write(self, text: str) -> int:
+        super().write(text)
+        raise BrokenPipeError
+
+
+async def test_a_greeting_that_cannot_be_written_ends_nothing() -> None:
+    app = create_app(Settings())
+    with redirect_stderr(Gone()) as terminal:
+        async with asyncio.timeout(BOUND_S), app.router.lifespan_context(app):
+            await terminal.written.wait()
+            await asyncio.sleep(0)
+            assert app.state.gate.ready()

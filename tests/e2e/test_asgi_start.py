@@ -1,0 +1,145 @@
+"""The application under a server that is not ours, started as FastAPI people start things."""
+
+import asyncio
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.commands.gate import open_gate
+from tests.support.process import ROOT, Program, alive, children, program
+from tests.support.service import KEY, OTHER_KEY, chat_body
+from wicketgate.access.identity import Identity
+from wicketgate.access.keys import hash_key
+from wicketgate.config.settings import Settings
+
+ECHO = {
+    "name": "echo",
+    "command": [sys.executable, "-m", "tests.support.echo_server"],
+    "env": {"PYTHONPATH": str(ROOT)},
+}
+ATTRIBUTE = ("uvicorn", "app.main:app")
+FACTORY = ("uvicorn", "--factory", "app.main:create_app")
+BOUND_S = 20.0
+
+
+def write_config(folder: Path, key: str = KEY, **sections: Any) -> Path:
+    keys = [{"id": "test", "sha256": hash_key(key), "actor": "owner_1", "permissions": ["tools:*"]}]
+    path = folder / "wicketgate.yaml"
+    path.write_text(yaml.safe_dump({"auth": {"keys": keys}, "upstreams": [ECHO], **sections}))
+    return path
+
+
+async def address(running: Program) -> str:
+    """The address, once the service is ready."""
+    await running.wait_for("Wicketgate is ready")
+    return (await running.wait_for(r"running on (http://127\.0\.0\.1:\d+)")).group(1)
+
+
+async def ended_well(running: Program) -> None:
+    # Uvicorn raises the signal that stopped it once more, when all is closed.
+    assert await running.stop() == -signal.SIGTERM
+    assert "Application shutdown complete" in running.stderr
+    assert "Traceback" not in running.stderr + running.stdout
+
+
+async def asked(url: str, key: str) -> tuple[str, list[str]]:
+    """The text of one search through ``/mcp``, and the names of the events of one chat."""
+    async with asyncio.timeout(BOUND_S), open_gate(Settings(), Identity("me", ()), url, key) as gate:
+        cards = (await gate.call("tool_browse", {"path": "/"})).text
+        return cards, [name async for name, _ in gate.chat(chat_body())]
+
+
+@pytest.mark.parametrize("how", [ATTRIBUTE, FACTORY], ids=["attribute", "factory"])
+async def test_without_a_configuration_it_shows_one_key_which_opens_both_doors(
+    how: tuple[str, ...], tmp_path: Path
+) -> None:
+    async with program(*how, "--port", "0", cwd=tmp_path) as running:
+        url = await address(running)
+        key = (await running.wait_for("Key, for this run only: (wg_local_\\S+)")).group(1)
+        events = (await asked(url, key))[1]
+        await ended_well(running)
+    assert events[-1] == "done"
+    assert len(re.findall("Key, for this run only", running.stderr)) == 1
+    assert key not in running.stdout
+    # The logs are those of `wicketgate serve`, and one line says what this server does not do.
+    lines = [line["message"] for line in running.logs()]
+    assert len([line for line in lines if "not the server of `wicketgate serve`" in line]) == 1
+    assert any(line.startswith("POST /engine/chat 200") for line in lines)
+
+
+@pytest.mark.parametrize("how", [ATTRIBUTE, FACTORY], ids=["attribute", "factory"])
+async def test_with_a_configuration_its_tools_are_there_and_a_stop_leaves_no_process_behind(
+    how: tuple[str, ...], tmp_path: Path
+) -> None:
+    config = write_config(tmp_path)
+    if how is FACTORY:
+        named, folder = config.rename(tmp_path / "named.yaml"), tmp_path
+        env = {"WICKETGATE_CONFIG": str(named)}
+    else:
+        folder, env = tmp_path, {}
+    async with program(*how, "--port", "0", cwd=folder, env=env) as running:
+        cards, events = await asked(await address(running), KEY)
+        servers = children(running.process.pid)
+        assert len(servers) == 1
+        await ended_well(running)
+    assert "echo" in cards
+    assert events[-1] == "done"
+    assert not any(map(alive, servers))
+    assert "Key, for this run only" not in running.stderr
+
+
+async def test_sighup_reads_the_configuration_again_under_another_server(tmp_path: Path) -> None:
+    write_config(tmp_path, upstreams=[])
+    async with program(*ATTRIBUTE, "--port", "0", cwd=tmp_path) as running:
+        url = await address(running)
+        assert (await asked(url, KEY))[1][-1] == "done"
+        write_config(tmp_path, key=OTHER_KEY, upstreams=[])
+        running.process.send_signal(signal.SIGHUP)
+        await running.wait_for("configuration applied", "stdout")
+        assert (await asked(url, OTHER_KEY))[1][-1] == "done"
+        await ended_well(running)
+
+
+async def test_without_a_required_upstream_the_start_fails_with_a_line_that_names_it(tmp_path: Path) -> None:
+    gone = {"name": "gone", "command": ["/nowhere/server"], "required": True}
+    write_config(tmp_path, upstreams=[ECHO, gone])
+    async with program(*ATTRIBUTE, "--port", "0", cwd=tmp_path) as running:
+        assert await running.ended() != 0
+    assert "running on" not in running.stderr
+    assert any("required is not there (gone: the command was not found)" in line["message"] for line in running.logs())
+
+
+async def test_importing_the_application_reads_no_configuration_and_asking_for_it_does(tmp_path: Path) -> None:
+    (tmp_path / "wicketgate.yaml").write_text("nonsense: true\n")
+    for code, status in (("import app.main", 0), ("from app.main import app", 1)):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(BOUND_S):
+            _, err = await process.communicate()
+        assert process.returncode == status, err.decode()
+    assert "nonsense: unknown key" in err.decode().splitlines()[-1]
+
+
+async def test_a_python_upstream_imports_its_neighbours_when_it_is_loaded_and_later(tmp_path: Path) -> None:
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    (folder / "early.py").write_text("WORD = 'Good'\n")
+    (folder / "late.py").write_text("WORD = 'morning'\n")
+    (folder / "office.py").write_text(
+        "from early import WORD\nfrom wicketgate.tools import ToolRegistry\nregistry = ToolRegistry()\n"
+        "@registry.tool\ndef greet() -> str:\n    import late\n    return f'{WORD} {late.WORD}'\n"
+    )
+    write_config(tmp_path, upstreams=[{"name": "office", "python": "office:registry", "cwd": "tools"}])
+    async with program(*ATTRIBUTE, "--port", "0", cwd=tmp_path) as running:
+        url = await address(running)
+        async with asyncio.timeout(BOUND_S), open_gate(Settings(), Identity("me", ()), url, KEY) as gate:
+            (card,) = (await gate.call("tool_browse", {"query": "greet"})).structured["cards"]
+            answer = await gate.call("tool_execute", {"tool_id": card["id"], "args": {}})
+        await ended_well(running)
+    assert "Good morning" in str(answer.structured)

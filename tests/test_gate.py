@@ -1,0 +1,124 @@
+"""A gate in a program of somebody: what it brings with it, what it leaves alone, and what it needs."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.http_service import HttpService, Reply
+from tests.support.process import ROOT
+from tests.support.script import ScriptModel, says
+from tests.support.service import BOUND_S, FileServer, chat_body
+from wicketgate.access.identity import Identity
+from wicketgate.config.settings import Settings
+from wicketgate.engine.contract import parse_chat_request
+from wicketgate.errors import ConfigError
+from wicketgate.gate import Gate
+
+_DOCUMENT = {
+    "openapi": "3.1.0",
+    "info": {"title": "Shop", "version": "1"},
+    "paths": {
+        "/orders": {
+            "get": {
+                "operationId": "list_orders",
+                "responses": {"200": {"description": "ok", "content": {"application/json": {"schema": {}}}}},
+            }
+        }
+    },
+}
+
+_TOOLS = """
+from wicketgate.tools import ToolRegistry
+
+from office_tools.words import GREETING
+
+registry = ToolRegistry()
+
+
+@registry.tool
+def greet() -> str:
+    return GREETING
+"""
+
+
+async def embedded(folder: Path, upstreams: list[dict[str, Any]], **calls: str) -> dict[str, Any]:
+    """What the program of ``tests.support.embedded_gate`` reports, in an interpreter of its own."""
+    wanted = folder / "wanted.json"
+    wanted.write_text(json.dumps({"settings": {"upstreams": upstreams}, "calls": calls}))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.support.embedded_gate", str(wanted)),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(40):
+        out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    report: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return report
+
+
+def python_package(folder: Path) -> dict[str, Any]:
+    """A package of tools in a folder that is not searched for modules, as an upstream."""
+    package = folder / "office_tools"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "words.py").write_text("GREETING = 'Good morning'\n")
+    (package / "tools.py").write_text(_TOOLS)
+    return {"name": "office", "python": "office_tools.tools:registry", "cwd": str(folder)}
+
+
+async def test_an_embedded_gate_brings_no_web_framework_and_leaves_the_process_as_it_was(tmp_path: Path) -> None:
+    document = tmp_path / "shop.json"
+    document.write_text(json.dumps(_DOCUMENT))
+    async with HttpService(lambda seen: Reply(b'{"orders": []}')) as service:
+        shop = {"name": "shop", "openapi": str(document), "base_url": service.url}
+        report = await embedded(tmp_path, [python_package(tmp_path), shop], office="greet", shop="list_orders")
+    assert report["answers"] == {"office": "ok", "shop": "ok"}
+    assert report["loaded"] == []
+    assert report["before"] == report["during"] == report["after"]
+
+
+def test_a_gate_is_made_without_an_event_loop_and_serves_on_the_one_that_it_is_entered_on() -> None:
+    made = Gate(Settings(), upstreams=[FileServer()], provider=ScriptModel(says("hello")))
+
+    async def serve() -> list[str]:
+        async with asyncio.timeout(BOUND_S), made as gate:
+            await gate.wait_ready()
+            return [event.name async for event in gate.engine.run(parse_chat_request(chat_body()), _ALICE)]
+
+    assert asyncio.run(serve()) == ["text-delta", "done"]
+
+
+async def test_a_gate_that_is_left_closes_what_it_opened_and_takes_nothing_more() -> None:
+    model = ClosableModel()
+    gate = Gate(Settings(), upstreams=[FileServer()], provider=model)
+    async with asyncio.timeout(BOUND_S), gate:
+        await gate.wait_ready()
+        assert gate.ready()
+    assert not gate.ready()
+    assert model.closed
+
+
+class ClosableModel(ScriptModel):
+    closed = False
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def test_settings_that_cannot_be_applied_change_nothing() -> None:
+    settings = Settings.model_validate({"quota": {"per_actor": 5}})
+    async with asyncio.timeout(BOUND_S), Gate(settings, upstreams=[FileServer()], provider=ScriptModel()) as gate:
+        with pytest.raises(ConfigError, match="wicketgate lock"):
+            await gate.apply(Settings.model_validate({"pins": {"file": "/nowhere/wicketgate.lock"}}))
+        assert gate.settings is settings
+        await gate.apply(Settings())
+        assert gate.settings == Settings()
+
+
+_ALICE = Identity("alice", ("tools:*",))

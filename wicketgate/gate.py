@@ -1,0 +1,161 @@
+"""Composes a gate from settings, and owns how long each of its parts lives.
+
+The HTTP service, ``wicketgate mcp``, the commands and callers in Python all use this one. It decides nothing: each
+part decides in its own room, and the rooms of ``wicketgate.config`` make the parts. A gate changes nothing of the
+process that it runs in. A caller that owns the process passes what may: *heap* holds the garbage collector back during
+a refresh.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from time import time
+from types import TracebackType
+from typing import Self
+
+from wicketgate.access.identity import Identity
+from wicketgate.access.keys import HashedKey, KeyRing
+from wicketgate.config.applied import Applied, Changes
+from wicketgate.config.approvals import make_approval_desk, make_seal, reseal
+from wicketgate.config.arrangement import guarded, make_member, make_members, outgoing_rules
+from wicketgate.config.audit_loader import make_auditor
+from wicketgate.config.engine import engine_limits, make_keyed_runs, model_window
+from wicketgate.config.providers import make_provider
+from wicketgate.config.runtime import make_artifact_store, make_runtime
+from wicketgate.config.settings import KeySettings, Settings
+from wicketgate.engine.drain import Drain
+from wicketgate.engine.limits import StreamLimit
+from wicketgate.engine.loop import Engine
+from wicketgate.faces.assembly import make_faces
+from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.operations import Operations
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.lifecycle import Lifecycle
+from wicketgate.gateway.meter import Meter, NoMeter
+from wicketgate.gateway.options import HeapKeeper
+from wicketgate.models.provider import Provider
+from wicketgate.ports import Upstream
+from wicketgate.token_table import load_token_counter
+
+VERSION = version("wicketgate")
+
+
+class Gate:
+    """An async context manager: upstreams are connected while it is open. Enter it once.
+
+    *upstreams* and *provider* stand in for the configured ones. *keys* are valid besides the configured ones, also
+    after a reload. Making one connects nothing, opens nothing and needs no event loop. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        upstreams: Sequence[Upstream] | None = None,
+        provider: Provider | None = None,
+        keys: Sequence[HashedKey] = (),
+        meter: Meter | None = None,
+        heap: HeapKeeper | None = None,
+    ) -> None:
+        meter = meter or NoMeter()
+        tokens, outgoing = load_token_counter(), outgoing_rules(settings)
+        # The runtime: upstreams, catalog, calls.
+        self._artifacts = make_artifact_store(settings.storage)
+        self.auditor = make_auditor(settings.plugins, time)
+        self.fleet = MultiplexUpstream(
+            make_members(settings, outgoing) if upstreams is None else [guarded(upstream) for upstream in upstreams]
+        )
+        self.runtime = make_runtime(settings, self.fleet, tokens, self._artifacts, auditor=self.auditor, heap=heap)
+        self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=settings.server.start_deadline_s)
+        # The faces over it.
+        self.surface = GatewayFace(self.runtime, started=self.lifecycle.started, meter=meter)
+        self.operations = Operations(self.runtime, started=self.lifecycle.started)
+        self.faces = make_faces(
+            self.runtime,
+            self.fleet,
+            self.lifecycle.started,
+            gateway=self.surface,
+            operations=self.operations,
+            timeout_s=settings.engine.tool_timeout_s,
+        )
+        # The engine, whose tools are those of the gateway's face.
+        self._provider = make_provider(settings.model, outgoing) if provider is None else provider
+        self.seal = make_seal(settings.auth)
+        self._approvals = make_approval_desk(settings, self.seal)
+        window = model_window(settings.model, tokens)
+        self.engine = Engine(self._provider, self.surface, window, engine_limits(settings), meter, self._approvals)
+        self.streams = StreamLimit(settings.engine.max_streams)
+        self.keyed = make_keyed_runs(self.engine, self.streams, settings.engine)
+        # What changes while it runs, and how it ends.
+        self._extra_keys = tuple(keys)
+        self.keys = KeyRing(())
+        self.drain = Drain(self.lifecycle, self.streams)
+        self._applied = Applied(
+            settings, self.runtime, self.fleet, self.lifecycle, partial(make_member, outgoing=outgoing)
+        )
+        self._follow(settings)
+        self._applied.follow(self._follow)
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            if self.auditor is not None:
+                stack.push_async_callback(self.auditor.aclose)  # last: what ends before it is recorded there
+            stack.push_async_callback(self._artifacts.aclose)
+            stack.push_async_callback(self._approvals.aclose)
+            stack.push_async_callback(self._provider.aclose)
+            await stack.enter_async_context(self.lifecycle.running())
+            stack.push_async_callback(self.keyed.aclose)
+            self._open = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._open.__aexit__(kind, error, trace)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force. What waits for a restart is as it was."""
+        return self._applied.settings
+
+    def ready(self) -> bool:
+        """Whether requests are taken: true once the upstreams had their turn, until the drain begins."""
+        return self.lifecycle.ready()
+
+    async def wait_ready(self) -> None:
+        await self.lifecycle.wait_ready()
+
+    def follow(self, step: Callable[[Settings], None]) -> None:
+        """Calls *step* within each ``apply``. It must neither wait nor fail."""
+        self._applied.follow(step)
+
+    async def apply(self, settings: Settings) -> Changes:
+        """Puts *settings* in force, as far as they can be without a restart. One call at a time.
+
+        Raises ConfigError; then nothing has changed.
+        """
+        return await self._applied.apply(settings)
+
+    def _follow(self, settings: Settings) -> None:
+        self.keys.replace([*map(_hashed, settings.auth.keys), *self._extra_keys])
+        self.engine.limits = engine_limits(settings)
+        reseal(self.seal, self._approvals, settings.auth)
+
+
+@asynccontextmanager
+async def running_engine(
+    settings: Settings, *, upstreams: Sequence[Upstream] | None = None, provider: Provider | None = None
+) -> AsyncIterator[Engine]:
+    """Opens a gate, waits until it is ready, and gives its engine: the same events as over HTTP, with no port open.
+
+    *upstreams* and *provider* stand in for the configured ones. Raises ConfigError.
+    """
+    async with Gate(settings, upstreams=upstreams, provider=provider) as gate:
+        await gate.wait_ready()
+        yield gate.engine
+
+
+def _hashed(key: KeySettings) -> HashedKey:
+    return HashedKey(key.id, key.sha256, Identity(key.actor, key.permissions), key.suspended)

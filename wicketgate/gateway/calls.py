@@ -1,0 +1,265 @@
+"""One call of a tool: every step between its id and its result, in order.
+
+``Calls.call`` decides whether the call is made; ``Calls._send`` makes it, by the policy of the server's operator. A
+refused call has reached no server.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from wicketgate.access.access import AccessPolicy, Denied, Hidden, NeedsApproval
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.errors import Forbidden, GatewayError, HydrateFailed, RateLimited, UpstreamRefused, UpstreamUnavailable
+from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.gateway.audit import AuditedCall
+from wicketgate.gateway.digest import arguments_digest
+from wicketgate.gateway.options import RuntimePolicies
+from wicketgate.gateway.plugin_chain import PluginChain
+from wicketgate.gateway.quota import Quota
+from wicketgate.gateway.result_cache import ResultCache
+from wicketgate.gateway.snapshot import Snapshot
+from wicketgate.plugin_api import Request
+from wicketgate.ports import AnswerTime, CallContext, Caller, CallMarks, PendingCall
+from wicketgate.results.firewall import is_bulky
+from wicketgate.schemas.validation import is_bulky_json
+
+log = logging.getLogger("wicketgate.calls")
+
+Send = Callable[[Request, CallContext], Awaitable[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """The arguments are valid, and nothing was called. *notes* belong into the provenance. *needs_approval*: the call
+    itself would wait for the owner's approval."""
+
+    tool_id: str
+    upstream_name: str
+    needs_approval: bool = False
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CalledTool:
+    """A call that was made: the tool, the server's result, and notes for the provenance."""
+
+    item: SelectableItem
+    result: Mapping[str, Any]
+    notes: Mapping[str, Any]
+
+
+class Calls:
+    """Makes calls under the operator's policies. *now* measures seconds for audit records."""
+
+    def __init__(
+        self,
+        fleet: MultiplexUpstream,
+        policies: RuntimePolicies,
+        plugins: PluginChain | None = None,
+        *,
+        cache: ResultCache,
+        now: Callable[[], float],
+    ) -> None:
+        self._fleet = fleet
+        self._policies = policies
+        self._plugins = plugins
+        self._cache = cache
+        self._now = now
+        self._quota = Quota(now, per_actor=policies.per_actor, per_tool=policies.per_tool)
+
+    def follow(self, policies: RuntimePolicies) -> None:
+        """Apply other policies from now on; calls under way end under those they began with."""
+        self._policies = policies
+        self._quota.limit(policies.per_actor, policies.per_tool)
+        self._cache.clear()
+
+    def forget_results(self) -> None:
+        """Called at each refresh: tools that announce a change may also answer differently."""
+        self._cache.clear()
+
+    async def call(
+        self,
+        snapshot: Snapshot,
+        access: AccessPolicy,
+        tool_id: str,
+        args: object,
+        context: CallContext,
+        note: AuditedCall,
+        *,
+        dry_run: bool = False,
+    ) -> CalledTool | DryRun:
+        """Raises as ``ProxyRuntime.execute``."""
+        identity = context.identity
+        # Look-up: a tool that this caller may not see does not exist.
+        try:
+            item = snapshot.find(tool_id, access, identity)
+        except HydrateFailed:
+            note.hidden = tool_id in snapshot.catalog.items
+            raise
+        note.server = item.server
+        # Validation: from here on, the arguments are those that would be sent.
+        admitted = await snapshot.admit(item, args, tolerant=self._policies.call_policy(item.server).tolerant_args)
+        if note.recorded:
+            note.arguments = await _digest(admitted.args)
+        # Access: rules may depend on the arguments.
+        asks = await _needs_approval(access, item, admitted.args, identity)
+        if dry_run:
+            return DryRun(item.id, item.upstream_name, asks, admitted.notes)
+        # Approval: a call over its quota must not use one up.
+        if asks:
+            self._quota.check(identity.actor, item.id)
+            await context.approver.approve(PendingCall(item.id, admitted.args))
+        # Quota: counted once, however often the call is tried.
+        self._quota.take(identity.actor, item.id)
+        # Plugins on the call, the server, plugins on the result.
+        request = Request(
+            context.correlation_id, "tools/call", item.server, item.upstream_name, admitted.args, identity
+        )
+        send = partial(self._send, snapshot.catalog, item, context, note)
+        if self._plugins is None or not self._plugins.for_server(item.server):
+            result = await send(request)
+        else:
+            try:
+                result = await self._plugins.around(request, note.trail, send)
+            except Forbidden as error:
+                error.path = item.id
+                raise
+        notes = {**admitted.notes, "cache_hit": True} if note.cached else admitted.notes
+        return CalledTool(item, result, notes)
+
+    async def pass_on(self, request: Request, context: CallContext, note: AuditedCall, send: Send) -> Mapping[str, Any]:
+        """Pass on a request that is no call of a tool, such as a resource read, through the same plugins. *send*
+        carries it as they left it."""
+        note.server = request.server
+
+        async def sent(request: Request) -> Mapping[str, Any]:
+            note.server = request.server
+            note.sent = True
+            try:
+                result = await send(request, replace(context, marks=note.marks))
+            except UpstreamRefused:
+                note.answered = True
+                raise
+            note.answered = True
+            return result
+
+        if self._plugins is None:
+            return await sent(request)
+        return await self._plugins.around(request, note.trail, sent)
+
+    async def _send(
+        self, catalog: Catalog, item: SelectableItem, context: CallContext, note: AuditedCall, request: Request
+    ) -> Mapping[str, Any]:
+        """The server's result for *request*, which is the call of *item* as the plugins left it.
+
+        Raises UpstreamUnavailable, UpstreamTimeout, UpstreamError or RateLimited, with the tool's id as path.
+        """
+        # Server look-up: after the plugins, so that one of them may redirect the call (S2 "Server Validation Timing").
+        if (request.server, request.name) != (item.server, item.upstream_name):
+            item = replace(item, server=request.server, upstream_name=request.name)
+        policy = self._policies.call_policy(item.server)
+        note.server = item.server
+        note.sent = True
+        # Cache: only what the operator named is looked for, and kept.
+        key = None
+        if policy.caches(item.upstream_name):
+            key = self._cache.key(catalog, item, request.arguments, context, shared=policy.cache_shared)
+        if key is not None and (kept := self._cache.get(key)) is not None:
+            note.cached = note.answered = True
+            return kept
+        caller = context.caller
+        if key is not None and caller.answers == "now":
+            # Callers that cannot be asked stay as they are: an upstream knows the silent one by identity.
+            caller = _Questions(caller, note.marks)
+        context = replace(context, marks=note.marks, caller=caller)
+        # The server, tried again where that cannot do a thing twice.
+        began = self._now() if note.recorded else 0.0
+        try:
+            result = await self._with_retries(policy, item, request.arguments, context)
+        except UpstreamRefused:
+            note.answered = True
+            raise
+        finally:
+            if note.recorded:
+                note.upstream_s = self._now() - began
+        note.answered = True
+        note.tool_error = bool(result.get("isError"))
+        if key is not None and not note.marks.questioned and not is_bulky(result):
+            self._cache.put(key, result, policy.cache_ttl_s)
+        return result
+
+    async def _with_retries(
+        self, policy: CallPolicy, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext
+    ) -> Mapping[str, Any]:
+        marks, failed, uncertain = context.marks, 0, None
+        while True:
+            try:
+                member = self._fleet.member(item.server)
+                return await member.call_tool(
+                    item.upstream_name, arguments, context, policy.deadline_s(item.upstream_name)
+                )
+            except GatewayError as error:
+                failed += 1
+                error.path = item.id
+                if isinstance(error, UpstreamRefused):
+                    error.name = item.upstream_name
+                log.warning("%s: %s, attempt %d", item.id, error.code, failed)
+                outcome = error
+                if isinstance(error, UpstreamUnavailable | RateLimited):
+                    # This attempt never left. If an earlier one did, what became of that is the answer.
+                    outcome = uncertain or error
+                    marks.left = uncertain is not None
+                else:
+                    uncertain = error
+                if not policy.retry.may_retry(error, item, failed):
+                    raise outcome from None
+            await asyncio.sleep(policy.retry.wait_s(failed))
+
+
+async def _needs_approval(
+    access: AccessPolicy, item: SelectableItem, args: Mapping[str, Any], identity: Identity
+) -> bool:
+    """Decided on the arguments that would be sent. Raises Forbidden."""
+    decide = partial(access.decide, identity, item.namespace, item.name, args)
+    # Conditions read the arguments, which takes as long as these are large.
+    match await asyncio.to_thread(decide) if access.rules and is_bulky_json(args) else decide():
+        case Denied(reason) | Hidden(reason):
+            log.warning("%s: refused: %s", item.id, reason)
+            raise Forbidden("You may use this tool, but not with these arguments.", path=item.id)
+        case NeedsApproval():
+            return True
+        case _:
+            return False
+
+
+async def _digest(args: Mapping[str, Any]) -> str:
+    return await asyncio.to_thread(arguments_digest, args) if is_bulky(args) else arguments_digest(args)
+
+
+class _Questions:
+    """Implements Caller: *caller*, with a mark set at the first question to it."""
+
+    def __init__(self, caller: Caller, marks: CallMarks) -> None:
+        self._caller = caller
+        self._marks = marks
+
+    @property
+    def answers(self) -> AnswerTime:
+        return self._caller.answers
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        await self._caller.progress(progress, total, message)
+
+    async def log(self, level: str, data: object, logger: str | None) -> None:
+        await self._caller.log(level, data, logger)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._marks.questioned = True
+        return await self._caller.ask(method, params)

@@ -1,1 +1,0 @@
-"""Where audit records go."""
