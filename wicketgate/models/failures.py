@@ -21,13 +21,10 @@ FailureKind = Literal["overflow", "filtered", "bad_call", "unavailable", "failed
 """*filtered* ends the turn and is no failure; so does *bad_call*, a tool call that the server itself could not read."""
 
 _OVERFLOW_CODES = frozenset(
-    {
-        "context_length_exceeded",
-        "context_window_exceeded",
-        "exceed_context_size_error",
-        "model_context_window_exceeded",
-        "request_too_large",
-    }
+    (
+        *("context_length_exceeded", "context_window_exceeded", "exceed_context_size_error"),
+        *("model_context_window_exceeded", "request_too_large"),
+    )
 )
 _FILTER_CODES = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})
 # Their texts speak of sizes and tokens as well ("request too large ... tokens per minute"), so they are checked first.
@@ -37,21 +34,12 @@ _NEVER_OVERFLOW = frozenset({401, 402, 403, 404, 429})
 _UNAVAILABLE_STATUSES = frozenset({429, 500, 502, 503, 504, 529})
 # The same, reported inside a stream that began with 200; OpenRouter puts the status in the code.
 _UNAVAILABLE_CODES = frozenset(
-    {
+    (
         *map(str, _UNAVAILABLE_STATUSES),
-        "api_error",
-        "engine_overloaded_error",
-        "internal_server_error",
-        "overloaded_error",
-        "rate_limit_error",
-        "rate_limit_exceeded",
-        "resource_exhausted",
-        "server_error",
-        "server_is_overloaded",
-        "service_unavailable",
-        "timeout_error",
-        "unavailable",
-    }
+        *("api_error", "internal_server_error", "server_error", "timeout_error"),
+        *("overloaded_error", "engine_overloaded_error", "server_is_overloaded", "service_unavailable", "unavailable"),
+        *("rate_limit_error", "rate_limit_exceeded", "resource_exhausted"),
+    )
 )
 # Exhausted quotas: waiting does not help.
 _QUOTA_CODES = re.compile(r"insufficient_quota|billing_hard_limit_reached|billing_error|\w*spend_limit_exceeded")

@@ -24,56 +24,11 @@ MAX_HELD_BYTES = 32 << 20
 """Bound of what is held of one turn besides its text, counted as streamed: calls and thinking."""
 
 
-class AnswerDecoder:
-    """Splits an answer into events, or keeps it until ``close`` if it is one JSON body.
-
-    The first byte decides, because content types are not to be trusted: llama.cpp answers with JSON when asked for a
-    stream. Raises ProviderError if a line, an event or the body is over its limit.
-    """
-
-    def __init__(self) -> None:
-        self._sse = SseDecoder()
-        self._head = b""
-        self._body = bytearray()
-        self.is_body = False
-        self.data_of_plain: Callable[[bytes], list[bytes] | None] = lambda data: None
-        """See SseDecoder."""
-        self.feed: Callable[[bytes], Iterable[SseEvent]] = self._first
-        """Returns the events that the bytes completed; read them to the end before the next call."""
-
-    def close(self) -> Iterable[SseEvent]:
-        """The event that the end of the stream completed, if any."""
-        return () if self.is_body else self._sse.close()
-
-    def body(self) -> bytes:
-        return bytes(self._body)
-
-    def _first(self, data: bytes) -> Iterable[SseEvent]:
-        data = self._head + data
-        if len(data) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(data):
-            self._head = data
-            return ()
-        data = data.removeprefix(BYTE_ORDER_MARK).lstrip()
-        self._head = b""
-        if not data:
-            return ()
-        self.is_body = data[:1] in (b"{", b"[")
-        # From here on nothing stands between the reader and the decoder that it needs.
-        self.feed = self._keep if self.is_body else self._sse.feed
-        if not self.is_body:
-            self.data_of_plain = self._sse.data_of_plain
-        return self.feed(data)
-
-    def _keep(self, data: bytes) -> Iterable[SseEvent]:
-        self._body += data
-        if len(self._body) > MAX_BODY_BYTES:
-            raise ProviderError(f"the provider's answer is over {MAX_BODY_BYTES} bytes")
-        return ()
-
-
 class TurnReading(ABC):
     """Reads one turn: bytes in, events out. Calls come whole and with the Finish, which is last.
 
+    An answer is a stream of events or one JSON body. The first byte decides, because content types are not to be
+    trusted: llama.cpp answers with JSON when asked for a stream.
     Nothing is raised: output before a failure counts, so the events come first and ``failure`` is set beside them.
     *context_tokens* is the model's window: some servers answer an overlong prompt with an empty stream. *origin* names
     provider and model in what has to be sent again.
@@ -82,22 +37,25 @@ class TurnReading(ABC):
     def __init__(self, context_tokens: int, origin: str = "") -> None:
         self._context_tokens = context_tokens
         self._origin = origin
-        self._bytes = AnswerDecoder()
+        self._sse = SseDecoder()
+        self._head = b""
+        self._body: bytearray | None = None
+        self._split: Callable[[bytes], Iterable[SseEvent]] = self._split_first
+        """Returns the events that the bytes completed; read them to the end before the next call."""
+        self._data_of_plain: Callable[[bytes], list[bytes] | None] = lambda data: None
+        """See SseDecoder."""
         self._held_bytes = 0
         self._half_pair = ""
         self._has_output = False
         self._usage: Usage | None = None
         self.events_seen = 0
         """Count of the events that the server has sent; keep-alives are none."""
+        self.answered = False
+        """True once the model has finished, so that a connection lost from here on loses nothing."""
         self.ended = False
         """True once the Finish is out: nothing more is to be read."""
         self.failure: ProviderError | ContextOverflow | None = None
         """Set as soon as it is known; its argument holds the server's words. Nothing more is to be read."""
-
-    @property
-    @abstractmethod
-    def answered(self) -> bool:
-        """True once the model has finished, so that a connection lost from here on loses nothing."""
 
     @property
     @abstractmethod
@@ -108,13 +66,13 @@ class TurnReading(ABC):
         """The events that *data* completed, however the bytes were cut."""
         events: list[ModelEvent] = []
         try:
-            for event in self._bytes.feed(data):
+            for event in self._split(data):
                 self._read_event(event, events)
                 if self.ended:
                     break
         except (ProviderError, ContextOverflow) as failure:
             self.failure = failure
-        if self._bytes.is_body:
+        if self._body is not None:
             self.events_seen += 1
         return events
 
@@ -122,16 +80,40 @@ class TurnReading(ABC):
         """The events known only at the end of the connection. An answer that is not whole is a failure."""
         events: list[ModelEvent] = []
         try:
-            if self._bytes.is_body:
-                self._read_body(self._bytes.body(), events)
+            if self._body is not None:
+                self._read_body(bytes(self._body), events)
             elif not self.ended:
-                for event in self._bytes.close():
+                for event in self._sse.close():
                     self._read_last_event(event, events)
             if not self.ended:
                 self._read_end(events)
         except (ProviderError, ContextOverflow) as failure:
             self.failure = failure
         return events
+
+    def _split_first(self, data: bytes) -> Iterable[SseEvent]:
+        data = self._head + data
+        if len(data) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(data):
+            self._head = data
+            return ()
+        data = data.removeprefix(BYTE_ORDER_MARK).lstrip()
+        self._head = b""
+        if not data:
+            return ()
+        # From here on nothing stands between the reader and the decoder that it needs.
+        if data[:1] in (b"{", b"["):
+            self._body = bytearray()
+            self._split = self._keep_body
+        else:
+            self._split, self._data_of_plain = self._sse.feed, self._sse.data_of_plain
+        return self._split(data)
+
+    def _keep_body(self, data: bytes) -> Iterable[SseEvent]:
+        assert self._body is not None
+        self._body += data
+        if len(self._body) > MAX_BODY_BYTES:
+            raise ProviderError(f"the provider's answer is over {MAX_BODY_BYTES} bytes")
+        return ()
 
     @abstractmethod
     def _read_event(self, event: SseEvent, events: list[ModelEvent]) -> None:
@@ -195,7 +177,7 @@ class TurnReading(ABC):
             reason = "tool_calls" if calls else "stop"
         sent_again = Kept(self._origin, kept, self.reasoning) if calls and kept else None
         events.append(Finish(reason, self._usage, sent_again))
-        self.ended = True
+        self.answered = self.ended = True
 
 
 def tolerant_decoder(kind: type[T]) -> Callable[[bytes], T | None]:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from wicketgate.engine.events import join_texts
-from wicketgate.engine.journal import Claim, Entry, EventsGone, JournalFull
+from wicketgate.engine.keyed_runs import Claim, Entry, EventsGone, JournalFull
 
 _ENTRY_BYTES = 150
 """Counted for an entry besides its event."""

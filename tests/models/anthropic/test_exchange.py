@@ -91,7 +91,7 @@ async def test_thoughts_of_a_tool_turn_go_back_with_its_results() -> None:
     async with ModelServer(first, messages_text_turn("Done.")) as server, provider_for(server) as provider:
         turn = Turn(set())
         async for batch in provider.stream(ask()):
-            turn.take(batch)
+            turn.read(batch)
         assert [(call.id, call.arguments) for call in turn.calls] == [("toolu_1", {"path": "/"})]
         result: Message = {"role": "tool", "tool_call_id": "toolu_1", "content": "{}"}
         await answer(provider, ask(HI, turn.message(), result))

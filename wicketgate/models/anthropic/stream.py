@@ -114,10 +114,6 @@ class MessagesStream(TurnReading):
         self.paused = False
 
     @property
-    def answered(self) -> bool:
-        return self.ended
-
-    @property
     def reasoning(self) -> str:
         return "".join(block.raw() for block in self._blocks.values() if block.type == "thinking")
 

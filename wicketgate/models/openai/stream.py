@@ -27,15 +27,11 @@ class ChatStream(TurnReading):
         self._thought_details: list[object] = []
 
     @property
-    def answered(self) -> bool:
-        return bool(self._finish_reason) or self.ended
-
-    @property
     def reasoning(self) -> str:
         return "".join(self._thoughts)
 
     def feed(self, data: bytes) -> Sequence[ModelEvent]:
-        blocks = self._bytes.data_of_plain(data)
+        blocks = self._data_of_plain(data)
         if blocks is None:
             return super().feed(data)
         # Every token passes here. The result is that of the general way, for chunks that hold nothing but plain text.
@@ -120,6 +116,7 @@ class ChatStream(TurnReading):
                 if choice.finish_reason.lower() in _FAILED_REASONS:
                     raise ProviderError(f"the provider gave up: finish reason {choice.finish_reason[:80]}")
                 self._finish_reason = choice.finish_reason
+                self.answered = True
 
     def _read_delta(self, delta: Delta, size: int, events: list[ModelEvent]) -> None:
         content = delta.content
