@@ -1,19 +1,34 @@
-# The service alone: no demo servers, no test tools. Configure it with a mounted wicketgate.yaml.
-FROM python:3.11-slim
+# The service and a demo; no test tools. Any base with Python 3.11 or newer, and venv for building, will do:
+#   docker build --build-arg BASE=python:3.12-slim .
+ARG BASE=python:3.11-slim
 
-WORKDIR /srv/wicketgate
+FROM ${BASE} AS build
+WORKDIR /build
+RUN python3 -m venv /opt/wicketgate
 COPY requirements/service.lock requirements/service.lock
-RUN pip install --no-cache-dir --require-hashes -r requirements/service.lock
-COPY pyproject.toml README.md LICENSE NOTICE ./
+RUN /opt/wicketgate/bin/pip install --no-cache-dir --require-hashes -r requirements/service.lock
+COPY pyproject.toml hatch_build.py README.md LICENSE NOTICE ./
 COPY wicketgate wicketgate
 COPY app app
 COPY routers routers
 COPY middleware middleware
-RUN pip install --no-cache-dir --no-deps --no-build-isolation --no-index . \
-    && useradd --system --create-home wicketgate
+RUN /opt/wicketgate/bin/pip install --no-cache-dir --no-deps --no-build-isolation --no-index .
+
+FROM ${BASE}
+COPY --from=build /opt/wicketgate /opt/wicketgate
+COPY docker/entrypoint.sh /usr/local/bin/wicketgate-entrypoint
+WORKDIR /srv/wicketgate
+COPY examples/__init__.py examples/clock.py examples/docker.yaml examples/
+COPY examples/shop examples/shop
+# The state folder is made here so that a new volume takes over its owner.
+RUN useradd --system --user-group --no-create-home --home-dir /var/lib/wicketgate wicketgate \
+    && install -d -o wicketgate -g wicketgate -m 0700 /var/lib/wicketgate
 USER wicketgate
 
+ENV PATH=/opt/wicketgate/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    WICKETGATE_SERVER__HOST=0.0.0.0 \
+    WICKETGATE_AUTH__KEY_FILE=/var/lib/wicketgate/key.json
+VOLUME /var/lib/wicketgate
 EXPOSE 8080
-# Listening on every address needs auth.keys in the configuration; without them it does not start.
-ENTRYPOINT ["wicketgate"]
-CMD ["serve", "--config", "/etc/wicketgate/wicketgate.yaml", "--host", "0.0.0.0"]
+ENTRYPOINT ["wicketgate-entrypoint"]

@@ -15,9 +15,10 @@ from pathlib import Path
 import click
 
 from app.heap import collect_seldom
+from app.local_key import LocalKey
 from app.logs import json_logs, set_log_level
 from app.mcp_door.doors import McpDoors
-from app.process import on_hangup, search_python_folders
+from app.process import on_hangup, on_stop, search_python_folders
 from wicketgate.config.reloader import Reloader
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
@@ -28,10 +29,11 @@ log = logging.getLogger("wicketgate.service")
 
 _OTHER_SERVER = (
     "this is not the server of `wicketgate serve`: it chooses the address itself, bounds neither request heads nor "
-    "readers that stop reading, and closes its connections before server.drain_s begins "
+    "readers that stop reading, and at its stop waits without a bound for MCP calls under way "
     "(uvicorn: set --timeout-graceful-shutdown)"
 )
 _USUAL_ADDRESS = "http://127.0.0.1:8000"
+_EVERY_ADDRESS = (("//0.0.0.0:", "//127.0.0.1:"), ("//[::]:", "//[::1]:"))
 _ADDRESS_IS_THE_SERVERS = "at the address that your server shows (here as uvicorn has it by default)"
 _LAST_ENDS_S = 1.0
 
@@ -58,13 +60,15 @@ class Program:
 
 
 @asynccontextmanager
-async def service_lifespan(gate: Gate, doors: McpDoors, program: Program | None, shown_key: str) -> AsyncIterator[None]:
+async def service_lifespan(
+    gate: Gate, doors: McpDoors, program: Program | None, local: LocalKey | None
+) -> AsyncIterator[None]:
     """Raises ConfigError when an upstream that is required is missing; under the own server it is given to ``fail``."""
     server = program.server if program is not None else None
     async with AsyncExitStack() as stack:
         # The process: logs first, so that all that follows is written.
         if program is not None:
-            _own_process(stack, gate, shown_key)
+            _own_process(stack, gate, local)
         if server is None:
             log.info(_OTHER_SERVER)
         # The gate, and the doors in front of it.
@@ -78,16 +82,18 @@ async def service_lifespan(gate: Gate, doors: McpDoors, program: Program | None,
             reloader = Reloader(program.load, gate.apply, ready=gate.wait_ready, watched=program.watched)
             stack.enter_context(on_hangup(reloader.request))
             await stack.enter_async_context(reloader.running())
+        if program is not None and server is None:
+            stack.enter_context(on_stop(lambda: gate.drain.begin(gate.settings.server.drain_s)))
         async with asyncio.TaskGroup() as tasks:
-            greeting = tasks.create_task(_greet_when_ready(gate, program, shown_key))
+            greeting = tasks.create_task(_greet_when_ready(gate, program, local))
             yield
             greeting.cancel()
         if server is None:
             await _drain(gate)
 
 
-def _own_process(stack: AsyncExitStack, gate: Gate, shown_key: str) -> None:
-    redactor = Redactor([*gate.settings.secrets(), shown_key])
+def _own_process(stack: AsyncExitStack, gate: Gate, local: LocalKey | None) -> None:
+    redactor = Redactor([*gate.settings.secrets(), local.secret if local else ""])
     stack.enter_context(json_logs(gate.settings.server.log_level, redactor))
 
     def follow(settings: Settings) -> None:
@@ -116,7 +122,7 @@ async def _wait_for_required(gate: Gate) -> None:
         raise error
 
 
-async def _greet_when_ready(gate: Gate, program: Program | None, shown_key: str) -> None:
+async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey | None) -> None:
     server = program.server if program is not None else None
     try:
         await _wait_for_required(gate)
@@ -124,9 +130,9 @@ async def _greet_when_ready(gate: Gate, program: Program | None, shown_key: str)
         if server is not None:
             server.fail(error)
         return
-    if program is not None or shown_key:
+    if program is not None or local is not None:
         with suppress(OSError, ValueError):  # a terminal that has gone, or was closed
-            click.echo(_greeting(server.address if server is not None else "", shown_key), err=True)
+            click.echo(_greeting(server.address if server is not None else "", local), err=True)
 
 
 async def _drain(gate: Gate) -> None:
@@ -138,22 +144,35 @@ async def _drain(gate: Gate) -> None:
             await gate.drain.wait()
 
 
-def _greeting(address: str, shown_key: str) -> str:
+def _greeting(address: str, local: LocalKey | None) -> str:
     """Says where the service is and what to paste. For stderr, since stdout carries nothing but log lines."""
     url = address or _USUAL_ADDRESS
+    for every, one in _EVERY_ADDRESS:
+        url = url.replace(every, one)
     lines = ["", f"Wicketgate is ready on {address}" if address else f"Wicketgate is ready, {_ADDRESS_IS_THE_SERVERS}"]
     lines.append(f"  MCP clients: {url}/mcp")
-    if shown_key:
+    if local is not None:
+        key = local.secret if local.file is None else "$KEY"
         body = {
             "messages": [{"role": "user", "content": "What time is it in Tokyo?"}],
             "metadata": {"correlation_id": "hello-1"},
         }
         lines += [
-            f"  Key, for this run only: {shown_key}",
-            "  Only callers on this machine are served. For others, put a key into auth.keys (wicketgate key new).",
+            *_about(local),
             "",
             "Try it:",
-            f"  curl -N {url}/engine/chat -H 'Authorization: Bearer {shown_key}' \\",
+            f'  curl -N {url}/engine/chat -H "Authorization: Bearer {key}" \\',
             f"    -H 'Content-Type: application/json' -d '{json.dumps(body)}'",
         ]
     return "\n".join([*lines, ""])
+
+
+def _about(local: LocalKey) -> list[str]:
+    if local.file is None:
+        return [
+            f"  Key, for this run only: {local.secret}",
+            "  Only callers on this machine are served. For others, put a key into auth.keys (wicketgate key new).",
+        ]
+    return [
+        f"  Key: as shown at the first start ({local.file} keeps its hash; without that file, a start makes a new one)"
+    ]

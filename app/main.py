@@ -16,6 +16,7 @@ from fastapi import FastAPI
 
 from app.heap import Heap
 from app.lifespan import Program, service_lifespan
+from app.local_key import LocalKey, local_key
 from app.logs import json_logs
 from app.mcp_door.doors import DoorLimits, McpDoors
 from app.metrics import CONTENT_TYPE, Gauges, Metrics
@@ -31,7 +32,7 @@ from routers.openapi import publish_openapi
 from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
 from wicketgate.access.identity import Identity
-from wicketgate.access.keys import HashedKey, KeyRing, new_key
+from wicketgate.access.keys import HashedKey, KeyRing
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
 from wicketgate.config.settings_file import find_config, load_settings
 from wicketgate.gate import VERSION, Gate
@@ -56,15 +57,15 @@ def create_app(
     Without *settings* it is a program of its own, configured by the file that ``find_config`` finds. With *settings*
     and no *program* it is part of another program, whose process stays as it is. *upstreams* and *provider* stand in
     for the configured ones, at the edge only. Without any key it makes one, shows it at the start, and serves callers
-    on this machine only.
+    on this machine only; or, with ``auth.key_file``, takes the one that is kept there.
     """
     if settings is None:
         load = partial(load_settings, find_config(os.environ))
         settings, program = load(), program or Program(load)
-    shown_key = ""
+    local: LocalKey | None = None
     if not settings.auth.keys and not extra_keys:
-        shown_key, digest = new_key("local")
-        extra_keys = [HashedKey("local", digest, Identity("local", ("*",)))]
+        local = local_key(settings.auth.key_file)
+        extra_keys = [local.hashed]
     metrics = Metrics()
     with _logs(program, settings):
         heap = None if program is None else Heap()
@@ -79,7 +80,7 @@ def create_app(
     app = FastAPI(
         title="Wicketgate",
         version=VERSION,
-        lifespan=lambda app: service_lifespan(gate, doors, program, shown_key),
+        lifespan=lambda app: service_lifespan(gate, doors, program, local),
         openapi_url=None,
         redirect_slashes=False,
         # It would look for providers at each request; nothing here sets any up.
@@ -98,7 +99,8 @@ def create_app(
 
     # Each wraps the ones above it: the last is the outermost.
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.server.max_body_bytes)
-    app.add_middleware(AuthMiddleware, authenticate=partial(_authenticate, gate.keys), local_only=bool(shown_key))
+    local_only = local is not None and local.file is None
+    app.add_middleware(AuthMiddleware, authenticate=partial(_authenticate, gate.keys), local_only=local_only)
     app.add_middleware(LastResortMiddleware)
     app.add_middleware(CorrelationMiddleware, new_id=lambda: f"req_{secrets.token_hex(12)}")
     return app

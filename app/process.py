@@ -1,4 +1,4 @@
-"""Changes a process that is this program's own: where modules are looked for, and SIGHUP."""
+"""Changes a process that is this program's own: where modules are looked for, and what signals do."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from wicketgate.config.settings import Settings
 
@@ -53,6 +54,35 @@ def on_hangup(reload: Callable[[], None]) -> Iterator[None]:
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
         signal.signal(signal.SIGHUP, before)
+
+
+@contextmanager
+def on_stop(begin: Callable[[], None]) -> Iterator[None]:
+    """Calls *begin* on the running loop when SIGTERM or SIGINT stops the server that serves us, while the context is
+    open. The server's own handler is called as before.
+
+    A server ends its lifespan last, after its connections: without this signal a stream that listens without end would
+    keep its connection, and the server, for ever.
+    """
+    loop = asyncio.get_running_loop()
+    before: dict[signal.Signals, Callable[[int, FrameType | None], object]] = {}
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(begin)
+        before[signal.Signals(number)](number, frame)
+
+    # Elsewhere no handler can be set; a server there is stopped by other means.
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            handler = signal.getsignal(number)
+            if callable(handler):
+                before[number] = handler
+                signal.signal(number, heard)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _has_terminal() -> bool:

@@ -6,7 +6,7 @@ The id is taken from ``X-Correlation-ID`` when it is well formed, else made. The
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,17 +32,16 @@ class CorrelationMiddleware:
         state = scope.setdefault("state", {})
         state["correlation_id"] = sent if is_correlation_id(sent) else self._new_id()
         token = correlation_id.set(state["correlation_id"])
-        # What wraps send has nothing to add once the head is out; a stream may pass it by (EventStream).
-        state["send"] = send
         status = 0
         started = time.monotonic()
 
-        async def send_with_id(message: Message) -> None:
+        # Returns what is to be awaited, and awaits nothing itself: a frame less for each delta of a stream.
+        def send_with_id(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (_HEADER, state["correlation_id"].encode())]
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, send_with_id)

@@ -1,7 +1,7 @@
-"""The response that carries a stream of server-sent events: one write for each piece (guide "Performance").
+"""The response that carries a stream of server-sent events: one write for each piece.
 
-Between the run and the socket stands nothing: while the reader is slow the write waits, so the run does, and with it
-the model. Who takes nothing at all for too long is cut below, at the connection (``edges/http_protocol.py``).
+Between the run and the socket stands no queue: while the reader is slow the write waits, so does the run, and so does
+the model. A reader that takes nothing at all for too long is cut below, at the connection (``app/port/protocol.py``).
 """
 
 import asyncio
@@ -9,21 +9,23 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from starlette.responses import Response
+from sse_starlette.sse import AppStatus
 from starlette.types import Receive, Scope, Send
+
+# Importing sse-starlette changes the process: half a second after SIGTERM it cuts every stream, the MCP SDK's too,
+# whatever time to drain is configured. Streams of this service are ended by the service, so that is switched off.
+AppStatus.enable_automatic_graceful_drain = False
 
 _HEARTBEAT = ServerSentEvent(comment="keepalive", sep="\n").encode()
 
-_HEADERS = EventSourceResponse(iter(())).raw_headers
-
 _PAUSE_EVERY = 32
-"""A write to a client that has left returns at once; if the model never waits either, nothing else would run any more,
-and the news that it has left would never be heard."""
+"""A write to a client that has left returns at once; if the model never waits either, no other task would run any more,
+and the news that it has left would never arrive."""
 
 
-class EventStream(Response):
-    """What sse-starlette's response is, sent our way: that one would take four tasks for a stream, and look twice a
-    second whether the server is being stopped, which the engine's drain tells each run by itself.
+class EventStream(EventSourceResponse):
+    """sse-starlette's response; only its sending is replaced, since that would take four tasks for a stream and look
+    for a stop signal twice a second.
 
     *pieces* are whole encoded events. It is read to its end, also when the client has left.
 
@@ -39,38 +41,34 @@ class EventStream(Response):
         left: Callable[[], None],
         over: Callable[[], Awaitable[None]],
     ) -> None:
-        # What else a response sets up, for a body of its own, is done in vain.
-        self.status_code = 200
-        self.raw_headers = list(_HEADERS)
-        self.background = None
-        self._heartbeat_s = heartbeat_s
+        super().__init__(pieces, ping=heartbeat_s, sep="\n")
         self._pieces = pieces
         self._left = left
         self._over = over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watching = asyncio.create_task(self._watch(receive))
+        # A task of its own: each wake-up of a task goes through all the frames that it waits in, and this one has
+        # some forty below it, the framework's and the middleware's.
+        sending = asyncio.create_task(self._send(send))
         try:
-            # A task of its own, for each wake-up of a task goes through all the frames that it waits in: this one has
-            # some forty below it, the framework's and the middleware's, which cost more than all that a delta needs.
-            await asyncio.create_task(self._send(scope, send))
+            await sending
         finally:
             watching.cancel()
             await self._over()
+            await asyncio.wait([watching])
 
-    async def _send(self, scope: Scope, send: Send) -> None:
-        heart = _Heart(send, self._heartbeat_s)
+    async def _send(self, send: Send) -> None:
+        heart = _Heart(send, self.ping_interval)
         try:
             async with aclosing(self._pieces) as pieces:
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 now = asyncio.get_running_loop().time
                 heart.idle_since = now()
-                # Each layer of wrappers around send costs as much as encoding a delta.
-                send_piece: Send = scope.get("state", {}).get("send", send)
                 sent = 0
                 async for piece in pieces:
                     heart.idle_since = None
-                    await send_piece({"type": "http.response.body", "body": piece, "more_body": True})
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
                     heart.idle_since = now()
                     sent += 1
                     if sent % _PAUSE_EVERY == 0:

@@ -1,1 +1,149 @@
-"""Wicketgate as a library: many tool servers behind three tools that a model sees."""
+"""Wicketgate as a library: any number of tool servers behind a gate that shows a model only what it needs now.
+
+Stable: the names in ``__all__``, what their signatures take, and the wire forms that ``docs/spec`` describes. A change
+to one of them is announced in CHANGELOG.md. Any other module is free to change at any time.
+
+Importing this package is cheap, reads nothing and brings no web framework: each name is loaded at its first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wicketgate.access.identity import Identity
+    from wicketgate.catalog.card import ChoiceCard
+    from wicketgate.catalog.catalog import Catalog, HydrationResult
+    from wicketgate.catalog.order import make_choice_cards
+    from wicketgate.catalog.router import Router
+    from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
+    from wicketgate.catalog.tool_id import ToolIdParts, format_tool_id, infer_namespace, parse_tool_id
+    from wicketgate.config.settings import Settings
+    from wicketgate.context.items import ContextItem, ItemKind
+    from wicketgate.context.manager import ContextManager, ContextPack, Phase
+    from wicketgate.engine.contract import ChatRequest
+    from wicketgate.errors import CatalogError, ConfigError, ContextOverflow, GatewayError, WicketgateError
+    from wicketgate.faces.mcp.servers import McpGatewayServer, McpProxyServer
+    from wicketgate.fleet.multiplex import MultiplexUpstream
+    from wicketgate.gate import Gate, running_engine
+    from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies
+    from wicketgate.gateway.runtime import ProxyRuntime
+    from wicketgate.plugin_api import (
+        ALLOW,
+        CONTINUE,
+        Allow,
+        Block,
+        Complete,
+        Continue,
+        MiddlewarePlugin,
+        PluginConfig,
+        Request,
+        SecurityPlugin,
+    )
+    from wicketgate.ports import CallContext
+    from wicketgate.results.envelope import ArtifactRef, ResultEnvelope
+    from wicketgate.results.from_mcp import mcp_result_to_envelope
+    from wicketgate.storage.session_file import load_mcp_session_jsonl
+    from wicketgate.tools import Media, ToolContext, ToolFailed, ToolRegistry
+    from wicketgate.upstreams.session import McpClientUpstream
+    from wicketgate.upstreams.stub import StubUpstream
+
+_MODULES = {
+    "access.identity": ("Identity",),
+    "catalog.card": ("ChoiceCard",),
+    "catalog.catalog": ("Catalog", "HydrationResult"),
+    "catalog.order": ("make_choice_cards",),
+    "catalog.router": ("Router",),
+    "catalog.selectable": ("SelectableItem", "mcp_tool_to_selectable"),
+    "catalog.tool_id": ("ToolIdParts", "format_tool_id", "infer_namespace", "parse_tool_id"),
+    "config.settings": ("Settings",),
+    "context.items": ("ContextItem", "ItemKind"),
+    "context.manager": ("ContextManager", "ContextPack", "Phase"),
+    "engine.contract": ("ChatRequest",),
+    "errors": ("CatalogError", "ConfigError", "ContextOverflow", "GatewayError", "WicketgateError"),
+    "faces.mcp.servers": ("McpGatewayServer", "McpProxyServer"),
+    "fleet.multiplex": ("MultiplexUpstream",),
+    "gate": ("Gate", "running_engine"),
+    "gateway.options": ("ExposureMode", "RuntimeOptions", "RuntimePolicies"),
+    "gateway.runtime": ("ProxyRuntime",),
+    "plugin_api": (
+        *("ALLOW", "CONTINUE", "Allow", "Block", "Complete", "Continue"),
+        *("MiddlewarePlugin", "PluginConfig", "Request", "SecurityPlugin"),
+    ),
+    "ports": ("CallContext",),
+    "results.envelope": ("ArtifactRef", "ResultEnvelope"),
+    "results.from_mcp": ("mcp_result_to_envelope",),
+    "storage.session_file": ("load_mcp_session_jsonl",),
+    "tools": ("Media", "ToolContext", "ToolFailed", "ToolRegistry"),
+    "upstreams.session": ("McpClientUpstream",),
+    "upstreams.stub": ("StubUpstream",),
+}
+_HOME = {name: f"wicketgate.{module}" for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "ALLOW",
+    "CONTINUE",
+    "Allow",
+    "ArtifactRef",
+    "Block",
+    "CallContext",
+    "Catalog",
+    "CatalogError",
+    "ChatRequest",
+    "ChoiceCard",
+    "Complete",
+    "ConfigError",
+    "ContextItem",
+    "ContextManager",
+    "ContextOverflow",
+    "ContextPack",
+    "Continue",
+    "ExposureMode",
+    "Gate",
+    "GatewayError",
+    "HydrationResult",
+    "Identity",
+    "ItemKind",
+    "McpClientUpstream",
+    "McpGatewayServer",
+    "McpProxyServer",
+    "Media",
+    "MiddlewarePlugin",
+    "MultiplexUpstream",
+    "Phase",
+    "PluginConfig",
+    "ProxyRuntime",
+    "Request",
+    "ResultEnvelope",
+    "Router",
+    "RuntimeOptions",
+    "RuntimePolicies",
+    "SecurityPlugin",
+    "SelectableItem",
+    "Settings",
+    "StubUpstream",
+    "ToolContext",
+    "ToolFailed",
+    "ToolIdParts",
+    "ToolRegistry",
+    "WicketgateError",
+    "format_tool_id",
+    "infer_namespace",
+    "load_mcp_session_jsonl",
+    "make_choice_cards",
+    "mcp_result_to_envelope",
+    "mcp_tool_to_selectable",
+    "parse_tool_id",
+    "running_engine",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(home), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from wicketgate.access.identity import Identity
+from wicketgate.access.identity import LOCAL, Identity
 from wicketgate.catalog.card import ChoiceCard
 from wicketgate.errors import ApprovalRequired
 
@@ -146,7 +146,9 @@ class Upstream(Protocol):
     """One tool server. Implementations keep themselves connected; a call never waits for a reconnection."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The configured name, or an empty text."""
+        ...
 
     @property
     def status(self) -> UpstreamStatus: ...
@@ -239,3 +241,7 @@ def owner_of(session: str) -> str:
 
 def _hash(parts: list[str]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+LOCAL_CALL = CallContext(LOCAL, "-", session_key("local", LOCAL.actor, ""))
+"""The context of a call from the program that embeds the runtime: all permissions, one browsing session."""

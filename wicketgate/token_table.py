@@ -10,7 +10,6 @@ from pathlib import Path
 
 import tiktoken
 
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import ConfigError
 
 SHIPPED_TABLE = Path(__file__).with_name("cl100k_base.tiktoken.gz")
@@ -25,7 +24,7 @@ _PATTERN = (
 )
 
 
-def load_token_counter(table: Path = SHIPPED_TABLE) -> TokenCounter:
+def load_token_counter(table: Path = SHIPPED_TABLE) -> "Cl100kCounter":
     """Read and check the table, about a tenth of a second. Raises ConfigError when it is missing or not the one."""
     try:
         unpacked = gzip.decompress(table.read_bytes())
@@ -37,16 +36,18 @@ def load_token_counter(table: Path = SHIPPED_TABLE) -> TokenCounter:
         base64.b64decode(token): int(rank) for token, rank in (line.split() for line in unpacked.splitlines() if line)
     }
     # No special tokens: their names in a description are text like any other.
-    return _Counter(tiktoken.Encoding("cl100k_base", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={}))
+    return Cl100kCounter(tiktoken.Encoding("cl100k_base", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={}))
 
 
 @cache
-def shipped_token_counter() -> TokenCounter:
+def shipped_token_counter() -> "Cl100kCounter":
     """The counter of this process, loaded at its first use."""
     return load_token_counter()
 
 
-class _Counter:
+class Cl100kCounter:
+    """Implements TokenCounter."""
+
     def __init__(self, encoding: tiktoken.Encoding) -> None:
         self._encoding = encoding
 

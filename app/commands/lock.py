@@ -9,8 +9,7 @@ import click
 
 from app.commands.check import connected, without_audit
 from app.commands.screened import quarantine_lines
-from wicketgate.catalog.lock import Declared, Difference, accept, differences, pin_all
-from wicketgate.catalog.pins import Pins
+from wicketgate.catalog.pins import Declared, Difference, Pins, accept, differences, pin_all
 from wicketgate.config.lock_file import read_lock, write_lock
 from wicketgate.config.settings import PinSettings, Settings
 from wicketgate.errors import ConfigError

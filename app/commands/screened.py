@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from app.commands.shown import shown
-from wicketgate.catalog.lock import Difference
-from wicketgate.catalog.pins import Screened
+from wicketgate.catalog.pins import Difference, Screened
 
 
 def quarantine_lines(differences: Sequence[Difference]) -> Iterator[str]:

@@ -64,9 +64,12 @@ class McpDoors:
             announcing.cancel_scope.cancel()
 
     def end_listening(self) -> None:
-        """End what clients of the newer era hear changes on, in the way that tells them so."""
+        """End what clients hear changes on: in the newer era in the way that says so, in the handshake era by an end
+        of the stream."""
         for door in self._doors.values():
             door.announcer.close()
+        for endpoint in self.endpoints.values():
+            endpoint.end_listening()
 
     def open_sessions(self) -> int:
         """Of the handshake era, at all doors."""

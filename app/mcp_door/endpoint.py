@@ -52,12 +52,16 @@ class McpEndpoint:
             max_sessions=max_sessions,
             session_idle_timeout=_SESSION_IDLE_S,
         )
-        self._app = PlainFaults(self.manager.handle_request)
+        self._listening = _Listening(PlainFaults(self.manager.handle_request))
 
     @property
     def open_sessions(self) -> int:
         """Of the handshake era."""
         return len(self.manager._session_owners)
+
+    def end_listening(self) -> None:
+        """End the streams on which clients of the handshake era listen, and open none any more."""
+        self._listening.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         identity: Identity = scope["state"]["identity"]
@@ -80,7 +84,7 @@ class McpEndpoint:
         exchange = anyio.CancelScope()
         calling.set(identity)
         try:
-            await self._app({**scope, "headers": headers, "user": user, EXCHANGE: exchange}, receive, send)
+            await self._listening({**scope, "headers": headers, "user": user, EXCHANGE: exchange}, receive, send)
         finally:
             exchange.cancel()
 
@@ -97,5 +101,47 @@ class McpEndpoint:
         return sum(owner["client_id"] == identity.actor for owner in owners)
 
 
+class _Listening:
+    """ASGI: what *app* answers to GET is a stream without end, on which a client of the handshake era listens. It ends
+    when the client leaves, or with ``end``: nothing is under way on it, so no stop has to wait for it."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._app = app
+        self._open: set[anyio.CancelScope] = set()
+        self._ended = False
+
+    def end(self) -> None:
+        self._ended = True
+        for stream in self._open:
+            stream.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "GET":
+            return await self._app(scope, receive, send)
+        # What the client has been sent of an answer, so that an end may complete it.
+        sent: MutableMapping[str, Any] = {}
+
+        def watched(message: MutableMapping[str, Any]) -> Awaitable[None]:
+            nonlocal sent
+            sent = message
+            return send(message)
+
+        with anyio.CancelScope() as stream:
+            if self._ended:
+                stream.cancel()
+            self._open.add(stream)
+            try:
+                await self._app(scope, receive, watched)
+            finally:
+                self._open.discard(stream)
+        if stream.cancelled_caught and not sent:
+            await _STOPPING(scope, receive, send)
+        elif stream.cancelled_caught and (sent["type"] == "http.response.start" or sent.get("more_body")):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+_STOPPING = JSONResponse(
+    {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": "The service is stopping"}}, 503
+)
 _TOO_MANY = {"code": INTERNAL_ERROR, "message": "Too many open sessions of this actor"}
 _TOO_MANY_SESSIONS = JSONResponse({"jsonrpc": "2.0", "id": None, "error": _TOO_MANY}, 503)

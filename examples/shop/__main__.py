@@ -1,4 +1,4 @@
-"""Serves the shop on loopback until it is told to stop, and then stops at once: it has nothing to save."""
+"""Serves the shop, on loopback or over stdio. Stops at once at a signal, since it has nothing to save."""
 
 import argparse
 import os
@@ -19,7 +19,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.shop", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--until-stdin-closes", action="store_true", help="stop when the parent is gone")
+    parser.add_argument("--stdio", action="store_true", help="serve over stdin and stdout, not over HTTP")
     options = parser.parse_args()
+    if options.stdio:
+        make_server(make_shop()).run("stdio")
+        return 0
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

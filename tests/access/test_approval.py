@@ -1,14 +1,13 @@
-"""What a sealed approval stands for, and what it is not opened for (DESIGN §3 "Approval")."""
+"""Sealed approvals: the call that one is for, and the ids that do not open (DESIGN §3 "Approval")."""
 
 import itertools
 
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.access.approval import ApprovalSeal, Asked
-from wicketgate.access.seal import Seal
+from wicketgate.access.seal import ApprovalSeal, ApprovalSubject, Seal
 
-ASKED = Asked("shop:refund#0123abcd", "aa" * 32, "bb" * 32)
+SUBJECT = ApprovalSubject("shop:refund#0123abcd", "aa" * 32, "bb" * 32)
 
 
 class Clock:
@@ -24,18 +23,18 @@ def seal(secret: str = "k" * 32, clock: Clock | None = None) -> ApprovalSeal:
     return ApprovalSeal(Seal([secret], b"own" * 16, clock or Clock(), lambda: str(next(numbers))), ttl_s=60)
 
 
-def test_it_opens_for_whoever_it_was_issued_to_as_what_was_asked() -> None:
+def test_it_opens_for_its_actor_with_the_call_that_was_asked() -> None:
     sealed = seal()
-    opened = sealed.open("owner_1", sealed.issue("owner_1", ASKED))
+    opened = sealed.open("owner_1", sealed.issue("owner_1", SUBJECT))
     assert opened is not None
-    assert opened.asked == ASKED
+    assert opened.subject == SUBJECT
     assert opened.sealed.expires_at == 1_000_060
 
 
 @requirement("E83", "E84")
 def test_each_is_its_own_even_for_the_same_call() -> None:
     sealed = seal()
-    first, second = (sealed.open("a", sealed.issue("a", ASKED)) for _ in range(2))
+    first, second = (sealed.open("a", sealed.issue("a", SUBJECT)) for _ in range(2))
     assert first is not None
     assert second is not None
     assert first.sealed.uid != second.sealed.uid
@@ -44,7 +43,7 @@ def test_each_is_its_own_even_for_the_same_call() -> None:
 @requirement("E83")
 def test_another_actor_another_key_and_a_changed_id_open_nothing() -> None:
     sealed = seal()
-    issued = sealed.issue("owner_1", ASKED)
+    issued = sealed.issue("owner_1", SUBJECT)
     assert sealed.open("owner_2", issued) is None
     assert seal("other" * 8).open("owner_1", issued) is None
     for changed in range(4, len(issued)):
@@ -63,7 +62,7 @@ def test_rubbish_opens_nothing(text: str) -> None:
 def test_it_expires() -> None:
     clock = Clock()
     sealed = seal(clock=clock)
-    opened = sealed.open("a", sealed.issue("a", ASKED))
+    opened = sealed.open("a", sealed.issue("a", SUBJECT))
     assert opened is not None
     clock.time += 59
     assert not sealed.expired(opened)
@@ -71,10 +70,12 @@ def test_it_expires() -> None:
     assert sealed.expired(opened)
 
 
-def test_it_says_nothing_to_who_reads_it() -> None:
+def test_its_text_reveals_nothing_to_a_reader() -> None:
     sealed = seal()
-    issued = sealed.issue("owner_1", ASKED)
+    issued = sealed.issue("owner_1", SUBJECT)
     assert "refund" not in issued
     assert len(issued) < 400
-    longest = sealed.issue("a" * 128, Asked(f"{'n' * 64}:{'t' * 128}@{'v' * 32}#0123abcd", "aa" * 32, "bb" * 32))
+    longest = sealed.issue(
+        "a" * 128, ApprovalSubject(f"{'n' * 64}:{'t' * 128}@{'v' * 32}#0123abcd", "aa" * 32, "bb" * 32)
+    )
     assert sealed.open("a" * 128, longest) is not None

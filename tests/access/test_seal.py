@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wicketgate.access.seal import Seal, Sealed
+from wicketgate.access.seal import Seal, SealedText
 
 OLD, NEW, OTHER = "o" * 32, "n" * 32, "x" * 32
 
@@ -27,7 +27,9 @@ def seal(*keys: str, own: bytes = b"own" * 16, clock: Clock | None = None) -> Se
 @given(st.text(), st.text(), st.text(), st.integers(1, 10_000))
 def test_it_opens_as_what_was_sealed(purpose: str, actor: str, text: str, ttl_s: int) -> None:
     ring = seal(NEW)
-    assert ring.open(purpose, actor, ring.seal(purpose, actor, text, ttl_s)) == Sealed(text, 1_000_000 + ttl_s, "uid_0")
+    assert ring.open(purpose, actor, ring.seal(purpose, actor, text, ttl_s)) == SealedText(
+        text, 1_000_000 + ttl_s, "uid_0"
+    )
 
 
 def test_each_token_has_an_id_of_its_own() -> None:
@@ -59,9 +61,9 @@ def test_the_first_key_seals_and_all_open() -> None:
 def test_a_ring_that_changes_opens_by_what_it_is_now() -> None:
     ring = seal(OLD)
     token = ring.seal("p", "a", "text", 60)
-    ring.follow([NEW, OLD])
+    ring.replace_keys([NEW, OLD])
     assert ring.open("p", "a", token) is not None
-    ring.follow([NEW])
+    ring.replace_keys([NEW])
     assert ring.open("p", "a", token) is None
 
 
@@ -69,7 +71,7 @@ def test_without_keys_the_key_is_of_the_process_and_lasts_as_long() -> None:
     ring = seal()
     token = ring.seal("p", "a", "text", 60)
     assert seal(own=b"of another process" * 3).open("p", "a", token) is None
-    ring.follow([NEW])
+    ring.replace_keys([NEW])
     assert ring.open("p", "a", token) is not None
     # From then on the configured key seals.
     assert seal(NEW, own=b"of another process" * 3).open("p", "a", ring.seal("p", "a", "text", 60)) is not None
@@ -104,7 +106,7 @@ def test_rubbish_opens_nothing(token: str) -> None:
     assert seal(NEW).open("p", "a", token) is None
 
 
-def test_it_says_nothing_to_a_reader_and_travels_in_json_and_text() -> None:
+def test_it_reveals_nothing_to_a_reader_and_travels_in_json_and_text() -> None:
     token = seal(NEW).seal("approval", "owner_1", "shop:refund", 60)
     assert token.replace("-", "").replace("_", "").isalnum()
     assert not any(word in token for word in ("approval", "owner", "refund", "uid"))

@@ -1,4 +1,3 @@
-import json
 from dataclasses import fields, replace
 from typing import Any
 
@@ -16,7 +15,6 @@ from wicketgate.catalog.card import (
     build_inner_card,
     card_json,
     one_line,
-    order_cards,
     render_card,
     render_cards,
 )
@@ -168,15 +166,6 @@ def test_n_cards_take_at_most_80_n_tokens_with_their_line_breaks(descriptions: l
 def test_a_huge_description_costs_no_more_than_its_beginning() -> None:
     assert card(description="word " * 1_000_000) == card(description="word " * 10_000)
     assert card(description="a" * 3_000).description.endswith("…")
-
-
-@requirement("S0 §2.5", "gateway 30")
-@given(st.permutations([(f"t{i}", [0.5, 0.9, None][i % 3]) for i in range(9)]))
-def test_cards_stand_by_score_then_id(drawn: list[tuple[str, float | None]]) -> None:
-    cards = [build_card(item(name, _meta={"version": "1"}), tokens(), score) for name, score in drawn]
-    ordered = order_cards(cards)
-    assert [c.name for c in ordered] == ["t1", "t4", "t7", "t0", "t3", "t6", "t2", "t5", "t8"]
-    assert json.dumps([card_json(c) for c in ordered]) == json.dumps([card_json(c) for c in order_cards(ordered)])
 
 
 @requirement("DESIGN §3 Browsing", "gateway 54")

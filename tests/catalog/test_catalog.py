@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.catalog.fixtures import definition, tokens
+from tests.catalog.fixtures import definition, item, tokens
 from tests.support.requirement import requirement
 from wicketgate.catalog.card import card_json, render_card
 from wicketgate.catalog.catalog import Catalog, SkippedDefinition, build_catalog
@@ -303,3 +303,24 @@ def test_a_catalog_depends_on_the_tools_alone_and_shows_each_of_them(
     for tool_id in first.items:
         assert first.graph.path_of(tool_id) == second.graph.path_of(tool_id)
         assert tokens().count(render_card(first.card(tool_id))) <= 80
+
+
+@requirement("S1 Catalog")
+def test_a_catalog_by_hand_is_browsed_and_hydrated_like_any_other() -> None:
+    assert Catalog().all() == ()
+    create, read = item("create_issue", properties=("title",)), item("read_file", "files")
+    by_hand = Catalog([read]).with_items([create])
+    assert by_hand.all() == (read, create)
+    assert by_hand.hydrate(create.id).args_schema == create.args_schema
+    assert by_hand.router.route("create an issue", 1)[0][0] == create.id
+    assert [card.id for card in by_hand.cards_at(())] == ["/files", "/github"]
+    assert by_hand.definition_chars() > 0
+    assert by_hand.version == Catalog([create, read]).version != Catalog([read]).version
+
+
+def test_a_catalog_by_hand_refuses_two_tools_of_one_id_and_leaves_out_what_cannot_be_a_card() -> None:
+    with pytest.raises(CatalogError, match="github:create_issue"):
+        Catalog([item("create_issue"), item("create_issue")])
+    too_large = item(TOO_LONG, LONG_SERVER)
+    made = Catalog([too_large])
+    assert (made.all(), list(made.quarantine)) == ((), [too_large.id])

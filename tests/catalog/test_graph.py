@@ -12,8 +12,7 @@ from tests.catalog.fixtures import item, tokens
 from tests.support.requirement import requirement
 from wicketgate.catalog.card import build_inner_card, render_card
 from wicketgate.catalog.clusters import MAX_CHILDREN, MAX_INNER_PATH_CHARS, Leaf
-from wicketgate.catalog.graph import ChoiceGraph, Inner, Node
-from wicketgate.catalog.path import parse_path
+from wicketgate.catalog.graph import ChoiceGraph, Inner, Node, parse_path
 from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
 from wicketgate.errors import PathNotFound
 

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.catalog.near import near_ids
+from wicketgate.catalog.tool_id import near_ids
 
 IDS = (
     "github:close_issue#0a1b2c3d",

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.catalog.fixtures import vectors
 from tests.support.requirement import requirement
-from wicketgate.catalog.path import parse_path
+from wicketgate.catalog.graph import parse_path
 from wicketgate.errors import PathInvalid
 
 

@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from tests.catalog.fixtures import definition
 from tests.support.requirement import requirement
-from wicketgate.catalog.declared import definition_digest
-from wicketgate.catalog.definition_change import MAX_LINE_CHARS, MAX_LINES, compare_definitions
-from wicketgate.catalog.narrowing import narrowing
-from wicketgate.catalog.pins import Pin, PinPolicy, pin, screen
-from wicketgate.catalog.suspicion import suspicious_signs
+from wicketgate.catalog.definition_change import (
+    MAX_LINE_CHARS,
+    MAX_LINES,
+    compare_definitions,
+    definition_digest,
+    narrowing,
+)
+from wicketgate.catalog.pins import Pin, PinPolicy, pin, screen, suspicious_signs
 
 names = st.sampled_from(["path", "limit", "kind", "title", "description"])
 plain = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["a", "b", "cc"]))

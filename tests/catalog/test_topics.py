@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
-from wicketgate.catalog.topics import shared_label, stem, topics
+from wicketgate.catalog.clusters import shared_label, singular, topics
 
 
 @requirement("DESIGN §3 Browsing")
@@ -34,7 +34,7 @@ def test_a_name_tells_what_its_tool_is_about(name: str, namespace: str, expected
      ("database", "databases"), ("cache", "caches"), ("address", "addresses")],
 )  # fmt: skip
 def test_singular_and_plural_are_one_topic(one: str, many: str) -> None:
-    assert stem(one) == stem(many)
+    assert singular(one) == singular(many)
 
 
 @requirement("DESIGN §3 Browsing")

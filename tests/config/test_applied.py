@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.catalog.lock import pin_all
+from wicketgate.catalog.pins import pin_all
 from wicketgate.config.applied import Applied, Changes
 from wicketgate.config.arrangement import guarded, upstream_limits
 from wicketgate.config.lock_file import write_lock

@@ -8,7 +8,7 @@ import pytest
 
 from tests.catalog.fixtures import definition
 from tests.support.requirement import requirement
-from wicketgate.catalog.lock import pin_all
+from wicketgate.catalog.pins import pin_all
 from wicketgate.config.lock_file import lock_text, pin_policy, read_lock, write_lock
 from wicketgate.config.settings import PinSettings
 from wicketgate.errors import ConfigError

@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
 from app.commands.gate import open_gate
+from tests.e2e.test_drain import INITIALIZE
+from tests.support.model_server import DONE, ModelServer, Reply, chunk
 from tests.support.process import ROOT, Program, alive, children, program
-from tests.support.service import KEY, OTHER_KEY, chat_body
+from tests.support.service import KEY, OTHER_KEY, chat_body, frames
 from wicketgate.access.identity import Identity
 from wicketgate.access.keys import hash_key
 from wicketgate.config.settings import Settings
@@ -91,6 +94,33 @@ async def test_with_a_configuration_its_tools_are_there_and_a_stop_leaves_no_pro
     assert events[-1] == "done"
     assert not any(map(alive, servers))
     assert "Key, for this run only" not in running.stderr
+
+
+async def test_a_stop_ends_what_listens_without_end_and_lets_a_chat_finish(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+    reply = Reply([chunk({"content": "one"}), go_on, chunk({"content": "two"}), chunk({}, "stop"), DONE])
+    async with ModelServer(reply) as model:
+        config = {"provider": "openai-chat", "base_url": model.base_url, "model": "some-model"}
+        write_config(tmp_path, upstreams=[], model=config, server={"drain_s": BOUND_S})
+        async with program(*ATTRIBUTE, "--port", "0", cwd=tmp_path) as running:
+            url = await address(running)
+            headers = {"Authorization": f"Bearer {KEY}", "Accept": "application/json, text/event-stream"}
+            async with httpx.AsyncClient(base_url=url, headers=headers, timeout=BOUND_S, trust_env=False) as http:
+                session = {"mcp-session-id": (await http.post("/mcp", json=INITIALIZE)).headers["mcp-session-id"]}
+                async with (
+                    http.stream("GET", "/mcp", headers=session) as listening,
+                    http.stream("POST", "/engine/chat", json=chat_body()) as chatting,
+                ):
+                    pieces = chatting.aiter_text()
+                    text = await anext(pieces)
+                    running.process.send_signal(signal.SIGTERM)
+                    async with asyncio.timeout(BOUND_S):
+                        assert [piece async for piece in listening.aiter_text()] == []
+                    go_on.set()
+                    text += "".join([piece async for piece in pieces])
+            await ended_well(running)
+    assert [event for event, _ in frames(text)] == ["text-delta", "text-delta", "done"]
+    assert frames(text)[-1][1]["finish_reason"] == "stop"
 
 
 async def test_sighup_reads_the_configuration_again_under_another_server(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ import json
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.access.approval import ApprovalSeal
-from wicketgate.access.seal import Seal
+from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.engine.approvals import REQUIRED, ApprovalDesk, CallApprover
 from wicketgate.engine.contract import ChatRequest, parse_chat_request
 from wicketgate.errors import ApprovalRequired

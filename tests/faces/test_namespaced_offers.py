@@ -8,9 +8,9 @@ import pytest
 
 from tests.fleet.test_feature_fleet import Scripted
 from tests.support.requirement import requirement
-from wicketgate.access.access import AccessPolicy
 from wicketgate.access.identity import Identity
-from wicketgate.access.rule import AccessRule
+from wicketgate.access.policy import AccessPolicy
+from wicketgate.access.rules import AccessRule
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.namespaced_offers import NamespacedOffers
 from wicketgate.faces.surface import Refusal

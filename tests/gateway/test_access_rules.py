@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
-from wicketgate.access.access import AccessPolicy
-from wicketgate.access.condition import Condition
 from wicketgate.access.identity import Identity
-from wicketgate.access.rule import AccessRule
+from wicketgate.access.policy import AccessPolicy
+from wicketgate.access.rules import AccessRule, Condition
 from wicketgate.errors import ApprovalRequired, Forbidden, HydrateFailed, ViewFailed
 from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.calls import DryRun

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.access.access import AccessPolicy
 from wicketgate.access.identity import Identity
-from wicketgate.access.rule import AccessRule
+from wicketgate.access.policy import AccessPolicy
+from wicketgate.access.rules import AccessRule
 from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,

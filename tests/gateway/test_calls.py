@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
-from wicketgate.access.access import AccessPolicy
 from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.catalog import build_catalog
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable

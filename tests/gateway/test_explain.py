@@ -5,10 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from wicketgate.access.access import AccessPolicy
-from wicketgate.access.condition import Condition
 from wicketgate.access.identity import Identity
-from wicketgate.access.rule import AccessRule
+from wicketgate.access.policy import AccessPolicy
+from wicketgate.access.rules import AccessRule, Condition
 from wicketgate.catalog.catalog import Catalog, build_catalog
 from wicketgate.catalog.pins import Held, Screened
 from wicketgate.gateway.explain import explain

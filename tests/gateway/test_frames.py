@@ -35,7 +35,7 @@ class Counting(StubUpstream):
     """Notes the frames of ours that wait for its answer, the outermost last."""
 
     def __init__(self) -> None:
-        super().__init__([{"name": "get", "inputSchema": {"type": "object"}}])
+        super().__init__([{"name": "get", "inputSchema": {"type": "object"}}], name="stub")
         self.frames: list[str] = []
 
     async def call_tool(

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.access.access import AccessPolicy
-from wicketgate.access.condition import Condition
 from wicketgate.access.identity import Identity
-from wicketgate.access.rule import AccessRule
+from wicketgate.access.policy import AccessPolicy
+from wicketgate.access.rules import AccessRule, Condition
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import (
     ApprovalRequired,
@@ -99,7 +98,7 @@ async def test_a_call_goes_to_the_owner_under_the_upstreams_own_name(make: Make)
 
 @requirement("gateway 63", "gateway 66", "gateway 70", "S0 §4.4")
 async def test_what_is_refused_never_reaches_the_upstream(make: Make) -> None:
-    upstream = StubUpstream([tool("read", "path", required=("path",))], say_name)
+    upstream = StubUpstream([tool("read", "path", required=("path",))], say_name, name="stub")
     runtime = make(upstream)
     await runtime.refresh_catalog()
     known = tool_id(runtime, "read")
@@ -119,7 +118,7 @@ async def test_what_is_refused_never_reaches_the_upstream(make: Make) -> None:
 @requirement("S4 §2", "A39", "A40")
 async def test_a_subscription_is_answered_like_a_tool_that_is_not_there(make: Make) -> None:
     stream = {**tool("watch"), "_meta": {"wicketgate/operation": "subscription"}}
-    upstream = StubUpstream([tool("read"), stream], say_name)
+    upstream = StubUpstream([tool("read"), stream], say_name, name="stub")
     runtime = make(upstream)
     await runtime.refresh_catalog()
     (held,) = runtime.catalog().subscriptions
@@ -143,7 +142,7 @@ async def test_a_subscription_is_answered_like_a_tool_that_is_not_there(make: Ma
 
 @requirement("gateway 123")
 async def test_a_tool_that_was_renamed_is_gone_under_its_old_id(make: Make) -> None:
-    upstream = StubUpstream([tool("old")], say_name)
+    upstream = StubUpstream([tool("old")], say_name, name="stub")
     runtime = make(upstream)
     await runtime.refresh_catalog()
     old = tool_id(runtime, "old")
@@ -157,7 +156,7 @@ async def test_a_tool_that_was_renamed_is_gone_under_its_old_id(make: Make) -> N
 
 @requirement("gateway 14", "S0 §1.5")
 async def test_a_collision_leaves_the_catalog_in_force_whole(make: Make) -> None:
-    upstream = StubUpstream([tool("one")], say_name)
+    upstream = StubUpstream([tool("one")], say_name, name="stub")
     runtime = make(upstream)
     await runtime.refresh_catalog()
     before = runtime.catalog()
@@ -247,7 +246,7 @@ async def test_a_result_can_be_viewed_by_its_owner_in_any_session_and_by_nobody_
     async def long_text(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         return text("\n".join(f"line {n}" for n in range(10_000)))
 
-    runtime = make(StubUpstream([tool("export")], long_text))
+    runtime = make(StubUpstream([tool("export")], long_text, name="stub"))
     await runtime.refresh_catalog()
     first = await envelope_of(runtime.execute(tool_id(runtime, "export"), {}, context()))
     second = await envelope_of(runtime.execute(tool_id(runtime, "export"), {}, context()))
@@ -280,7 +279,7 @@ async def test_browsing_shows_only_what_the_caller_may_use(make: Make) -> None:
 
 @requirement("S0 §5.1", "S0 §5.5", "gateway 105", "gateway 106")
 async def test_a_tool_that_ran_counts_as_seen_and_one_that_did_not_does_not(tokens: TokenCounter) -> None:
-    upstream = StubUpstream([tool("alpha"), tool("beta"), tool("gamma", "x", required=("x",))], say_name)
+    upstream = StubUpstream([tool("alpha"), tool("beta"), tool("gamma", "x", required=("x",))], say_name, name="stub")
     sessions = MemorySessionStore(now=lambda: 0.0)
     runtime = ProxyRuntime(upstream, RuntimeOptions(sessions=sessions))
     await runtime.refresh_catalog()
@@ -325,7 +324,7 @@ CLOSE_ISSUE = {
 
 @requirement("gateway 65")
 async def test_tolerant_arguments_are_mended_before_the_check_and_the_provenance_says_so(make: Make) -> None:
-    upstream = StubUpstream([CLOSE_ISSUE], say_name)
+    upstream = StubUpstream([CLOSE_ISSUE], say_name, name="stub")
     strict, tolerant = make(upstream), make(upstream, default_call=CallPolicy(tolerant_args=True))
     await strict.refresh_catalog()
     await tolerant.refresh_catalog()
@@ -348,7 +347,7 @@ async def test_tolerant_arguments_are_mended_before_the_check_and_the_provenance
 @requirement("gateway 77")
 async def test_what_a_schema_asks_and_was_not_checked_is_named_in_the_provenance(make: Make) -> None:
     hostile = {"name": "say", "inputSchema": {"properties": {"words": {"type": "string", "pattern": "^(?!a)"}}}}
-    runtime = make(StubUpstream([hostile], say_name))
+    runtime = make(StubUpstream([hostile], say_name, name="stub"))
     await runtime.refresh_catalog()
     envelope = await envelope_of(runtime.execute(tool_id(runtime, "say"), {"words": "a"}, context()))
     assert envelope.provenance["unchecked"] == ["$.properties.words.pattern"]
@@ -357,7 +356,7 @@ async def test_what_a_schema_asks_and_was_not_checked_is_named_in_the_provenance
 async def test_large_schemas_and_arguments_are_treated_like_small_ones(make: Make) -> None:
     rows = {"type": "array", "items": {"type": "integer"}}
     wide = {"type": "object", "properties": {f"p{number}": rows for number in range(300)}}
-    upstream = StubUpstream([{"name": "store", "inputSchema": wide}], say_name)
+    upstream = StubUpstream([{"name": "store", "inputSchema": wide}], say_name, name="stub")
     runtime = make(upstream)
     await runtime.refresh_catalog()
     store = tool_id(runtime, "store")
@@ -387,7 +386,7 @@ async def test_a_wrong_id_leads_to_tools_that_the_caller_may_see(make: Make) -> 
 
 @requirement("gateway 70", "gateway 131")
 async def test_a_quota_is_taken_by_calls_and_not_by_dry_runs_or_refused_arguments(make: Make) -> None:
-    upstream = StubUpstream([tool("get", "x", required=("x",))], say_name)
+    upstream = StubUpstream([tool("get", "x", required=("x",))], say_name, name="stub")
     runtime = make(upstream, per_actor=1)
     await runtime.refresh_catalog()
     get = tool_id(runtime, "get")
@@ -403,7 +402,7 @@ async def test_a_quota_is_taken_by_calls_and_not_by_dry_runs_or_refused_argument
 
 @requirement("gateway 134", "DESIGN §3 existence")
 async def test_an_artifact_is_viewed_only_by_keys_that_may_use_its_tool(make: Make) -> None:
-    runtime = make(StubUpstream([tool("get")], say_name))
+    runtime = make(StubUpstream([tool("get")], say_name, name="stub"))
     await runtime.refresh_catalog()
     handle = (await envelope_of(runtime.execute(tool_id(runtime, "get"), {}, context()))).artifacts[0].handle
     head = {"type": "head", "chars": 5}
@@ -418,7 +417,7 @@ async def test_an_artifact_is_viewed_only_by_keys_that_may_use_its_tool(make: Ma
 
 @requirement("gateway 132")
 async def test_a_refresh_empties_the_result_cache(make: Make) -> None:
-    upstream = StubUpstream([{**tool("get"), "annotations": {"readOnlyHint": True}}], say_name)
+    upstream = StubUpstream([{**tool("get"), "annotations": {"readOnlyHint": True}}], say_name, name="stub")
     runtime = make(upstream, default_call=CallPolicy(cached_tools=["get"]))
     await runtime.refresh_catalog()
     get = tool_id(runtime, "get")

@@ -72,8 +72,8 @@ def test_arguments_given_as_json_text_are_read_and_numbers_in_text_become_number
 def test_a_text_that_says_one_value_of_the_wanted_type_becomes_it(
     given_args: object, expected: object, repairs: list[tuple[str, str]]
 ) -> None:
-    mended, told = repaired(given_args)
-    assert (json.dumps(mended), told) == (json.dumps(expected), repairs)
+    mended, made = repaired(given_args)
+    assert (json.dumps(mended), made) == (json.dumps(expected), repairs)
 
 
 @requirement("gateway 65", "gateway 72")
@@ -204,7 +204,7 @@ def test_repairing_takes_bounded_time(schema: object, args: int) -> None:
     SCHEMAS.filter(lambda schema: isinstance(schema, dict)),
     st.dictionaries(NAMES, VALUES | st.sampled_from(["1", "true", "1.5", "[1]", '{"a": "1"}']), max_size=3),
 )
-def test_what_fits_is_never_changed_and_what_is_mended_says_where(schema: dict[str, Any], args: dict[str, Any]) -> None:
+def test_what_fits_is_never_changed_and_each_repair_has_its_path(schema: dict[str, Any], args: dict[str, Any]) -> None:
     validator = compile_schema({**schema, "$defs": {"d": {"type": ["object", "integer"]}}}, path=TOOL_ID)
     mended, repairs = validator.repair(args)
     assert (mended is args) == (not repairs)

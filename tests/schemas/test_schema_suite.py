@@ -135,3 +135,31 @@ def test_what_would_have_to_be_fetched_is_refused_and_nothing_else_is() -> None:
                 for test in case["tests"]:
                     plain.is_valid(test["data"])
     assert refused == NEEDS_THE_NETWORK
+
+
+def with_groups(schema: Any) -> Any:
+    """Writes every property pattern in another way that means the same, and that Python's `re` does not read."""
+    if isinstance(schema, list):
+        return [with_groups(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    written = {key: with_groups(value) for key, value in schema.items()}
+    if isinstance(patterns := written.get("patternProperties"), dict):
+        written["patternProperties"] = {f"(?<same>{key})": each for key, each in patterns.items()}
+    return written
+
+
+@requirement("gateway 77", "S0 §4.4")
+@pytest.mark.parametrize("draft", ["draft2019-09", "draft2020-12"])
+def test_names_evaluated_by_any_pattern_are_found_as_the_suite_says(draft: str) -> None:
+    patterns = 0
+    for file, case, schema in cases(draft):
+        if file != "unevaluatedProperties":
+            continue
+        read = read_schema(with_groups(schema), path="suite:case@1")
+        assert read.unchecked == ()
+        patterns += len(read.patterns)
+        for test in case["tests"]:
+            where = f"{draft}: {case['description']}: {test['description']}"
+            assert (not CountedEngine(read).errors(test["data"], 10_000, 1)) is test["valid"], where
+    assert patterns >= 4

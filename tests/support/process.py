@@ -69,11 +69,18 @@ async def program(
 
     With ``stdin=PIPE`` its input stays open as long as the context.
     """
+    async with command(sys.executable, "-m", *args, folder=cwd, env=env, stdin=stdin) as running:
+        yield running
+
+
+@asynccontextmanager
+async def command(
+    *line: str, folder: Path, env: Mapping[str, str] | None = None, stdin: int = asyncio.subprocess.DEVNULL
+) -> AsyncIterator[Program]:
+    """Run the command *line* in *folder*, under the same care as ``program``."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        *args,
-        cwd=cwd,
+        *line,
+        cwd=folder,
         env={**os.environ, "PYTHONWARNINGS": "default", **(env or {})},
         stdin=stdin,
         stdout=asyncio.subprocess.PIPE,

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import httpx
 import uvicorn
+from fastapi import FastAPI
 
 from app.main import create_app
 from app.port.protocol import GuardedHttpProtocol
@@ -124,9 +125,13 @@ async def running_service(
     await_ready: bool = True,
     settings: Mapping[str, Any] | None = None,
     configured_model: bool = False,
+    prepare: Callable[[FastAPI], None] = lambda app: None,
 ) -> AsyncIterator[RunningService]:
-    """Serve on a free port of the loopback until the context ends. *configured_model*: the model is the one of
-    *settings*, not a script."""
+    """Serve on a free port of the loopback until the context ends.
+
+    *configured_model*: the model is the one of *settings*, not a script. *prepare* may add to the application before it
+    starts.
+    """
     if provider is None and not configured_model:
         provider = ScriptModel()
     keys = [
@@ -138,6 +143,7 @@ async def running_service(
     ]
     wanted = Settings(**(settings or {}))
     app = create_app(wanted, extra_keys=keys, upstreams=upstreams, provider=provider)
+    prepare(app)
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else every answer waits 40 ms for an ACK
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"

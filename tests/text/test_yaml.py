@@ -107,6 +107,12 @@ VALUES = st.recursive(
 )
 
 
+def test_a_quoted_merge_key_is_a_name() -> None:
+    assert read_yaml('{"<<": {a: 1}}') == {"<<": {"a": 1}}
+    assert read_yaml("{'<<': []}", strict=True) == {"<<": []}
+    assert read_yaml("{<<: {a: 1}}") == {"a": 1}
+
+
 @given(VALUES)
 @settings(max_examples=100)
 def test_what_is_written_is_read_back_by_this_reader_and_by_older_ones(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Who is calling, and what a permission covers (S3 "Auth Middleware").
+"""The caller's identity, and what its permissions cover (S3 "Auth Middleware", DESIGN §3 "Auth").
 
 Permissions are written ``memory:*,tools:github:*``: levels parted by colons, where ``*`` as the last level covers
 everything below it and ``*`` between two colons covers any one level.
@@ -6,6 +6,7 @@ everything below it and ``*`` between two colons covers any one level.
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 ACTOR_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/-]{0,127}")
 PERMISSION_PATTERN = re.compile(r"(?:[A-Za-z0-9_.@-]+|\*)(?::(?:[A-Za-z0-9_.@-]+|\*))*")
@@ -19,9 +20,13 @@ class Identity:
     permissions: tuple[str, ...] = ()
 
     def allows(self, wanted: str) -> bool:
-        """Whether any granted permission covers *wanted*, e.g. ``tools:github:create_issue``."""
+        """Returns whether any granted permission covers *wanted*, e.g. ``tools:github:create_issue``."""
         levels = wanted.split(":")
         return any(_covers(granted.split(":"), levels) for granted in self.permissions)
+
+
+LOCAL = Identity("local", ("*",))
+"""The caller where there is no other: the program that embeds the gate, or that started it over stdio."""
 
 
 def parse_permissions(text: str) -> tuple[str, ...]:
@@ -40,3 +45,36 @@ def _covers(granted: list[str], wanted: list[str]) -> bool:
         if position >= len(wanted) or level not in ("*", wanted[position]):
             return False
     return len(granted) == len(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The tools that permissions cover: the rule of ``Identity.allows`` for ``tools:<namespace>:<name>``.
+
+    Testing ten thousand tools with ``allows`` would take too long for each list.
+    """
+
+    everything: bool
+    namespaces: frozenset[str]
+    names: frozenset[str]
+    tools: frozenset[tuple[str, str]]
+
+    def covers(self, namespace: str, name: str) -> bool:
+        return self.everything or namespace in self.namespaces or name in self.names or (namespace, name) in self.tools
+
+
+@lru_cache(maxsize=1_024)
+def reach_of(permissions: tuple[str, ...]) -> Reach:
+    everything = False
+    namespaces, names, tools = set[str](), set[str](), set[tuple[str, str]]()
+    for permission in permissions:
+        match permission.split(":"):
+            case ["*"] | ["tools" | "*", "*"] | ["tools" | "*", "*", "*"]:
+                everything = True
+            case ["tools" | "*", namespace, "*"]:
+                namespaces.add(namespace)
+            case ["tools" | "*", "*", name]:
+                names.add(name)
+            case ["tools" | "*", namespace, name]:
+                tools.add((namespace, name))
+    return Reach(everything, frozenset(namespaces), frozenset(names), frozenset(tools))

@@ -1,7 +1,7 @@
-"""API keys: made once, shown once, kept only as SHA-256 (DESIGN §2 "auth").
+"""API keys: made once, shown once, stored only as SHA-256 (DESIGN §2 "auth").
 
-A key is ``wg_<id>_<43 random characters>``. 256 random bits need no slow hash; a slow one would only let anybody
-spend our CPU.
+A key is ``wg_<id>_<43 random characters>``. 256 random bits need no slow hash, which would only let any client spend
+the service's CPU.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ class HashedKey:
 
 
 def new_key(key_id: str) -> tuple[str, str]:
-    """A fresh key and its hash."""
+    """Returns a new key and its hash."""
     key = f"wg_{key_id}_{secrets.token_urlsafe(32)}"
     return key, hash_key(key)
 
@@ -33,13 +33,15 @@ def hash_key(key: str) -> str:
 
 
 class KeyRing:
+    """The keys that are accepted, found by their hash."""
+
     def __init__(self, keys: Iterable[HashedKey]) -> None:
         self.replace(keys)
 
     def replace(self, keys: Iterable[HashedKey]) -> None:
-        """These and no others, from the next request on."""
+        """Accept these keys and no others, from the next request on."""
         self._by_hash = {key.sha256: key for key in keys}
 
     def find(self, key: str) -> HashedKey | None:
-        """The look-up goes by hash, so how long it takes says nothing about any key."""
+        """Returns the key's entry. The look-up goes by hash, so the time it takes reveals nothing about any key."""
         return self._by_hash.get(hash_key(key))

@@ -1,8 +1,8 @@
-"""Seals what clients carry for us between two requests, under a ring of keys.
+"""Seals texts that clients carry between two requests, under a ring of keys: approvals and request states.
 
-A sealed text holds its purpose, its actor, the time when it lapses and an id of its own, all encrypted and signed
-(Fernet). Nothing is kept of it. What may count only once is remembered by that id, never by the token's text. A token
-has one spelling besides: base64 reads several, and only the one that was issued opens.
+A sealed text holds its purpose, its actor, the time when it expires and an id of its own, all encrypted and signed
+(Fernet). Nothing of it is stored here. What may count only once is remembered by that id, never by the token's text.
+Base64 reads several spellings of a token; only the one that was issued opens.
 """
 
 import base64
@@ -14,10 +14,15 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+APPROVAL_PREFIX = "apr_"
+_APPROVAL_PURPOSE = "approval"
+_MAX_APPROVAL_CHARS = 1_000
+_DIGEST_CHARS = 64
+
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
-    """What was sealed. *expires_at* is in seconds since the epoch; *uid* differs for every token made."""
+class SealedText:
+    """A text that was opened. *expires_at* is in seconds since the epoch; *uid* differs for every token made."""
 
     text: str
     expires_at: int
@@ -25,9 +30,9 @@ class Sealed:
 
 
 class Seal:
-    """The first of *keys* seals, all of them open.
+    """Seals with the first of *keys*, and opens with all of them.
 
-    Without *keys* the key is *own_key*, which ends with the process; what it sealed opens until then, also after keys
+    Without *keys* the key is *own_key*, which ends with the process. What it sealed opens until then, also after keys
     were configured. *now* is the time of day, so that replicas agree. *new_uid* gives a text that never comes again.
     """
 
@@ -37,10 +42,10 @@ class Seal:
         self._own = _cipher(own_key)
         self._now = now
         self._new_uid = new_uid
-        self.follow(keys)
+        self.replace_keys(keys)
 
-    def follow(self, keys: Sequence[str]) -> None:
-        """Changes the ring. What was sealed under a key that is no longer in it opens no more."""
+    def replace_keys(self, keys: Sequence[str]) -> None:
+        """Changes the ring. A text sealed under a key that is no longer in it cannot be opened."""
         self._ring = MultiFernet([*(_cipher(key.encode()) for key in keys), self._own])
 
     def seal(self, purpose: str, actor: str, text: str, ttl_s: float) -> str:
@@ -49,24 +54,72 @@ class Seal:
         inside = json.dumps([purpose, actor, int(now + ttl_s), self._new_uid(), text], separators=(",", ":"))
         return self._ring.encrypt_at_time(inside.encode(), now).decode().rstrip("=")
 
-    def open(self, purpose: str, actor: str, token: str) -> Sealed | None:
-        """Returns None for what was not sealed here for this purpose and actor. What opens may have expired."""
+    def open(self, purpose: str, actor: str, token: str) -> SealedText | None:
+        """Returns None for a token that was not sealed here for this purpose and actor. The text may have expired."""
         padded = token + "=" * (-len(token) % 4)
         try:
-            respelled = base64.urlsafe_b64encode(base64.urlsafe_b64decode(padded)).decode().rstrip("=")
-            if respelled != token:
+            issued = base64.urlsafe_b64encode(base64.urlsafe_b64decode(padded)).decode().rstrip("=")
+            if issued != token:
                 return None
             inside = self._ring.decrypt(padded)
         except (InvalidToken, ValueError):
             return None
-        for_purpose, for_actor, expires_at, uid, text = json.loads(inside)
-        return Sealed(text, expires_at, uid) if (for_purpose, for_actor) == (purpose, actor) else None
+        sealed_purpose, sealed_actor, expires_at, uid, text = json.loads(inside)
+        matches = (sealed_purpose, sealed_actor) == (purpose, actor)
+        return SealedText(text, expires_at, uid) if matches else None
 
-    def expired(self, sealed: Sealed) -> bool:
+    def expired(self, sealed: SealedText) -> bool:
         return self._now() >= sealed.expires_at
 
 
 def _cipher(key: bytes) -> Fernet:
-    """A key of any length is stretched; it must be random."""
+    """Stretches a key of any length, which must be random."""
     stretched = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"wicketgate seal 1").derive(key)
     return Fernet(base64.urlsafe_b64encode(stretched))
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalSubject:
+    """The call to be approved: the tool's id, whose hash covers its schema; the digest in hex of the arguments that
+    would be sent; and the digest of the call as the model made it."""
+
+    tool_id: str
+    arguments: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """An approval id that was opened. *sealed* has its expiry, and the *uid* that must not be used twice."""
+
+    subject: ApprovalSubject
+    sealed: SealedText
+
+
+class ApprovalSeal:
+    """Issues approval ids under *seal*, each valid for *ttl_s*.
+
+    An id is for one actor, one tool and one set of arguments, and holds all that was asked, so nothing is stored. The
+    caller makes sure that it is used once, by its *uid*.
+    """
+
+    def __init__(self, seal: Seal, *, ttl_s: float = 3_600.0) -> None:
+        self._seal = seal
+        self._ttl_s = ttl_s
+
+    def issue(self, actor: str, subject: ApprovalSubject) -> str:
+        text = subject.arguments + subject.call + subject.tool_id
+        return APPROVAL_PREFIX + self._seal.seal(_APPROVAL_PURPOSE, actor, text, self._ttl_s)
+
+    def open(self, actor: str, approval_id: str) -> Approval | None:
+        """Returns None for an id that was not issued to *actor*. The approval may have expired."""
+        if not approval_id.startswith(APPROVAL_PREFIX) or len(approval_id) > _MAX_APPROVAL_CHARS:
+            return None
+        sealed = self._seal.open(_APPROVAL_PURPOSE, actor, approval_id.removeprefix(APPROVAL_PREFIX))
+        if sealed is None:
+            return None
+        arguments, call = sealed.text[:_DIGEST_CHARS], sealed.text[_DIGEST_CHARS : 2 * _DIGEST_CHARS]
+        return Approval(ApprovalSubject(sealed.text[2 * _DIGEST_CHARS :], arguments, call), sealed)
+
+    def expired(self, approval: Approval) -> bool:
+        return self._seal.expired(approval.sealed)

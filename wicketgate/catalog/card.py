@@ -1,4 +1,4 @@
-"""What a model is shown of a tool: ten fields, one line, at most 80 tokens (S0 §2, DESIGN §3 "Cards")."""
+"""The form in which a model is shown a tool: ten fields, one line, at most 80 tokens (S0 §2)."""
 
 import re
 import unicodedata
@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tokens import TokenCounter
-from wicketgate.catalog.truncate import ELLIPSIS, truncate
+from wicketgate.catalog.tokens import ELLIPSIS, TokenCounter, truncate
 from wicketgate.errors import CatalogError
 
 TARGET_TOKENS = 60
@@ -56,9 +55,9 @@ def build_card(item: SelectableItem, tokens: TokenCounter, score: float | None =
 def build_inner_card(
     path: str, label: str, namespace: str, tool_count: int, members: Sequence[str], tokens: TokenCounter
 ) -> ChoiceCard:
-    """The card of a level of the graph: its own path as id, so that it can be browsed as it is (DESIGN §3).
+    """The card of a level of the graph: its own path as id, so that it can be browsed as it is.
 
-    The description tells how many tools are below and names as many *members*, whole, as the target of 60 tokens
+    The description gives the number of tools below and names as many *members*, whole, as the target of 60 tokens
     allows. It fits for every path that the graph makes (``MAX_INNER_PATH_CHARS``).
     """
     bare = ChoiceCard(path, label[:_MAX_NAME_CHARS], "", (), "internal", namespace, has_schema=False)
@@ -79,7 +78,7 @@ def build_inner_card(
 
 
 def display_name(item: SelectableItem) -> str:
-    """What the tool is called to be read: the name in its id, or the upstream's own where that was mapped into it.
+    """The name of the tool for people to read: the name in its id, or the upstream's own where that was mapped into it.
 
     At most 64 characters, one line (S0 §2.1). It is never what a tool is found or run by.
     """
@@ -91,9 +90,9 @@ def display_name(item: SelectableItem) -> str:
 
 
 def member_name(item: SelectableItem) -> str | None:
-    """How an inner card tells of a tool whose segment says little, as the upstream's name is in another script.
+    """The name by which an inner card lists a tool whose segment says little, since its own is in another script.
 
-    At most 32 characters, and none that parts the members of a list; None where the segment tells enough.
+    At most 32 characters, and none that parts the members of a list; None where the segment says enough.
     """
     if item.upstream_name.isascii():
         return None
@@ -142,15 +141,10 @@ def card_json(card: ChoiceCard) -> dict[str, Any]:
     return body | {"cost_hint": card.cost_hint, "side_effects": card.side_effects}
 
 
-def order_cards(cards: Iterable[ChoiceCard]) -> tuple[ChoiceCard, ...]:
-    """Highest score first, equal or absent scores by id (S0 §2.5)."""
-    return tuple(sorted(cards, key=lambda card: (0.0 if card.score is None else -card.score, card.id)))
-
-
 def one_line(text: str) -> str:
     """*text* with every space, line break and control folded into single spaces, and what does not show removed.
 
-    So no upstream can forge a second card or hide words in its own (DESIGN §3 "Cards").
+    So no upstream can forge a second card or hide words in its own.
     """
     # Most texts are plain; only the others are looked at by character.
     if not (text.isascii() and text.isprintable()):

@@ -1,11 +1,11 @@
-"""One immutable picture of every tool: what there is, how it is shown, where it stands (S0 §1.5, §4.3; DESIGN §1).
+"""An immutable snapshot of every tool: its item, its card and its place (S0 §1.5, §4.3).
 
-A new picture is built whole beside the one in force, and what did not change is taken over from it.
+A new snapshot is built whole beside the one in force. What did not change is taken over from it.
 """
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -18,11 +18,12 @@ from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.catalog.tool_id import ToolId, parse_tool_id, shorten_tool_id
 from wicketgate.errors import CatalogError, HydrateFailed
+from wicketgate.token_table import shipped_token_counter
 
 
 @dataclass(frozen=True, slots=True)
 class HydrationResult:
-    """What is known of a tool beyond its card (S0 §4.3). *constraints* are the server's word, not verified."""
+    """The facts about a tool that its card leaves out (S0 §4.3). *constraints* are the server's word, not verified."""
 
     tool_id: ToolId
     args_schema: Mapping[str, Any]
@@ -41,14 +42,43 @@ class SkippedDefinition:
 
 
 class Catalog:
-    """A snapshot, made by ``build_catalog`` and never changed.
+    """A snapshot that never changes: of all upstreams by ``build_catalog``, or of items that you made by hand.
 
     *items* are the tools that can be browsed and run; *quarantine* says by id why a tool's card cannot fit; *skipped*
     lists unreadable definitions; *subscriptions* are the ids that no tool call can carry (S4 §2). *version* is 16 hex
     digits over the content, the same for any order of tools.
     """
 
-    def __init__(
+    def __init__(self, items: Iterable[SelectableItem] = (), tokens: TokenCounter | None = None) -> None:
+        """Raises CatalogError when two of *items* have one id."""
+        tokens = tokens or shipped_token_counter()
+        entries: dict[_Key, _Entry] = {}
+        for item in items:
+            entry = _by_hand(item, tokens)
+            # An id is no digest, so no definition of an upstream has this key.
+            key = ("", False, entry.item.id)
+            if key in entries:
+                raise CatalogError(f"two tools have the id {entry.item.id}")
+            entries[key] = entry
+        self._put_together(entries, (), tokens, None)
+
+    def with_items(self, items: Iterable[SelectableItem]) -> "Catalog":
+        """A catalog of these tools and *items*. Raises CatalogError when two have one id."""
+        return Catalog([*(entry.item for entry in self._entries.values()), *items], self._tokens)
+
+    @classmethod
+    def _of(
+        cls,
+        entries: "Mapping[_Key, _Entry]",
+        skipped: Sequence[SkippedDefinition],
+        tokens: TokenCounter,
+        previous: "Catalog | None",
+    ) -> "Catalog":
+        catalog = cls.__new__(cls)
+        catalog._put_together(entries, skipped, tokens, previous)
+        return catalog
+
+    def _put_together(
         self,
         entries: "Mapping[_Key, _Entry]",
         skipped: Sequence[SkippedDefinition],
@@ -78,6 +108,10 @@ class Catalog:
         self._inner_cards = {
             node.path: (node, self._inner_card(node)) for node in self.graph.walk() if isinstance(node, Inner)
         }
+
+    def all(self) -> tuple[SelectableItem, ...]:
+        """The tools that can be browsed and run, ascending by id."""
+        return tuple(self.items.values())
 
     def get(self, tool_id: str) -> SelectableItem | None:
         return self.items.get(tool_id)
@@ -117,7 +151,7 @@ class Catalog:
         return build_inner_card(node.path, node.label, node.namespace, node.tool_count, node.members, self._tokens)
 
     def definition_chars(self, visible: Visible | None = None) -> int:
-        """How long the definitions of the visible tools are together, as JSON: what a prompt is spared."""
+        """The length of the definitions of the visible tools together, as JSON: what a prompt is spared."""
         if visible is None:
             return self._definition_chars
         return sum(entry.chars for entry in self._entries.values() if entry.card is not None and visible(entry.item.id))
@@ -152,9 +186,9 @@ def build_catalog(
             continue
         twin = origin.setdefault(entry.item.id, entry)
         if key in entries or twin is not entry:
-            raise CatalogError(f"two tools have the id {entry.item.id}: {_told(twin.item)} and {_told(entry.item)}")
+            raise CatalogError(f"two tools have the id {entry.item.id}: {_origin(twin.item)} and {_origin(entry.item)}")
         entries[key] = entry
-    return Catalog(entries, skipped, tokens, previous)
+    return Catalog._of(entries, skipped, tokens, previous)
 
 
 _Key = tuple[str, bool, str]
@@ -192,7 +226,16 @@ def _fingerprint(definition: Mapping[str, Any]) -> tuple[str, int]:
 
 def _read(definition: Mapping[str, Any], key: _Key, chars: int, tokens: TokenCounter) -> _Entry:
     server, infer, digest = key
-    item = mcp_tool_to_selectable(definition, server, infer=infer)
+    return _entry(mcp_tool_to_selectable(definition, server, infer=infer), digest, chars, tokens)
+
+
+def _by_hand(item: SelectableItem, tokens: TokenCounter) -> _Entry:
+    schemas = {"inputSchema": dict(item.args_schema), "outputSchema": item.output_schema and dict(item.output_schema)}
+    digest, chars = _fingerprint({"name": item.upstream_name, "description": item.description, **schemas})
+    return _entry(item, digest, chars, tokens)
+
+
+def _entry(item: SelectableItem, digest: str, chars: int, tokens: TokenCounter) -> _Entry:
     if item.operation == "subscription":
         return _Entry(item, digest, chars, None, "")
     try:
@@ -204,7 +247,7 @@ def _read(definition: Mapping[str, Any], key: _Key, chars: int, tokens: TokenCou
         try:
             return _Entry(shorter, digest, chars, build_card(shorter, tokens), "")
         except CatalogError:
-            # Quarantine tells of the id that the tool would have by the rules.
+            # Quarantine names the id that the tool would have by the rules.
             pass
     return _Entry(item, digest, chars, None, reason)
 
@@ -214,7 +257,7 @@ def _with_shorter_id(item: SelectableItem) -> SelectableItem:
     return replace(item, id=tool_id, name=parse_tool_id(tool_id).name)
 
 
-def _told(item: SelectableItem) -> str:
+def _origin(item: SelectableItem) -> str:
     return f"{item.upstream_name!r} of {item.server}"
 
 

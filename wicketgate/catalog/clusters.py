@@ -1,4 +1,4 @@
-"""At which path each tool of a namespace stands: below clusters named by what tools share (DESIGN §3 "Browsing").
+"""Places for the tools of a namespace: below clusters that are named by what the tools share.
 
 A place is computed from tool ids alone. Up to 20 tools of a namespace stand directly below it. Above that, tools
 whose names share their first telling word stand together, from three tools on, and so again by the next word inside
@@ -6,7 +6,7 @@ a cluster of more than 20. A level of more than 50 children is parted by the fir
 
 No path of a cluster is longer than 70 characters, whatever names come in, so that its card always fits (S0 §2.3).
 Where a label would pass that, its end stands for it, or a hash. Where that does not fit either, or the third
-alphabetical level is still too wide, the level is parted by a hash of the ids: nothing is told by it, but every level
+alphabetical level is still too wide, the level is parted by a hash of the ids: it says nothing, but every level
 is short, no tool moves because of another, and for that two characters a level always suffice.
 
 So where a tool stands depends on the tools that share its words, and beyond them only on whether a level it is in
@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wicketgate.catalog.tool_id import ToolId, hash8, parse_tool_id
-from wicketgate.catalog.topics import shared_label, stem, topics
 
 FLAT_TOOLS = 20
 MIN_CLUSTER = 3
@@ -33,6 +32,50 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuv"
 _MAX_DIGITS = 6
 # A hash does not part evenly; filled to half of 50 on average, its levels stay within it.
 _MEAN_CHILDREN = MAX_CHILDREN // 2
+
+MAX_TOPICS = 3
+
+# What tools do; the rest of a name says to what they do it. Only the first or the last word is read as one. Words
+# that are as often a thing (pull, post, query, test) are left out.
+_VERBS = frozenset(
+    [
+        *("add", "analyze", "append", "apply", "approve", "archive", "assign", "build", "calculate", "cancel"),
+        *("change", "check", "clear", "clone", "close", "compare", "complete", "configure", "connect"),
+        *("convert", "copy", "count", "create", "deactivate", "delete", "deploy", "describe", "destroy"),
+        *("disable", "dismiss", "download", "edit", "enable", "execute", "export", "fetch", "find", "fork"),
+        *("generate", "get", "import", "insert", "install", "invoke", "list", "load", "lookup", "make"),
+        *("manage", "mark", "merge", "modify", "move", "open", "patch", "publish", "put", "read", "recommend"),
+        *("remove", "rename", "replace", "reply", "rerun", "reset", "resolve", "restart", "restore"),
+        *("retrieve", "revoke", "run", "save", "scan", "search", "select", "send", "set", "show", "start"),
+        *("stop", "submit", "subscribe", "sync", "toggle", "trigger", "unlock", "update", "upload", "upsert"),
+        *("validate", "verify", "view", "write"),
+    ]
+)
+_SMALL_WORDS = frozenset(
+    [
+        "a",
+        "all",
+        "an",
+        "and",
+        "as",
+        "at",
+        "by",
+        "for",
+        "from",
+        "in",
+        "into",
+        "is",
+        "my",
+        "of",
+        "on",
+        "or",
+        "the",
+        "to",
+        "with",
+    ]
+)
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +181,7 @@ def _parts(tools: Sequence[_Tool], depth: int) -> list[_Part]:
         return [_single(tool, depth) for tool in tools]
     groups: defaultdict[str, list[_Tool]] = defaultdict(list)
     for tool in tools:
-        groups[stem(tool.topics[depth]) if depth < len(tool.topics) else ""].append(tool)
+        groups[singular(tool.topics[depth]) if depth < len(tool.topics) else ""].append(tool)
     parts = []
     for word, group in groups.items():
         if word and len(group) >= MIN_CLUSTER:
@@ -247,3 +290,42 @@ def _alphabetical(parts: Sequence[_Part]) -> dict[str, list[_Part]]:
     for part in parts:
         groups[part.about[: shared + 1]].append(part)
     return groups
+
+
+def topics(name: str, namespace: str) -> tuple[str, ...]:
+    """Up to three lower-case words that say what *name* is about, the widest first; none for ``_1``.
+
+    ``list_pull_requests`` gives ``pull, requests``; ``acr_registry_list`` gives ``acr, registry``. A leading
+    namespace, one verb, small words and bare numbers are left out, as long as anything remains.
+    """
+    words = [word.lower() for word in _WORD.findall(name)]
+    if len(words) > 1 and words[0] == namespace:
+        words = words[1:]
+    if len(words) > 1 and words[0] in _VERBS:
+        words = words[1:]
+    elif len(words) > 1 and words[-1] in _VERBS:
+        words = words[:-1]
+    telling = [word for word in words if word not in _SMALL_WORDS] or words
+    return tuple(telling[:MAX_TOPICS])
+
+
+def singular(word: str) -> str:
+    """The same for singular and plural. For comparing only: it is not always a word."""
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3:
+        word = word[:-1]
+    return word[:-1] if word.endswith(("se", "xe", "ze", "che", "she")) else word
+
+
+def shared_label(members: Sequence[tuple[str, ...]]) -> tuple[str, int]:
+    """The leading words that all *members* have in common, as ``pull_requests``, and how many they are.
+
+    They have at least the first in common by ``singular``. The last is in the plural where any member writes it so.
+    """
+    length = 1
+    shortest = min(len(member) for member in members)
+    while length < shortest and len({singular(member[length]) for member in members}) == 1:
+        length += 1
+    *firsts, last = ({member[position] for member in members} for position in range(length))
+    return "_".join([*map(min, firsts), max(last, key=lambda form: (len(form), form))]), length

@@ -1,15 +1,20 @@
-"""What is found by browsing the catalog by path: namespaces, clusters, tools (S0 §3, DESIGN §3 "Browsing")."""
+"""Paths through the catalog, and what stands at each: namespaces, clusters, tools (S0 §3)."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wicketgate.catalog.card import member_name
 from wicketgate.catalog.clusters import Branch, Leaf, place_namespace
-from wicketgate.catalog.path import WILDCARD
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import ToolId
-from wicketgate.errors import PathNotFound
+from wicketgate.errors import PathInvalid, PathNotFound
+
+WILDCARD = "*"
+MAX_CHARS = 1_000
+"""No path of the graph comes near it; a longer one need not be read."""
+SEGMENT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 Visible = Callable[[str], bool]
 """Whether the caller may see this tool id."""
@@ -30,6 +35,30 @@ class Inner:
 
 
 Node = Inner | Leaf
+
+
+def parse_path(path: object) -> tuple[str, ...]:
+    """The segments of *path*, ``/`` being none; a final ``*`` stays. Raises PathInvalid."""
+    if not isinstance(path, str):
+        raise PathInvalid("A path is a string such as /github/issues.")
+    if path == "/":
+        return ()
+    if len(path) > MAX_CHARS:
+        raise PathInvalid(f"A path has at most {MAX_CHARS} characters.", path=path)
+    if not path.startswith("/"):
+        raise PathInvalid("A path begins with '/'.", path=path)
+    segments = tuple(path[1:].split("/"))
+    for position, segment in enumerate(segments):
+        if segment == WILDCARD:
+            if position < len(segments) - 1:
+                raise PathInvalid("'*' may only be the last segment.", path=path)
+        elif not SEGMENT.fullmatch(segment):
+            raise PathInvalid(
+                "A segment is 1 to 64 of a-z, 0-9, '_' and '-', and begins with a letter or digit.", path=path
+            )
+    if segments[0][0].isdigit():
+        raise PathInvalid("The first segment is a namespace and begins with a letter.", path=path)
+    return segments
 
 
 class ChoiceGraph:
@@ -56,7 +85,7 @@ class ChoiceGraph:
         self._paths = {leaf.tool_id: leaf.path for leaf in _leaves(self._root)}
 
     def children(self, path: Sequence[str], visible: Visible | None = None) -> tuple[Node, ...]:
-        """What stands at *path*: clusters first, then tools by id; a leaf gives itself, a final ``*`` changes nothing.
+        """The children of *path*: clusters first, then tools by id; a leaf gives itself, a final ``*`` changes nothing.
 
         With *visible*, what holds no visible tool does not exist, and counts and members are of visible tools; where
         a tool stands is the same for every caller. Raises PathNotFound.

@@ -1,4 +1,4 @@
-"""How much each term of a tool speaks for it: BM25 over its name, namespace, description and arguments (DESIGN §3).
+"""Weighs the terms of a tool: BM25 over its name, namespace, description and arguments.
 
 What a tool contributes depends on that tool alone: lengths are measured against fixed ones, not against the
 catalog's average, so that a refresh touches only the tools that changed.
@@ -46,7 +46,7 @@ _GRAIN = 1024  # impacts are kept in 1024ths: some four thousand floats are shar
 
 
 def impacts_of(item: SelectableItem) -> dict[str, float]:
-    """What each term of a tool adds to its score, before the term's rarity."""
+    """The weight that each term of a tool adds to its score, before the term's rarity."""
     name = terms(_own_name(item)[:MAX_NAME_CHARS])
     argument_names, argument_texts = _schema_texts(item.args_schema)
     description = item.description if isinstance(item.description, str) else ""

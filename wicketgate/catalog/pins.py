@@ -1,22 +1,24 @@
-"""Which declared tools are let in: those that are as they were accepted, and not suspicious (W-PINS).
+"""Lets declared tools in: those that are as they were accepted, and not suspicious.
 
-What an upstream declared is compared, before anything is shortened, renamed or described anew.
+A pin keeps a definition as it was accepted. What an upstream declared is compared with it before anything is
+shortened, renamed or described anew. A definition is suspicious when it seems to speak to the model behind the user's
+back: a small set of plain signs is looked for in each of its texts, in linear time. They prove nothing; a person
+looks, or the operator keeps such tools out.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from wicketgate.catalog.declared import declared, definition_digest
-from wicketgate.catalog.definition_change import DefinitionChange, compare_definitions
-from wicketgate.catalog.suspicion import suspicious_signs
+from wicketgate.catalog.definition_change import DefinitionChange, compare_definitions, declared, definition_digest
 
 HeldFor = Literal["changed", "new", "suspicious"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A definition that was accepted. *trusted*: by somebody who was shown its suspicious signs."""
+    """A definition that was accepted. *trusted*: by a person who was shown its suspicious signs."""
 
     sha256: str
     definition: Mapping[str, Any]
@@ -38,7 +40,7 @@ class PinPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A tool that does not exist for callers until somebody accepts it."""
+    """A tool that does not exist for callers until a person accepts it."""
 
     reason: HeldFor
     change: DefinitionChange | None = None
@@ -117,3 +119,153 @@ def _verdict(definition: Mapping[str, Any], known: Pin | None, policy: PinPolicy
     except ValueError:
         return None  # the catalog leaves it out, with its reason
     return Held("changed", compare_definitions(known.definition, definition))
+
+
+Declared = Mapping[str, Sequence[Any]]
+"""Definitions by upstream, as it gave them; only of upstreams that did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One tool that differs. *held* is set for one that is there. ``suspicious``: as it was pinned, but never accepted
+    by name, which would mean that a person has seen the signs."""
+
+    server: str
+    name: str
+    kind: Literal["changed", "new", "gone", "suspicious"]
+    held: Held | None = None
+    signs: tuple[str, ...] = ()
+
+    @property
+    def tool(self) -> str:
+        return f"{self.server}:{self.name}"
+
+
+def differences(pins: Pins, declared: Declared) -> tuple[Difference, ...]:
+    """In the order of their names. Upstreams that gave nothing are not looked at."""
+    found: list[Difference] = []
+    for server, listing in declared.items():
+        screened = screen(server, listing, PinPolicy(pins, hold_new=True))
+        for name, held in screened.held.items():
+            kind: Literal["changed", "new"] = "changed" if held.reason == "changed" else "new"
+            found.append(Difference(server, name, kind, held, screened.flagged.get(name, ())))
+        for name, signs in screened.flagged.items():
+            if name not in screened.held:
+                found.append(Difference(server, name, "suspicious", signs=signs))
+        found += [Difference(server, name, "gone") for name in screened.gone]
+    return tuple(sorted(found, key=lambda difference: (difference.tool, difference.kind)))
+
+
+def accept(
+    pins: Pins, declared: Declared, chosen: Sequence[Difference], *, trusted: Callable[[Difference], bool]
+) -> dict[str, dict[str, Pin]]:
+    """*pins* with what was *chosen* as it is now. *trusted* says whose suspicious signs a person has seen."""
+    accepted = {server: dict(tools) for server, tools in pins.items()}
+    for difference in chosen:
+        tools = accepted.setdefault(difference.server, {})
+        if difference.kind == "gone":
+            tools.pop(difference.name, None)
+            continue
+        definition = _definition(declared[difference.server], difference.name)
+        tools[difference.name] = pin(definition, trusted=bool(difference.signs) and trusted(difference))
+    return {server: tools for server, tools in accepted.items() if tools}
+
+
+def pin_all(declared: Declared) -> dict[str, dict[str, Pin]]:
+    return accept({}, declared, differences({}, declared), trusted=lambda difference: False)
+
+
+def _definition(listing: Sequence[Any], name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(
+        definition for definition in listing if isinstance(definition, Mapping) and definition.get("name") == name
+    )
+    return found
+
+
+MAX_SIGNS = 5
+
+# Control characters, soft hyphen, zero-width and bidirectional marks, invisible operators, fillers, tags. Not the
+# selectors and joiners that emoji and several scripts need.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
+    "|(?<=[\x00-\x7f])[\u200c\u200d](?=[\x00-\x7f])"
+)
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+_PHRASES = (
+    "do not tell the user",
+    "don't tell the user",
+    "do not inform the user",
+    "don't inform the user",
+    "do not mention this to the user",
+    "don't mention this to the user",
+    "without telling the user",
+    "without informing the user",
+    "without the user knowing",
+    "hide this from the user",
+    "keep this from the user",
+    "not visible to the user",
+    "<important>",
+    "<system>",
+    "</system>",
+    "<|im_start|>",
+    "<|system|>",
+    "[system]",
+    "your system prompt",
+    "the system prompt",
+    "reveal your instructions",
+    "new instructions:",
+    "you are now in",
+    "~/.ssh",
+    "id_rsa",
+    "id_ed25519",
+    "~/.aws",
+    "~/.cursor",
+    "/etc/passwd",
+    "/etc/shadow",
+    "mcp.json",
+    "claude_desktop_config",
+)
+# Only looked for where its first word is. Each part is bounded, so it is linear.
+_OVERRIDE = re.compile(
+    r"\b(?:ignore|disregard|forget|override)(?: (?:all|any|the|your|my|of|these|those)){0,4}"
+    r" (?:previous|prior|earlier|above|preceding|other|existing)(?: \w{1,20}){0,2}"
+    r" (?:instructions?|prompts?|rules?|directions?|guidelines?|messages?|tools?)\b"
+)
+_OVERRIDING = ("ignore", "disregard", "forget", "override")
+
+_MAX_VALUES = 100_000
+_BETWEEN = " || "  # between two texts, so that no sign is found across them
+
+
+def suspicious_signs(definition: Mapping[str, Any]) -> tuple[str, ...]:
+    """The signs that a person should look at, in words; at most five, none for an ordinary tool."""
+    text = _BETWEEN.join(_texts(definition))
+    found: list[str] = []
+    hidden = _CONTROL.search(text) if text.isascii() else _HIDDEN.search(text)
+    if hidden is not None:
+        characters = sorted(set((_CONTROL if text.isascii() else _HIDDEN).findall(text)))
+        found.append("hidden characters: " + ", ".join(f"U+{ord(char):04X}" for char in characters[:MAX_SIGNS]))
+        text = _HIDDEN.sub("", text)
+    plain = " ".join(text.lower().replace("\u2019", "'").split())
+    found += [f"words to the model: {phrase!r}" for phrase in _PHRASES if phrase in plain]
+    if any(word in plain for word in _OVERRIDING) and (override := _OVERRIDE.search(plain)):
+        found.append(f"words to the model: {override.group()[:80]!r}")
+    return tuple(found[:MAX_SIGNS])
+
+
+def _texts(definition: Mapping[str, Any]) -> Iterator[str]:
+    """Every string, names of arguments included; ``_meta`` is not shown to models."""
+    waiting: list[object] = [value for key, value in definition.items() if key != "_meta"]
+    for _ in range(_MAX_VALUES):
+        if not waiting:
+            return
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            waiting += value.keys()
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value

@@ -1,4 +1,4 @@
-"""Which tools answer a query, best first (DESIGN §3 "Browsing"); where nothing matches, nothing comes back.
+"""Ranks tools by a query, best first; where nothing matches, nothing comes back.
 
 A tool's score is the sum, over the terms of the query, of the term's rarity in the catalog times its impact in that
 tool. Impacts depend on one tool alone, so a refresh costs what it changes and the order of tools never matters.
@@ -149,7 +149,7 @@ class Router:
         }
 
     def _wanted(self, asked: Sequence[str]) -> list[_Wanted]:
-        """What to look up for the terms *asked*, the greatest bound first, so that a search can stop early."""
+        """The look-ups for the terms *asked*, the greatest bound first, so that a search can stop early."""
         found = []
         for term in asked:
             rarity = self._rarity(term)

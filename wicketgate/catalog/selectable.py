@@ -1,8 +1,8 @@
-"""What the catalog knows of one tool, and how an MCP definition becomes that (S1 "mcp_tool_to_selectable")."""
+"""One tool as the catalog knows it, read from an MCP definition (S1 "mcp_tool_to_selectable")."""
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wicketgate.catalog.tool_id import ToolId, derive_tool_id, parse_tool_id
@@ -30,15 +30,15 @@ class SelectableItem:
     name: str
     description: str
     namespace: str
-    tags: tuple[str, ...]
-    args_schema: Mapping[str, Any]
-    output_schema: Mapping[str, Any] | None
-    operation: Operation
-    side_effects: bool
-    cost_hint: float
-    server: str
-    upstream_name: str
-    metadata: Mapping[str, Any]
+    tags: tuple[str, ...] = ()
+    args_schema: Mapping[str, Any] = field(default_factory=dict)
+    output_schema: Mapping[str, Any] | None = None
+    operation: Operation = "mutation"
+    side_effects: bool = True
+    cost_hint: float = 0.0
+    server: str = ""
+    upstream_name: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     listed_name: str = ""
     title: str | None = None
 
@@ -49,7 +49,7 @@ def mcp_tool_to_selectable(
     """Read one definition of ``tools/list``, in wire JSON.
 
     *server* is the configured name of the upstream and its namespace; without it, or with *infer*, the tool's own
-    name tells the namespace. Raises CatalogError with a reason that names the field when the definition is not well
+    name gives the namespace. Raises CatalogError with a reason that names the field when the definition is not well
     formed. A description may be absent (MCP), and a hint that makes no sense is ignored.
     """
     name = tool.get("name")

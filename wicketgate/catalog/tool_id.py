@@ -1,11 +1,17 @@
-"""What a tool is called, ``namespace:name[@version][#hash8]``, and how an upstream's name becomes that (S0 §1)."""
+"""Tool ids, ``namespace:name[@version][#hash8]``: made from an upstream's name (S0 §1), read and written, and found
+again where a caller has one slightly wrong.
 
+Models drop the hash, the version or the namespace, write another gateway's separator, or mistype a name.
+"""
+
+import difflib
 import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NewType
 
 from wicketgate.errors import CatalogError
@@ -23,6 +29,13 @@ HASH8 = re.compile(r"[0-9a-f]{8}")
 # A name that has to be mapped anyway is cut to the length of a card's display name (S0 §2.1), so that its card fits.
 _MAPPED_NAME_CHARS = 64
 
+MAX_NEAR = 3
+_MAX_WANTED_CHARS = 240
+# Comparing two names letter by letter takes some 30 µs.
+_MAX_COMPARED = 30
+_LIKENESS = 0.8
+_SEPARATOR = re.compile(r"__|[/.]")
+
 
 @dataclass(frozen=True, slots=True)
 class ToolIdParts:
@@ -35,7 +48,7 @@ class ToolIdParts:
 
 
 def parse_tool_id(text: object) -> ToolIdParts:
-    """The parts of a canonical id (S0 §1.6). Raises CatalogError on anything else, a trailing newline included."""
+    """The parts of a canonical id (S0 §1.6). Raises CatalogError for any other text, a trailing newline included."""
     if not isinstance(text, str):
         raise CatalogError("a tool id must be a string")
     if len(text) > MAX_TOOL_ID_CHARS:
@@ -78,27 +91,28 @@ def hash8(upstream_name: str, input_schema: object) -> str:
 
 
 def infer_namespace(tool_name: str) -> str:
-    """The namespace that a tool's own name tells, always within the grammar (S1 table, S0 §1.4).
+    """Returns the namespace that a tool's own name gives, always within the grammar (S1 table, S0 §1.4).
 
-    What stands before the first dot or slash; else the first of three or more segments parted by underscores; else
-    ``mcp``.
+    What stands before the first dot or slash; otherwise the first of three or more segments that underscores part;
+    otherwise ``mcp``.
     """
-    prefix, _ = _inferred_prefix(tool_name)
-    return _legal_namespace(prefix)
+    return _legal_namespace(_split_name(tool_name)[0])
 
 
 def derive_tool_id(upstream_name: str, input_schema: object, version: str | None, server: str | None) -> ToolId:
-    """The canonical id of an upstream's tool (S0 §1.2, §1.4; DESIGN §3 "Ids").
+    """The canonical id of an upstream's tool (S0 §1.2, §1.4).
 
     *server* is the namespace, and ``<server>.`` or ``<server>/`` is dropped from the name; None infers the namespace
     by the S1 table. A name or version outside the grammar is mapped into it, and such an id always carries a hash
     over the original, so that two names never become one.
     """
     if server is None:
-        wanted_namespace, own_name = _inferred_prefix(upstream_name)
+        namespace = infer_namespace(upstream_name)
+        wanted_namespace, own_name = _split_name(upstream_name)
     else:
+        namespace = _legal_namespace(server)
         wanted_namespace, own_name = server, _without_prefix(upstream_name, server)
-    namespace, name = _legal_namespace(wanted_namespace), _legal_name(own_name)
+    name = _legal_name(own_name)
     legal_version = None if version is None else _legal_version(version)
     mapped = (namespace, name, legal_version) != (wanted_namespace, own_name, version)
     hash_part = hash8(upstream_name, input_schema) if mapped or version is None else None
@@ -116,6 +130,24 @@ def shorten_tool_id(tool_id: ToolId, upstream_name: str, input_schema: object) -
     return format_tool_id(cut)
 
 
+def near_ids(wanted: str, ids: Collection[str], visible: Callable[[str], bool] | None = None) -> list[str]:
+    """At most three of *ids* that come near to *wanted*, the nearest first.
+
+    Those of the same name, whatever namespace, version or hash; if there are none, those with names spelled much
+    alike. Only what is *visible* counts, so the answer is the same whether a tool is hidden or not there. About a
+    millisecond for 10,000 ids.
+    """
+    if not 2 <= len(wanted) <= _MAX_WANTED_CHARS:
+        return []
+    namespace, names = _read(wanted)
+    near = [each for name in names for each in _named(name, ids) if visible is None or visible(each)]
+    if not near:
+        alike = (each for each in _alike(names[-1], ids) if visible is None or visible(each))
+        likeness = _likenesses(names[-1], islice(alike, _MAX_COMPARED))
+        return sorted(likeness, key=lambda each: (_parts(each)[0] != namespace, -likeness[each], each))[:MAX_NEAR]
+    return sorted(set(near), key=lambda each: (_parts(each)[0] != namespace, each))[:MAX_NEAR]
+
+
 def _check(parts: ToolIdParts) -> None:
     if not NAMESPACE.fullmatch(parts.namespace):
         raise CatalogError(f"not a namespace: {parts.namespace!r}")
@@ -129,8 +161,8 @@ def _check(parts: ToolIdParts) -> None:
         raise CatalogError("a tool id without a version needs a hash8")
 
 
-def _inferred_prefix(tool_name: str) -> tuple[str, str]:
-    """The namespace as written, and the name that stays: without a prefix that a dot or slash parts off."""
+def _split_name(tool_name: str) -> tuple[str, str]:
+    """The namespace as the name spells it, and the name that stays: less a prefix before a dot or slash."""
     separator = re.search(r"[./]", tool_name)
     if separator:
         prefix, rest = tool_name[: separator.start()], tool_name[separator.end() :]
@@ -175,3 +207,47 @@ def _legal_version(text: str) -> str | None:
 def _ascii(text: str) -> str:
     """Latin letters without their accents; the rest stays and is replaced by the caller."""
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+
+
+def _parts(tool_id: str) -> tuple[str, str]:
+    """Namespace and name of what looks like an id."""
+    plain = tool_id.partition("#")[0].partition("@")[0].strip()
+    namespace, colon, name = plain.partition(":")
+    return (namespace, name) if colon else ("", plain)
+
+
+def _read(wanted: str) -> tuple[str, list[str]]:
+    """The namespace and the names that *wanted* can stand for: ``github.create_issue`` is also a name of github."""
+    namespace, name = _parts(wanted)
+    before, *after = _SEPARATOR.split(name, maxsplit=1)
+    if namespace or not after or not after[0]:
+        return namespace, [name]
+    return before, [name, after[0]]
+
+
+def _named(name: str, ids: Collection[str]) -> Iterator[str]:
+    key = f":{name}"
+    # The first test is cheap, and few pass it.
+    return (each for each in ids if key in each and _parts(each)[1] == name)
+
+
+def _alike(name: str, ids: Collection[str]) -> Iterator[str]:
+    """Ids whose names begin or end like *name* and are about as long; a slip of the pen leaves one of the two."""
+    part = max(len(name) * 2 // 5, 3)
+    head, tail = f":{name[:part]}", name[-part:]
+    return (each for each in ids if (head in each or tail in each) and abs(len(_parts(each)[1]) - len(name)) <= 3)
+
+
+def _likenesses(name: str, ids: Iterable[str]) -> dict[str, float]:
+    """From 0.8 to 1, of those whose names are so much alike."""
+    likeness = {}
+    matcher = difflib.SequenceMatcher(autojunk=False)
+    matcher.set_seq2(name.lower())
+    for each in ids:
+        matcher.set_seq1(_parts(each)[1].lower())
+        # The second is an upper bound of the third, and a fifth of its cost.
+        if matcher.real_quick_ratio() >= _LIKENESS and matcher.quick_ratio() >= _LIKENESS:
+            ratio = matcher.ratio()
+            if ratio >= _LIKENESS:
+                likeness[each] = ratio
+    return likeness

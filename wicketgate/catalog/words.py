@@ -1,4 +1,4 @@
-"""Which terms a text is searched under, and which of them mean nearly the same (DESIGN §3 "Browsing").
+"""The terms that a text is searched under, and those that mean nearly the same.
 
 Nothing here knows the catalog: the terms of a text depend on that text alone, so one tool can be indexed or dropped
 without reading the others.

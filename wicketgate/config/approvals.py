@@ -4,8 +4,7 @@ import logging
 import secrets
 from time import time
 
-from wicketgate.access.approval import ApprovalSeal
-from wicketgate.access.seal import Seal
+from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.config.settings import AuthSettings, Settings
 from wicketgate.engine.approvals import ApprovalDesk
 from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
@@ -31,5 +30,5 @@ def make_approval_desk(settings: Settings, seal: Seal) -> ApprovalDesk:
 
 def reseal(seal: Seal, desk: ApprovalDesk, settings: AuthSettings) -> None:
     """Follows the configuration. What was sealed under a key that is no longer configured is void."""
-    seal.follow(settings.ring())
+    seal.replace_keys(settings.ring())
     desk.seal = ApprovalSeal(seal, ttl_s=settings.approval_ttl_s)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wicketgate.catalog.declared import definition_digest
+from wicketgate.catalog.definition_change import definition_digest
 from wicketgate.catalog.pins import Pin, PinPolicy, Pins
 from wicketgate.config.settings import PinSettings
 from wicketgate.errors import ConfigError

@@ -1,4 +1,4 @@
-"""What a model is shown of a long conversation (S3 "context_overflow", DESIGN §3 "Long conversations").
+"""Fits a long conversation into a model's window (S3 "context_overflow").
 
 When a history outgrows the room, in this order and only as far as needed: results that the model has seen are shrunk,
 oldest first; the oldest turns go, whole; the oldest steps of the running turn go, whole, with one line that says so.
@@ -27,7 +27,7 @@ _WORTH_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What is shown, in order; messages that were not changed are the very objects that came in.
+    """The messages that are shown, in order; those that were not changed are the very objects that came in.
 
     *tokens* is their sum. A turn is a user message and what follows it; a step is an assistant message and the results
     of its calls: *dropped_steps* went out of a turn that was running. *shrunk_results* counts those that are shown.
@@ -150,7 +150,7 @@ class _History:
         )
 
     def _savings(self, latest: int) -> dict[int, int]:
-        """What shrinking each result of the latest step would save, by position."""
+        """The tokens that shrinking each result of the latest step would save, by position."""
         savings = {}
         for position in range(latest, len(self._read)):
             if (shorter := self._shorter(position)) is not None:
@@ -182,7 +182,7 @@ class _History:
             self._dropped_turns += dropped > 0
             self._turns_end = end
             self._next_turn += 1
-        # The last user message is nobody's to touch; before any other, one line tells.
+        # The last user message is never touched; before any other, one line says so.
         if before < self._turns_end < last_user and self._dropped_messages:
             self._note(self._turns_end, f"[Earlier messages left out to save room: {self._dropped_messages}]")
 

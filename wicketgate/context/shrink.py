@@ -1,4 +1,4 @@
-"""What stands for a tool result that has to give up its place: its handle and summary (DESIGN §3 "Long conversations").
+"""Shortens a tool result that has to make room, to its handle and summary.
 
 Results of the gateway's own tools keep what leads back to the whole; of any other only the beginning can be kept.
 """
@@ -19,7 +19,7 @@ def shrink(content: str) -> str:
     """A shorter form of a tool message's content, at most about 8,500 characters; *content* itself if there is none.
 
     An envelope keeps status, the beginning of its summary and its first handles; cards their ids; a view its handle,
-    selector and total; an error its code and message. Anything else keeps its first 240 characters and is told how
+    selector and total; an error its code and message. Any other text keeps its first 240 characters and says how
     much was cut. What was shrunk is not shrunk further. Never raises.
     """
     short = _of_ours(_parsed(content))

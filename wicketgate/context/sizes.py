@@ -1,4 +1,4 @@
-"""How many tokens a message takes in a model's window (DESIGN §3 "Long conversations").
+"""Counts the tokens that a message takes in a model's window.
 
 Counted as cl100k_base: exact for models of that table, near for the others. Every text is counted once: a history comes
 back whole with each request, and a count costs a hundred times more than looking it up.
@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 MESSAGE_TOKENS = 4
-"""What a provider's framing of a message takes, role included, rounded up."""
+"""The tokens of a provider's framing of a message, role included, rounded up."""
 CALL_TOKENS = 8
 """The same for one tool call within a message."""
 
@@ -90,7 +90,7 @@ def _pieces(text: str) -> Iterator[str | bytes]:
 
 
 def _last_seam(text: str, start: int, end: int) -> int:
-    """Where the last seam from *start* to *end* is; 0 when there is none."""
+    """The position of the last seam from *start* to *end* is; 0 when there is none."""
     last = 0
     for seam in _SEAM.finditer(text, start, end + 1):
         last = seam.start()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from wicketgate.access.approval import Approval, ApprovalSeal, Asked
+from wicketgate.access.seal import Approval, ApprovalSeal, ApprovalSubject
 from wicketgate.engine.contract import ApprovalDecision, ChatMessage, ChatRequest
 from wicketgate.errors import Forbidden
 from wicketgate.gateway.digest import approval_digest
@@ -69,7 +69,7 @@ class RunApprovals:
         for index in self._waiting:
             shown[index] = {**shown[index], "content": NOT_RUN}
         lines = [
-            f"[The owner has approved one call of {approval.asked.tool_id} that was asked for before. "
+            f"[The owner has approved one call of {approval.subject.tool_id} that was asked for before. "
             "Make the same call with the same arguments, and it will run.]"
             for approval in self.standing
         ]
@@ -104,7 +104,7 @@ class ApprovalDesk:
         for decision in request.metadata.approvals or ():
             index, call = waiting.get(decision.id, (-1, None))
             approval, refusal = await self._judge(decision, actor, call)
-            log.info("approval of %s: %s", approval.asked.tool_id if approval else "?", refusal or "granted")
+            log.info("approval of %s: %s", approval.subject.tool_id if approval else "?", refusal or "granted")
             if call is not None:
                 # A history may use an id in several turns; in a stream it belongs to one call.
                 if any(each.call.id == call.id for each in run.resumed):
@@ -113,7 +113,7 @@ class ApprovalDesk:
             elif approval is not None and not refusal:
                 run.standing.append(approval)
             elif approval is not None and refusal == DENIED:
-                run.denied.append(approval.asked.tool_id)
+                run.denied.append(approval.subject.tool_id)
         return run
 
     async def redeem(self, approval: Approval) -> bool:
@@ -129,7 +129,7 @@ class ApprovalDesk:
             return None, _UNKNOWN
         if self.seal.expired(approval):
             return approval, _EXPIRED
-        if call is not None and _call_digest(call) != approval.asked.call:
+        if call is not None and _call_digest(call) != approval.subject.call:
             return approval, _OTHER_CALL
         if (call is not None or decision.decision == "deny") and not await self.redeem(approval):
             return approval, _USED
@@ -150,8 +150,8 @@ class CallApprover:
             self._run.standing.remove(approval)
             if await self._run.desk.redeem(approval):
                 return
-        asked = Asked(call.tool_id, approval_digest(call.args), _call_digest(self._call))
-        self.waiting = self._run.desk.seal.issue(self._run.actor, asked)
+        subject = ApprovalSubject(call.tool_id, approval_digest(call.args), _call_digest(self._call))
+        self.waiting = self._run.desk.seal.issue(self._run.actor, subject)
         raise approval_required(call, approval_id=self.waiting)
 
 
@@ -170,7 +170,7 @@ class Redeemed:
 
 
 def _matches(approval: Approval, call: PendingCall) -> bool:
-    return (approval.asked.tool_id, approval.asked.arguments) == (call.tool_id, approval_digest(call.args))
+    return (approval.subject.tool_id, approval.subject.arguments) == (call.tool_id, approval_digest(call.args))
 
 
 def _waiting(messages: Sequence[ChatMessage]) -> Iterator[tuple[int, str, ToolCall]]:

@@ -17,7 +17,7 @@ from wicketgate.fleet.features import Features
 from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 
-_GATEWAY = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
+GATEWAY_INSTRUCTIONS = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
 _NAMESPACED = "Tools, resources and prompts of several servers, each named server__name."
 
 
@@ -41,7 +41,7 @@ def make_faces(
 ) -> dict[str, Face]:
     """By the name that paths and ``mcp.face`` have. *timeout_s* bounds what is asked of servers beside their tools."""
     return {
-        "gateway": Face(gateway, _GATEWAY),
+        "gateway": Face(gateway, GATEWAY_INSTRUCTIONS),
         "transparent": Face(TransparentFace(runtime, started=started), transparent.INSTRUCTIONS),
         "registry": Face(RegistryFace(operations), registry.INSTRUCTIONS),
         "namespaced": _namespaced(runtime, fleet, started, timeout_s),

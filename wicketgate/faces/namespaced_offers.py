@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from wicketgate.access.access import Visible
+from wicketgate.access.policy import Allowed
 from wicketgate.errors import Forbidden, GatewayError, UpstreamRefused
 from wicketgate.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
 from wicketgate.faces.routing import (
@@ -173,7 +173,7 @@ class NamespacedOffers:
         return [name for name in self._fleet.support() if self._may(context, right, name)]
 
     def _may(self, context: CallContext, right: Right, server: str) -> bool:
-        if not isinstance(self._runtime.access.rules_on_all_of(context.identity, server), Visible):
+        if not isinstance(self._runtime.access.rules_on_all_of(context.identity, server), Allowed):
             return False
         return context.identity.allows(f"{right}:{server}") or self._face.may_use(server, context)
 

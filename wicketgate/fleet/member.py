@@ -219,13 +219,13 @@ class Member:
             raise self._too_busy() from None
         return max(0.001, timeout_s - (self._now() - began))
 
-    def _changed(self, changed: Callable[[str], None], name: str) -> None:
+    def _changed(self, changed: Callable[[str], None], _: str) -> None:
         connections = self.upstream.status.connections
         if connections != self._connections:
             self._connections = connections
             self._connected_at = self._now()
             self._breaker.reconnected()
-        changed(name)
+        changed(self.name)
 
     def _too_busy(self) -> RateLimited:
         self._turned_away += 1

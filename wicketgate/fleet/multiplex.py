@@ -18,8 +18,15 @@ class MultiplexUpstream:
     """
 
     def __init__(self, upstreams: Sequence[Upstream | Member]) -> None:
-        """An upstream that is not a Member yet becomes one, with the default limits."""
-        self.members = by_name([one if isinstance(one, Member) else Member(one) for one in upstreams])
+        """An upstream that is not a Member yet becomes one, with the default limits.
+
+        An upstream without a name gets one by its place; the namespaces of its tools are inferred from their names.
+        """
+        members = [one if isinstance(one, Member) else Member(one) for one in upstreams]
+        self.unnamed = frozenset(f"upstream{place}" for place, one in enumerate(members, start=1) if not one.name)
+        for place, member in enumerate(members, start=1):
+            member.name = member.name or f"upstream{place}"
+        self.members = by_name(members)
 
     @property
     def names(self) -> tuple[str, ...]:

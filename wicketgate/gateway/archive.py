@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from wicketgate.access.access import AccessPolicy, Hidden
 from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy, Hidden
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.catalog.tool_id import parse_tool_id

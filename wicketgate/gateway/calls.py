@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from wicketgate.access.access import AccessPolicy, Denied, Hidden, NeedsApproval
 from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy, Denied, Hidden, NeedsApproval
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import Forbidden, GatewayError, HydrateFailed, RateLimited, UpstreamRefused, UpstreamUnavailable

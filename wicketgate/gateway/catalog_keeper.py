@@ -10,6 +10,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
+
 from wicketgate.catalog.catalog import Catalog, build_catalog
 from wicketgate.catalog.pins import Held, PinPolicy, Screened, screen
 from wicketgate.catalog.selectable import UPSTREAM_NAME_KEY
@@ -80,7 +82,8 @@ class CatalogKeeper:
         self._plugins = plugins
         self._screening = _Screening(pins or PinPolicy())
         self._pending: dict[str, Listing] = {}
-        self._building = asyncio.Lock()
+        # Unlike that of asyncio, not bound to the event loop where it was first waited for.
+        self._building = anyio.Lock()
         self.snapshot = Snapshot(build_catalog({}, tokens), {}, {})
 
     async def refresh(self, upstreams: Collection[str] | None) -> RefreshReport:

@@ -6,12 +6,12 @@ They never reach a client, because they say what exists.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from wicketgate.access.access import AccessPolicy, Decision, Denied, Hidden, NeedsApproval, Visible
 from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy, Allowed, Decision, Denied, Hidden, NeedsApproval
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.catalog.near import near_ids
 from wicketgate.catalog.pins import Screened
 from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tool_id import near_ids
 
 _RANKED = 50
 
@@ -105,7 +105,7 @@ def _why(access: AccessPolicy, item: SelectableItem, identity: Identity) -> Iter
 
 def _words(decision: Decision) -> str:
     match decision:
-        case Visible():
+        case Allowed():
             return "visible"
         case NeedsApproval():
             return "visible; each call needs approval"

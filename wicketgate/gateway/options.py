@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
-from wicketgate.access.access import AccessPolicy
+from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.pins import PinPolicy
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.fleet.call_policy import CallPolicy
@@ -15,6 +16,13 @@ from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.ports import ArtifactStore, SessionStore
 from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import shipped_token_counter
+
+
+class ExposureMode(StrEnum):
+    """How clients find the tools (S1 "Runtime modes"): in a stripped list of all, or by browsing."""
+
+    TRANSPARENT = "transparent"
+    GATEWAY = "gateway"
 
 
 def loop_time() -> float:

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.catalog import Catalog, HydrationResult
-from wicketgate.catalog.path import parse_path
+from wicketgate.catalog.graph import parse_path
 from wicketgate.catalog.pins import Screened
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import HydrateFailed
@@ -21,11 +21,12 @@ from wicketgate.gateway.archive import Archive, Execution, may_view, no_such_art
 from wicketgate.gateway.audit import AuditedCall, AuditedOperation
 from wicketgate.gateway.calls import CalledTool, Calls, DryRun, Send
 from wicketgate.gateway.catalog_keeper import CatalogKeeper, RefreshReport
-from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.result_cache import ResultCache
 from wicketgate.plugin_api import Request
-from wicketgate.ports import CallContext, Upstream
+from wicketgate.ports import LOCAL_CALL, CallContext, Upstream
 from wicketgate.results.view import View
+from wicketgate.storage.session_store import MemorySessionStore
 
 log = logging.getLogger("wicketgate.runtime")
 
@@ -43,23 +44,36 @@ class Browse:
 
 
 class ProxyRuntime:
-    """Browses, hydrates, executes and views the tools of a fleet. Every face and the engine use one; it binds to no
-    event loop before its first call."""
+    """Browses, hydrates, executes and views the tools of a fleet. Every face and the engine use one.
 
-    def __init__(self, upstream: Upstream | MultiplexUpstream, options: RuntimeOptions | None = None) -> None:
+    A call's context says who the caller is; without one it is the program itself, with all permissions.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream | MultiplexUpstream,
+        options: RuntimeOptions | None = None,
+        *,
+        mode: ExposureMode = ExposureMode.GATEWAY,
+        cache_stable: bool = False,
+    ) -> None:
+        """*mode* says which MCP server class serves it. *cache_stable* keeps seen cards in memory, if *options* name no
+        other place (S0 §5). It binds to no
+        event loop, and may be used from several, one after the other."""
         options = options or RuntimeOptions()
+        self.mode = mode
         policies = options.policies
-        self._fleet = upstream if isinstance(upstream, MultiplexUpstream) else MultiplexUpstream([upstream])
+        self.fleet = upstream if isinstance(upstream, MultiplexUpstream) else MultiplexUpstream([upstream])
         self.tokens = options.tokens
         self._archive = Archive(options.artifacts, options.tokens)
-        self._sessions = options.sessions
+        self._sessions = options.sessions or (MemorySessionStore() if cache_stable else None)
         self._now = options.now
         self._auditor = options.auditor
-        self._calls = Calls(self._fleet, policies, options.plugins, cache=ResultCache(options.now), now=options.now)
+        self._calls = Calls(self.fleet, policies, options.plugins, cache=ResultCache(options.now), now=options.now)
         self._keeper = CatalogKeeper(
-            self._fleet,
+            self.fleet,
             options.tokens,
-            inferred=policies.inferred,
+            inferred={*policies.inferred, *self.fleet.unnamed},
             heap=options.heap,
             plugins=options.plugins,
             pins=policies.pins,
@@ -153,7 +167,7 @@ class ProxyRuntime:
         """The ids of the *k* tools that fit the words best, with their scores, of those that the caller may use."""
         return self.catalog().router.route(query, k, self.visible(context))
 
-    def browse_query(self, query: str, top_k: int, context: CallContext) -> Browse:
+    def browse_query(self, query: str, top_k: int = DEFAULT_TOP_K, context: CallContext = LOCAL_CALL) -> Browse:
         """The *top_k* tools that fit the words best, of those that the caller may use (S0 §3.1)."""
         snapshot = self._keeper.snapshot
         catalog, audience = snapshot.catalog, snapshot.audience(self.access, context.identity)
@@ -162,22 +176,32 @@ class ProxyRuntime:
         hint = "" if cards else "Nothing matches these words. Try other words, or browse '/' to see what there is."
         return Browse(cards, hint, audience.definition_chars)
 
-    def browse_path(self, path: str, context: CallContext) -> Browse:
+    def browse_path(self, path: str, context: CallContext = LOCAL_CALL) -> Browse:
         """The children of *path* (S0 §3.2). Raises PathInvalid or PathNotFound."""
         snapshot = self._keeper.snapshot
         audience = snapshot.audience(self.access, context.identity)
         cards = snapshot.catalog.cards_at(parse_path(path), audience.visible)
         return Browse(self._in_session_order(cards, context), spared_chars=audience.definition_chars)
 
-    def hydrate(self, tool_id: str, context: CallContext) -> HydrationResult:
+    def hydrate(self, tool_id: str, context: CallContext = LOCAL_CALL) -> HydrationResult:
         """The full schemas of one tool (S0 §4.3). Raises HydrateFailed."""
         snapshot = self._keeper.snapshot
         result = snapshot.catalog.hydrate(snapshot.find(tool_id, self.access, context.identity).id)
         self._mark_seen(tool_id, context)
         return result
 
+    @overload
     async def execute(
-        self, tool_id: str, args: object, context: CallContext, *, dry_run: bool = False
+        self, tool_id: str, args: object, context: CallContext = ..., *, dry_run: Literal[False] = False
+    ) -> Execution: ...
+
+    @overload
+    async def execute(
+        self, tool_id: str, args: object, context: CallContext = ..., *, dry_run: bool
+    ) -> Execution | DryRun: ...
+
+    async def execute(
+        self, tool_id: str, args: object, context: CallContext = LOCAL_CALL, *, dry_run: bool = False
     ) -> Execution | DryRun:
         """Validate, call, and keep what is large out of the answer (S0 §4.2, §4.4).
 
@@ -194,7 +218,7 @@ class ProxyRuntime:
             self._mark_seen(called.item.id, context)
             return execution
 
-    async def call(self, tool_id: str, args: object, context: CallContext) -> Mapping[str, Any]:
+    async def call(self, tool_id: str, args: object, context: CallContext = LOCAL_CALL) -> Mapping[str, Any]:
         """The server's own result as MCP wire JSON, behind the same checks as ``execute`` and raising the same: for
         faces that show results as they are (DESIGN §3 "Results")."""
         async with self._audited("execute", context, tool_id) as note:
@@ -225,7 +249,7 @@ class ProxyRuntime:
                 note.hidden = hidden
                 raise HydrateFailed("not a tool", path=requested)
 
-    async def view(self, handle: str, selector: object, context: CallContext) -> View:
+    async def view(self, handle: str, selector: object, context: CallContext = LOCAL_CALL) -> View:
         """A bounded part of an artifact that this actor owns (DESIGN §3 "Results"). Raises ViewFailed."""
         async with self._audited("view", context, handle) as note:
             if not may_view(self.access, handle, context.identity):

@@ -8,12 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from wicketgate.access.access import AccessPolicy, Hidden, Rights
 from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy, Hidden, Rights
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.catalog.near import near_ids
 from wicketgate.catalog.pins import Screened
 from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tool_id import near_ids
 from wicketgate.errors import HydrateFailed
 from wicketgate.fleet.multiplex import Listing
 from wicketgate.schemas.validation import Admitted, Validator, compile_schema, is_bulky_json

@@ -1,6 +1,6 @@
-"""How a refused call is taught what would have been right: a compact form of the arguments, and an example.
+"""Explains a tool's arguments to a caller whose call was refused: their compact form, and an example.
 
-In gateway mode no schema is ever shown (S0 §4), so this is all that a model learns of one; it is short on purpose.
+In gateway mode no schema is ever shown (S0 §4). This is all that a model learns of one, so it is short on purpose.
 """
 
 import json
@@ -14,9 +14,9 @@ from wicketgate.schemas.foreign_schema import ForeignSchema
 MAX_ARGUMENTS = 24
 _SHAPE_CHARS = 120
 _VALUE_CHARS = 80
-# Descriptions are what costs: the more arguments, the shorter.
+# Descriptions are most of the text. They share this room, so more arguments have shorter ones.
 _DESCRIPTION_CHARS = 400
-# A schema can be put together from very many others; these bounds are far above any that people write.
+# A schema can combine very many others. These bounds are far above any that people write.
 _MAX_HOPS = 8
 _MAX_PIECES = 16
 _MAX_SHAPE_DEPTH = 3
@@ -36,7 +36,7 @@ _FORMAT_EXAMPLES = {
 
 
 class Expected:
-    """What a tool expects, worked out at the first refusal and kept."""
+    """The arguments that a tool expects. Made at the first refusal and kept."""
 
     def __init__(self, schema: ForeignSchema) -> None:
         self._targets = schema.targets
@@ -45,9 +45,9 @@ class Expected:
         """``{name: "string, required: description"}``, required ones first; at most 24, then the names of the rest."""
 
     def example(self, args: object, wrong: Collection[str]) -> dict[str, Any] | None:
-        """Every required or *wrong* argument filled in, and of the caller's own *args* what else is known and short.
+        """Returns every required or *wrong* argument filled in, and the caller's other *args* that are known and short.
 
-        None when it would not be short. Whether it is valid is for the caller to check.
+        Returns None when it would not be short. It may be invalid: the caller checks it.
         """
         given = args if isinstance(args, Mapping) else {}
         example: dict[str, Any] = {}
@@ -65,6 +65,7 @@ class Expected:
         room = min(max(_DESCRIPTION_CHARS // max(len(shown), 1), 24), 80)
         arguments = {}
         for name in shown:
+            # Type, whether it is required, its default, and as much of its description as there is room for.
             member = self._merged(self._members[name])
             line = self._shape(member, 0) + (", required" if name in self._required else "")
             if "default" in member:
@@ -79,7 +80,7 @@ class Expected:
         return arguments
 
     def _object(self, schema: Any) -> tuple[dict[str, Any], set[str]]:
-        """Properties and required names, also those of ``$ref`` and ``allOf``."""
+        """Returns properties and required names, also those of ``$ref`` and ``allOf``."""
         members: dict[str, Any] = {}
         required: set[str] = set()
         for piece in islice(self._pieces(schema, _MAX_HOPS), _MAX_PIECES):
@@ -89,7 +90,7 @@ class Expected:
         return members, required
 
     def _merged(self, schema: Any) -> Mapping[str, Any]:
-        """One mapping in which the nearer keyword wins."""
+        """Returns one mapping for the pieces of *schema*; the nearer keyword wins."""
         merged: dict[str, Any] = {}
         for piece in islice(self._pieces(schema, _MAX_HOPS), _MAX_PIECES):
             merged = {**piece, **merged}
@@ -139,12 +140,14 @@ class Expected:
         if room[0] < 0:
             return None
         member = self._merged(schema)
+        # A value that the schema itself offers.
         for keyword in ("const", "default"):
             if keyword in member:
                 return member[keyword]
         for keyword in ("enum", "examples"):
             if isinstance(values := member.get(keyword), list) and values:
                 return values[0]
+        # Otherwise one of its first form, or of its first type.
         branches = member.get("anyOf") or member.get("oneOf")
         if branches and depth < _MAX_EXAMPLE_DEPTH:
             return self._example(branches[0], name, depth + 1, room)
@@ -195,7 +198,7 @@ def _text(member: Mapping[str, Any], name: str) -> str:
 
 def _is_short(value: object) -> bool:
     if isinstance(value, str | Mapping | list):
-        # The length first: a large value is not written out only to be measured.
+        # The length first, because a large value is not written out only to be measured.
         return len(value) <= _VALUE_CHARS and len(_json(value)) <= _VALUE_CHARS
     return True
 

@@ -1,9 +1,9 @@
 """Runs the patterns of foreign schemas, which are ECMA-262, on RE2.
 
 RE2 takes time linear in the text for every pattern, so no pattern and no text can hold the event loop. The two
-languages are close but not the same: the same letters mean other things (``$``, ``\\s``, ``.``), and some things RE2
-cannot say (look-around, back references). Each pattern is therefore read by the grammar of ECMA-262 and written anew.
-What has no equal meaning is not compiled: the caller reports it as unchecked, and never refuses a text because of it.
+languages are close but not the same: some letters have another meaning (``$``, ``\\s``, ``.``), and RE2 lacks
+look-around and back references. Each pattern is therefore read by the grammar of ECMA-262 and written anew. A pattern
+without an equal meaning is not compiled: the caller reports it as unchecked, and never refuses a text because of it.
 
 The meaning is that of the ``u`` flag, as JSON Schema recommends. A pattern that this flag does not allow is read as
 without it, except where its author may have meant another language: ``\\A``, ``\\Z``, ``[[:alpha:]]`` or ``{,5}``.
@@ -17,10 +17,10 @@ import re2  # type: ignore[import-untyped]  # google-re2 ships no types
 
 _MAX_PATTERN_CHARS = 2_000
 _MAX_COUNT = 1_000
-# Compiling is refused beyond this, after 5 ms at most; each automaton of a search stays below it too.
+# RE2 refuses to compile beyond this, after 5 ms at most. Each automaton of a search stays below it too.
 _MAX_MEMORY_BYTES = 1 << 20
 # Bytes of the text times instructions of the program. A search takes at most a nanosecond for each, nearly always far
-# less, and runs to its end once it has begun.
+# less. It cannot be interrupted.
 _MAX_WORK = 20_000_000
 
 _LAST = 0x10FFFF
@@ -29,24 +29,16 @@ _Ranges = tuple[tuple[int, int], ...]
 _DIGITS: _Ranges = ((0x30, 0x39),)
 _WORD: _Ranges = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
 _SPACES: _Ranges = (
-    (0x09, 0x0D),
-    (0x20, 0x20),
-    (0xA0, 0xA0),
-    (0x1680, 0x1680),
-    (0x2000, 0x200A),
-    (0x2028, 0x2029),
-    (0x202F, 0x202F),
-    (0x205F, 0x205F),
-    (0x3000, 0x3000),
-    (0xFEFF, 0xFEFF),
-)
+    (0x09, 0x0D), (0x20, 0x20), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029), (0x202F, 0x202F),
+    (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF),
+)  # fmt: skip
 _LINE_ENDS: _Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 _CLASSES = {"d": _DIGITS, "w": _WORD, "s": _SPACES}
 _SYNTAX = frozenset("^$\\.*+?()[]{}|/")
 _CONTROLS = {"t": 0x09, "n": 0x0A, "v": 0x0B, "f": 0x0C, "r": 0x0D}
 
-# General categories by their long names. RE2 knows the short ones; it has no unassigned code points, so neither `Cn`
-# nor `C` means the same.
+# General categories by their long names. RE2 knows the short ones. It has no unassigned code points, so `Cn` and `C`
+# have no equal.
 _CATEGORIES = {
     "Letter": "L", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Titlecase_Letter": "Lt",
     "Modifier_Letter": "Lm", "Other_Letter": "Lo", "Mark": "M", "Combining_Mark": "M", "Nonspacing_Mark": "Mn",
@@ -58,7 +50,7 @@ _CATEGORIES = {
     "Paragraph_Separator": "Zp", "Control": "Cc", "cntrl": "Cc", "Format": "Cf", "Private_Use": "Co",
 }  # fmt: skip
 _SHORT_CATEGORIES = frozenset(_CATEGORIES.values())
-# The script names in use; RE2 has the long ones.
+# The scripts in use, by their short names. RE2 knows the long ones.
 _SCRIPTS = {
     "Arab": "Arabic", "Armn": "Armenian", "Beng": "Bengali", "Cyrl": "Cyrillic", "Deva": "Devanagari",
     "Ethi": "Ethiopic", "Geor": "Georgian", "Grek": "Greek", "Gujr": "Gujarati", "Guru": "Gurmukhi", "Hang": "Hangul",
@@ -82,11 +74,11 @@ class Pattern:
     in_units: bool
 
     def work(self, text: str) -> int:
-        """Returns an upper bound of what a search costs: about nanoseconds, nearly always far fewer."""
+        """Returns an upper bound of a search's time in about nanoseconds."""
         return len(text) * (1 if text.isascii() else 4) * self.size
 
     def search(self, text: str) -> bool | None:
-        """Returns True if the pattern occurs in *text*; None if *text* is too long, or is not of its kind."""
+        """Returns whether the pattern occurs in *text*; None if *text* is too long, or cannot be decided in RE2."""
         if self.work(text) > _MAX_WORK or (self.in_units and not text.isascii() and max(text) > "\uffff"):
             return None
         try:
@@ -104,9 +96,9 @@ def compile_pattern(pattern: str) -> Pattern | None:
     options.never_capture = True
     options.max_mem = _MAX_MEMORY_BYTES
     try:
-        reader = _Reader(pattern)
+        reader = _PatternReader(pattern)
         # Parentheses that do not match are left to RE2 to find, and limits of counts inside counts.
-        compiled = re2.compile(reader.whole().encode(), options)
+        compiled = re2.compile(reader.translate().encode(), options)
     except (_NoEqual, re2.error):
         return None
     return Pattern(compiled, max(compiled.programsize, 1), reader.in_units)
@@ -116,8 +108,8 @@ class _NoEqual(Exception):
     """A part of the pattern means nothing in ECMA-262, or nothing that RE2 can express."""
 
 
-class _Reader:
-    """Reads from left to right. Groups need no stack: each parenthesis is written where it was read."""
+class _PatternReader:
+    """Translates from left to right. Groups need no stack: each parenthesis is written where it was read."""
 
     def __init__(self, pattern: str) -> None:
         self.in_units = False
@@ -126,7 +118,7 @@ class _Reader:
         self._names: set[str] = set()
         self._in_code_points = not pattern.isascii() and max(pattern) > "\uffff"
 
-    def whole(self) -> str:
+    def translate(self) -> str:
         """Returns the pattern in RE2's syntax. Raises ``_NoEqual`` if that cannot be done with the same meaning."""
         out: list[str] = []
         # A quantifier may follow a character, a class or a group; never an assertion or another quantifier.
@@ -134,31 +126,25 @@ class _Reader:
         while self._at < len(self._text):
             char = self._next()
             match char:
-                case "^" | "$":
-                    out.append(r"\A" if char == "^" else r"\z")
-                    may_repeat = False
-                case "|":
-                    out.append("|")
-                    may_repeat = False
+                # Anchors, alternatives and the beginning of a group.
+                case "^" | "$" | "|":
+                    written, repeatable = {"^": r"\A", "$": r"\z", "|": "|"}[char], False
                 case "(":
-                    out.append(self._group())
-                    may_repeat = False
-                case ")":
-                    out.append(")")
-                    may_repeat = True
+                    written, repeatable = self._group(), False
+                case "\\" if self._take("b"):
+                    written, repeatable = r"\b", False
+                # Quantifiers.
                 case "*" | "+" | "?":
-                    out.append(self._quantified(char, may_repeat))
-                    may_repeat = False
+                    written, repeatable = self._quantified(char, may_repeat), False
                 case "{" if (counts := self._counts()) is not None:
-                    out.append(self._quantified(counts, may_repeat))
-                    may_repeat = False
-                case "\\" if self._peek() == "b":
-                    self._at += 1
-                    out.append(r"\b")
-                    may_repeat = False
+                    written, repeatable = self._quantified(counts, may_repeat), False
+                # The end of a group, a class or a single character.
+                case ")":
+                    written, repeatable = ")", True
                 case _:
-                    out.append(self._atom(char))
-                    may_repeat = True
+                    written, repeatable = self._atom(char), True
+            out.append(written)
+            may_repeat = repeatable
         if self.in_units and self._in_code_points:
             raise _NoEqual
         return "".join(out)
@@ -186,7 +172,7 @@ class _Reader:
         return found
 
     def _group(self) -> str:
-        """Captures are of no use to a search, so each group becomes one that does not capture."""
+        """Writes each group as one that does not capture, because a search has no use for captures."""
         if not self._take("?") or self._take(":"):
             return "(?:"
         # Look-around and flags have no equal. RE2 would take `(?P<name>`, which ECMA-262 does not know.
@@ -199,11 +185,11 @@ class _Reader:
         return "(?:"
 
     def _counts(self) -> str | None:
-        """Reads ``n}``, ``n,}`` or ``n,m}``; None if the brace before it is only a brace."""
+        """Reads ``n}``, ``n,}`` or ``n,m}``. Returns None if the brace before it is only a brace."""
         stop = self._text.find("}", self._at)
         least, comma, most = self._text[self._at : max(stop, self._at)].partition(",")
         if not least and comma and most.isdecimal():
-            # Up to so many in other languages.
+            # "At most m" in other languages.
             raise _NoEqual
         if not (least.isascii() and least.isdecimal()) or not (most == "" or (most.isascii() and most.isdecimal())):
             return None
@@ -216,7 +202,7 @@ class _Reader:
     def _quantified(self, quantifier: str, may_repeat: bool) -> str:
         if not may_repeat:
             raise _NoEqual
-        # A lazy one finds the same texts.
+        # A lazy quantifier finds the same texts.
         self._take("?")
         return quantifier
 
@@ -241,7 +227,7 @@ class _Reader:
         ranges: list[tuple[int, int]] = []
         while not self._take("]"):
             low = self._member()
-            # A range stands between two single characters; elsewhere the dash is one of the characters.
+            # A range stands between two single characters. Elsewhere the dash is one of the characters.
             if self._peek() == "-" and self._text[self._at + 1 : self._at + 2] not in ("]", ""):
                 self._at += 1
                 high = self._member()
@@ -252,6 +238,7 @@ class _Reader:
                     ranges.append((0x2D, 0x2D))
                     parts.append(high) if isinstance(high, str) else ranges.extend(high)
             parts.append(low) if isinstance(low, str) else ranges.extend(low)
+        # RE2 has no empty class: [] matches nothing, and [^] everything.
         if not parts and not ranges:
             return _written(((0, _LAST),) if negated else ())
         inner = "".join(_range(*each) for each in ranges) + "".join(parts)
@@ -271,10 +258,12 @@ class _Reader:
         char = self._next()
         following = self._peek()
         match char:
+            # Classes of characters.
             case "d" | "w" | "s":
                 return _CLASSES[char]
             case "D" | "W" | "S":
                 return _without(_CLASSES[char.lower()])
+            # Single characters by name.
             case "t" | "n" | "v" | "f" | "r":
                 return ((_CONTROLS[char], _CONTROLS[char]),)
             case "b" if in_class:
@@ -284,6 +273,7 @@ class _Reader:
             case "c" if following and following in string.ascii_letters:
                 code = ord(self._next()) % 32
                 return ((code, code),)
+            # Single characters by number, properties, and escaped punctuation.
             case "x":
                 return _code(self._hex(2))
             case "u":
@@ -293,7 +283,7 @@ class _Reader:
             case _ if char in string.punctuation or char == " ":
                 self.in_units |= char not in _SYNTAX and not (in_class and char == "-")
                 return _one(char)
-        # Back references, `\\B` (which RE2 finds inside characters of several bytes) and letters without a meaning.
+        # Back references, `\\B` (which RE2 finds inside characters of several bytes) and unknown letters.
         raise _NoEqual
 
     def _hex(self, digits: int) -> int:
@@ -345,7 +335,7 @@ def _one(char: str) -> _Ranges:
 
 
 def _code(code: int) -> _Ranges:
-    # Half a character is matched differently with and without the `u` flag.
+    # Half a surrogate pair is matched differently with and without the `u` flag.
     if code in _SURROGATES or code > _LAST:
         raise _NoEqual
     return ((code, code),)
@@ -356,7 +346,7 @@ def _is_single(found: str | _Ranges) -> bool:
 
 
 def _without(ranges: _Ranges) -> _Ranges:
-    """Returns every code point that is not in *ranges*, which are in order."""
+    """Returns every code point outside of *ranges*, which are in order."""
     starts = [0, *(high + 1 for _, high in ranges)]
     ends = [*(low - 1 for low, _ in ranges), _LAST]
     return tuple((low, high) for low, high in zip(starts, ends, strict=True) if low <= high)
@@ -364,7 +354,7 @@ def _without(ranges: _Ranges) -> _Ranges:
 
 def _written(ranges: _Ranges) -> str:
     if not ranges:
-        # Nothing is outside of everything.
+        # The complement of everything matches nothing.
         return f"[^{_range(0, _LAST)}]"
     if _is_single(ranges):
         return _point(ranges[0][0])

@@ -1,69 +1,70 @@
-"""Which arguments are mended before they are checked, where the operator wants it (DESIGN §3 "Schemas, arguments").
+"""Repairs arguments before they are checked, where the operator wants it (DESIGN §3 "Schemas, arguments").
 
-Models write ``"42"`` for 42 and an object as JSON text. A repair is made only where the schema wants another type than
-a string and the text says exactly one value of that type, so nothing is ever guessed or lost.
+Models write ``"42"`` for 42, and an object as JSON text. A repair is made only where the schema wants another type than
+a string, and the text denotes exactly one value of that type. So nothing is ever guessed or lost.
 """
 
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7
 
 from wicketgate.schemas.foreign_schema import ForeignSchema
-from wicketgate.schemas.refusal import told_path
+from wicketgate.schemas.messages import json_path
 
 Repair = dict[str, str]
 """``{"path": "$.a[0]", "rule": "str_to_integer"}``"""
+_Path = tuple[str | int, ...]
 
 _MAX_TEXT_CHARS = 1_000_000
 _MAX_DEPTH = 64
 _MAX_VALUES = 50_000
 _MAX_REPAIRS = 100
-# Schemas looked at, each once for all values that it applies to; half a microsecond each.
+# Schemas visited, each once for all values that it applies to; half a microsecond each.
 _MAX_WORK = 20_000
 _MAX_HOPS = 8
 _MAX_PIECES = 16
 _BOM = "\ufeff"
-# As JSON writes numbers. Longer ones would not come back digit for digit.
+# Numbers as JSON writes them. Longer ones would not come back digit for digit.
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,3})?")
 _BOOLEANS = {"true": True, "false": False}
-# Here nothing that stands beside a reference counts.
+# These drafts ignore what stands beside a reference.
 _LONE_REFERENCES = (DRAFT4, DRAFT6, DRAFT7)
 
 
 def repair(args: object, schema: ForeignSchema) -> tuple[object, list[Repair]]:
-    """*args* with what could be mended, and what was; *args* itself when that is nothing. Never raises.
+    """Returns *args* repaired, and the list of repairs; *args* itself without any. Never raises.
 
     Rules: ``strip_bom`` and ``json_to_object`` or ``json_to_array`` for JSON text (the whole of *args* included),
-    ``str_to_integer``, ``str_to_number``, ``str_to_boolean``. A place with no declared type, or one that takes strings,
-    is left alone, and so are names that the schema does not know. Linear in *args*, at most 100 repairs.
+    ``str_to_integer``, ``str_to_number``, ``str_to_boolean``. A value is left alone where the schema declares no type,
+    where it takes strings, and under a name that the schema does not know. Linear in *args*, at most 100 repairs.
     """
-    return _Mender(schema).mend_whole(args)
+    return _Repairer(schema).repair(args)
 
 
-class _Mender:
+class _Repairer:
     def __init__(self, schema: ForeignSchema) -> None:
         self._schema = schema
         self._repairs: list[Repair] = []
         self._values = _MAX_VALUES
         self._work = _MAX_WORK
-        self._known: dict[tuple[str | None, tuple[int, ...]], list[Mapping[str, Any]]] = {}
-        self._known_wanted: dict[tuple[int, ...], frozenset[str]] = {}
+        self._known_pieces: dict[tuple[str | None, tuple[int, ...]], list[Mapping[str, Any]]] = {}
+        self._known_types: dict[tuple[int, ...], frozenset[str]] = {}
 
-    def mend_whole(self, args: object) -> tuple[object, list[Repair]]:
+    def repair(self, args: object) -> tuple[object, list[Repair]]:
         whole = args
         if isinstance(args, str):
-            # Arguments are an object whatever the schema says of them.
+            # Arguments are an object, whatever type the schema has at its root.
             whole = self._from_json(args, frozenset({"object"}), ())
-        mended = self._mend(whole, [self._schema.root], (), 0) if isinstance(whole, Mapping) else whole
-        return (mended, self._repairs) if self._repairs else (args, [])
+        repaired = self._value(whole, [self._schema.root], (), 0) if isinstance(whole, Mapping) else whole
+        return (repaired, self._repairs) if self._repairs else (args, [])
 
-    def _mend(self, value: object, places: list[Any], path: tuple[str | int, ...], depth: int) -> object:
-        """*places* are the schemas that all apply to *value*."""
+    def _value(self, value: object, places: list[Any], path: _Path, depth: int) -> object:
+        """Returns *value* repaired, or itself. *places* are the schemas that all apply to it."""
         self._values -= 1
         if depth > _MAX_DEPTH or self._values < 0 or len(self._repairs) >= _MAX_REPAIRS:
             return value
@@ -71,42 +72,35 @@ class _Mender:
             wanted = self._wanted(places)
             value = self._from_text(value, wanted, path) if wanted else value
         if isinstance(value, Mapping):
-            return self._members(value, self._pieces(places, "object"), path, depth)
+            changes = self._changes(value.items(), _member_places, self._pieces(places, "object"), path, depth)
+            return {**value, **changes} if changes else value
         if isinstance(value, list):
-            return self._items(value, self._pieces(places, "array"), path, depth)
+            changes = self._changes(enumerate(value), _item_places, self._pieces(places, "array"), path, depth)
+            return [changes.get(index, item) for index, item in enumerate(value)] if changes else value
         return value
 
-    def _members(
-        self, value: Mapping[Any, Any], pieces: list[Mapping[str, Any]], path: tuple[str | int, ...], depth: int
-    ) -> object:
+    def _changes(
+        self,
+        members: Iterable[tuple[Any, object]],
+        places_of: Callable[[list[Mapping[str, Any]], Any], Iterator[Any]],
+        pieces: list[Mapping[str, Any]],
+        path: _Path,
+        depth: int,
+    ) -> dict[Any, Any]:
+        """Returns the members that are repaired, by name or index."""
         changes: dict[Any, Any] = {}
-        for name, member in value.items():
-            if not isinstance(member, str | Mapping | list) or not isinstance(name, str):
+        for key, member in members:
+            # Only a text can be repaired, or a value that may hold one.
+            if not isinstance(member, str | Mapping | list) or not isinstance(key, str | int):
                 continue
-            places = list(_member_places(pieces, name))
-            if places:
-                mended = self._mend(member, places, (*path, name), depth + 1)
-                if mended is not member:
-                    changes[name] = mended
-        return {**value, **changes} if changes else value
+            if places := list(places_of(pieces, key)):
+                repaired = self._value(member, places, (*path, key), depth + 1)
+                if repaired is not member:
+                    changes[key] = repaired
+        return changes
 
-    def _items(
-        self, value: list[Any], pieces: list[Mapping[str, Any]], path: tuple[str | int, ...], depth: int
-    ) -> object:
-        changes: dict[int, Any] = {}
-        for index, item in enumerate(value):
-            if not isinstance(item, str | Mapping | list):
-                continue
-            places = list(_item_places(pieces, index))
-            if not places:
-                continue
-            mended = self._mend(item, places, (*path, index), depth + 1)
-            if mended is not item:
-                changes[index] = mended
-        return [changes.get(index, item) for index, item in enumerate(value)] if changes else value
-
-    def _from_text(self, text: str, wanted: frozenset[str], path: tuple[str | int, ...]) -> object:
-        """The one value of a wanted type that *text* says, or *text*."""
+    def _from_text(self, text: str, wanted: frozenset[str], path: _Path) -> object:
+        """Returns the one value of a wanted type that *text* denotes, or *text*."""
         plain = text.removeprefix(_BOM)
         if "boolean" in wanted and plain in _BOOLEANS:
             return self._note(_BOOLEANS[plain], "str_to_boolean", text, path)
@@ -115,38 +109,41 @@ class _Mender:
         if "number" in wanted and _NUMBER.fullmatch(plain):
             whole = _INTEGER.fullmatch(plain) is not None
             number = int(plain) if whole else float(plain)
-            if math.isfinite(number) and (whole or _says_the_same(plain, float(number))):
+            if math.isfinite(number) and (whole or _is_exact(plain, float(number))):
                 return self._note(number, "str_to_number", text, path)
         if "object" in wanted or "array" in wanted:
             return self._from_json(text, wanted, path)
         return text
 
-    def _from_json(self, text: str, wanted: frozenset[str], path: tuple[str | int, ...]) -> object:
+    def _from_json(self, text: str, wanted: frozenset[str], path: _Path) -> object:
         plain = text.removeprefix(_BOM)
         start = plain[:100].lstrip(" \t\r\n")[:1]
         kind = {"{": "object", "[": "array"}.get(start)
         if kind not in wanted or len(plain) > _MAX_TEXT_CHARS:
             return text
         try:
-            value = json.loads(plain, parse_constant=_refuse, object_pairs_hook=_object, parse_float=_finite)
+            value = json.loads(plain, parse_constant=_reject, object_pairs_hook=_unique_names, parse_float=_finite)
         except (ValueError, RecursionError):
             return text
         return self._note(value, f"json_to_{kind}", text, path)
 
-    def _note(self, value: object, rule: str, text: str, path: tuple[str | int, ...]) -> object:
-        where = told_path(path)
+    def _note(self, value: object, rule: str, text: str, path: _Path) -> object:
+        where = json_path(path)
         if text.startswith(_BOM):
             self._repairs.append({"path": where, "rule": "strip_bom"})
         self._repairs.append({"path": where, "rule": rule})
         return value
 
     def _pieces(self, places: list[Any], kind: str | None) -> list[Mapping[str, Any]]:
-        """Every schema that surely applies: *places*, what they refer to or are put together from, and the only one of
-        several forms that a value of this *kind* can have. None when there has been too much to look at."""
+        """Returns every schema that certainly applies; none when the work is used up.
+
+        These are *places*, the schemas that they refer to or combine, and that form of a union which is the only one
+        for a value of this *kind*.
+        """
         key = (kind, tuple(map(id, places)))
-        found = self._known.get(key)
+        found = self._known_pieces.get(key)
         if found is None:
-            found = self._known[key] = self._find_pieces(places, kind)
+            found = self._known_pieces[key] = self._find_pieces(places, kind)
         return found if self._work >= 0 else []
 
     def _find_pieces(self, places: list[Any], kind: str | None) -> list[Mapping[str, Any]]:
@@ -157,34 +154,35 @@ class _Mender:
             self._work -= 1
             if not isinstance(place, Mapping) or not hops:
                 continue
+            # The schema that it refers to.
             target = self._schema.targets.get(id(place))
             if target is not None:
                 waiting.append((target, hops - 1))
                 if self._schema.draft in _LONE_REFERENCES:
                     continue
+            # Itself and the schemas that it combines.
             found.append(place)
             waiting.extend((each, hops - 1) for each in place.get("allOf", [])[:_MAX_PIECES])
+            # The only form of a union that a value of this kind can have.
             forms = _forms(place)
             if kind is not None and forms:
-                possible = [form for form in forms if (types := self._types(form)) is None or kind in types]
+                possible = [form for form in forms if (types := self._types([form])) is None or kind in types]
                 if len(possible) == 1:
                     waiting.append((possible[0], hops - 1))
         return found
 
     def _wanted(self, places: list[Any]) -> frozenset[str]:
-        """The types that are allowed here, when a string surely is not; else none."""
+        """Returns the types that are allowed here; none if a string may be allowed too."""
         key = tuple(map(id, places))
-        if key not in self._known_wanted:
-            pieces = self._pieces(places, None)
-            told = [types for types in map(self._types_alone, pieces) if types is not None]
-            wanted = frozenset.intersection(*told) if told else frozenset()
-            self._known_wanted[key] = frozenset() if "string" in wanted else wanted
-        return self._known_wanted[key]
+        if key not in self._known_types:
+            wanted = self._types(places) or frozenset()
+            self._known_types[key] = frozenset() if "string" in wanted else wanted
+        return self._known_types[key]
 
-    def _types(self, schema: object) -> frozenset[str] | None:
-        """The types that *schema* and what it refers to allow together; None when it does not say."""
-        told = [types for types in map(self._types_alone, self._pieces([schema], None)) if types is not None]
-        return frozenset.intersection(*told) if told else None
+    def _types(self, places: list[Any]) -> frozenset[str] | None:
+        """Returns the types that *places* and the schemas they refer to allow together; None if none is declared."""
+        declared = [types for types in map(self._types_alone, self._pieces(places, None)) if types is not None]
+        return frozenset.intersection(*declared) if declared else None
 
     def _types_alone(self, schema: Mapping[str, Any]) -> frozenset[str] | None:
         self._work -= 1 + len(schema.get("enum", ())) // 10
@@ -194,17 +192,15 @@ class _Mender:
         kind = schema.get("type")
         if kind is not None:
             return frozenset([kind] if isinstance(kind, str) else kind)
-        # `integer or null`, as Python's models write it; every form must say its type.
+        # `integer or null`, as Python's models write it. Every form must declare its type.
         self._work -= len(_forms(schema))
-        each = [_plain_types(self._resolved(form)) for form in _forms(schema)]
+        targets = self._schema.targets
+        each = [_plain_types(targets.get(id(form), form)) for form in _forms(schema)]
         return frozenset().union(*(types or () for types in each)) if each and None not in each else None
-
-    def _resolved(self, schema: Any) -> Any:
-        return self._schema.targets.get(id(schema), schema)
 
 
 def _forms(schema: Mapping[str, Any]) -> list[Any]:
-    """The forms of a union; none when there are too many to look at."""
+    """Returns the forms of a union; none when they are too many."""
     forms = schema.get("anyOf") or schema.get("oneOf") or []
     return forms if len(forms) <= _MAX_PIECES else []
 
@@ -232,13 +228,13 @@ def _item_places(pieces: list[Mapping[str, Any]], index: int) -> Iterator[Any]:
             yield items
 
 
-def _says_the_same(text: str, number: float) -> bool:
-    """Whether *number* is what *text* says and not only near it: its shortest digits are those of *text*."""
+def _is_exact(text: str, number: float) -> bool:
+    """Returns whether *number* equals *text* digit for digit, and is not only near it."""
     return _digits(text) == _digits(repr(number))
 
 
 def _digits(text: str) -> tuple[str, int]:
-    """Significant digits without zeros around them, and the power of ten of the first."""
+    """Returns the significant digits without zeros around them, and the power of ten of the first."""
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.lstrip("-").partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -247,7 +243,7 @@ def _digits(text: str) -> tuple[str, int]:
     return (text[:1] * (text[:1] == "-") + significant, power) if significant else ("", 0)
 
 
-def _refuse(name: str) -> object:
+def _reject(name: str) -> object:
     raise ValueError(name)
 
 
@@ -258,7 +254,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         # One of them would be lost.

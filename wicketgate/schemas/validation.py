@@ -1,4 +1,4 @@
-"""Whether arguments fit a tool's schema, and an answer that teaches when they do not (S0 §4.4, DESIGN §3 "Schemas")."""
+"""Checks arguments against a tool's schema, and explains a refusal to the caller (S0 §4.4, DESIGN §3 "Schemas")."""
 
 import itertools
 import json
@@ -11,10 +11,10 @@ from typing import Any
 from referencing.exceptions import Unresolvable
 
 from wicketgate.errors import ArgsInvalid, SchemaInvalid
-from wicketgate.schemas.counted_engine import CountedEngine, TooMuch
+from wicketgate.schemas.counted_engine import CountedEngine, TooMuchWork
 from wicketgate.schemas.expected import Expected
 from wicketgate.schemas.foreign_schema import ForeignSchema, read_schema
-from wicketgate.schemas.refusal import json_type, told
+from wicketgate.schemas.messages import describe_errors, json_type
 from wicketgate.schemas.repairs import Repair, repair
 
 log = logging.getLogger("wicketgate.validation")
@@ -22,18 +22,18 @@ log = logging.getLogger("wicketgate.validation")
 MAX_ERRORS = 20
 MAX_ARGS_DEPTH = 64
 MAX_ARGS_VALUES = 50_000
-# A step is a keyword on a value, 2 to 10 µs; ordinary schemas take fewer than ten a value.
+# A step is one keyword on one value and takes 2 to 10 µs. Ordinary schemas take fewer than ten a value.
 _STEPS = 3_000
 _STEPS_A_VALUE = 20
 _EXAMPLE_STEPS = 1_000
-# Up to here the worst of schemas takes some 15 ms; ordinary calls have fewer than 20 values.
+# With so many values the worst of schemas takes some 15 ms. Ordinary calls have fewer than 20 values.
 _BULKY_VALUES = 200
-# Whatever jsonschema makes of a schema that is well formed and yet impossible to apply.
+# jsonschema raises these for a schema that is well formed and yet impossible to apply.
 _ENGINE_FAILURES = (ArithmeticError, TypeError, ValueError, AttributeError, LookupError, Unresolvable)
 
 
 def is_bulky_json(value: object) -> bool:
-    """Whether a schema or arguments of this size are better compiled or checked in a thread. Looks at 200 values."""
+    """Returns whether *value* is so large that a thread should compile or check it. Visits at most 200 values."""
     waiting = [value]
     room = _BULKY_VALUES
     while waiting and room >= 0:
@@ -53,14 +53,14 @@ def is_bulky_json(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Arguments that may be sent. *notes* belong into the provenance: ``arg_repairs`` and ``unchecked``, if any."""
+    """Arguments that may be sent. *notes* go into the provenance: ``arg_repairs`` and ``unchecked``, if any."""
 
     args: Mapping[str, Any]
     notes: Mapping[str, Any]
 
 
 class Validator:
-    """One tool's schema, compiled. *unchecked* names by schema path what it does not enforce."""
+    """One tool's schema, compiled. *unchecked* names, by schema path, what is not enforced."""
 
     def __init__(self, schema: ForeignSchema) -> None:
         self.unchecked = schema.unchecked
@@ -69,22 +69,23 @@ class Validator:
         self._expected: Expected | None = None
 
     def check(self, args: object, *, path: str) -> Mapping[str, Any]:
-        """*args*, if they fit. *path* is the tool's id, for the error.
+        """Returns *args* if they fit. *path* is the tool's id, for the error.
 
         Raises ArgsInvalid with ``{errors: [{path, message}], expected, example?}``: all errors in the schema's order,
-        at most 20, and the example only where it is valid itself. Raises SchemaInvalid when the schema turns out to
-        be one that cannot be applied. Takes microseconds for ordinary calls and some 40 µs a value at the very most,
-        so arguments that are ``is_bulky_json`` are better checked in a thread.
+        at most 20, and an example only if it is valid itself. Raises SchemaInvalid when the schema cannot be applied.
+        Takes microseconds for ordinary calls and some 40 µs a value at the very most. Check arguments that are
+        ``is_bulky_json`` in a thread.
         """
         try:
+            # The size decides how many steps the check may take.
             size = _measure(args)
             if not isinstance(args, Mapping):
                 raise _NotChecked(f"must be an object (got {json_type(args)})")
             errors = self._engine.errors(args, _STEPS + _STEPS_A_VALUE * size, MAX_ERRORS + 1)
         except _NotChecked as reason:
-            # Such arguments are not looked at again, not even for an example.
+            # Such arguments are not read again, not even for an example.
             raise self._invalid([_whole(str(reason))], None, set(), path) from None
-        except TooMuch:
+        except TooMuchWork:
             problem = "takes too much work to check against this tool's schema; send less at a time"
             raise self._invalid([_whole(problem)], args, set(), path) from None
         except RecursionError:
@@ -92,17 +93,18 @@ class Validator:
         except _ENGINE_FAILURES:
             log.exception("the schema of %s cannot be applied", path)
             raise SchemaInvalid("The tool's own schema cannot be applied. Nothing was sent to it.", path=path) from None
+        # The arguments at fault are filled in anew in the example.
         if errors:
             wrong = {str(error.absolute_path[0]) for error in errors if error.absolute_path}
-            raise self._invalid(told(errors), args, wrong, path)
+            raise self._invalid(describe_errors(errors), args, wrong, path)
         return args
 
     def repair(self, args: object) -> tuple[object, list[Repair]]:
-        """*args* with what can be mended without loss, and the list of repairs; see ``wicketgate.schemas.repairs``."""
+        """Returns *args* repaired as far as nothing is lost, and the list of repairs (see ``repairs``)."""
         return repair(args, self._schema)
 
     def admit(self, args: object, *, path: str, tolerant: bool) -> Admitted:
-        """Check, and repair before it when the operator wants the upstream's arguments *tolerant*. Raises as check."""
+        """Check *args*, after a repair if the operator made the upstream *tolerant*. Raises as ``check``."""
         repairs: list[Repair] = []
         if tolerant:
             args, repairs = self.repair(args)
@@ -125,25 +127,26 @@ class Validator:
 
     def _is_valid(self, example: Mapping[str, Any]) -> bool:
         try:
-            # Text that UTF-8 cannot carry could not be sent: it raises ValueError here.
+            # A text that UTF-8 cannot carry could not be sent. It raises ValueError here.
             json.dumps(example, ensure_ascii=False).encode()
             return not self._engine.errors(example, _EXAMPLE_STEPS + _STEPS_A_VALUE * _measure(example), 1)
-        except (_NotChecked, TooMuch, RecursionError, *_ENGINE_FAILURES):
+        except (_NotChecked, TooMuchWork, RecursionError, *_ENGINE_FAILURES):
             return False
 
 
 def compile_schema(schema: object, *, path: str) -> Validator:
-    """Read a tool's input schema once; keep the result. Raises SchemaInvalid(path) when it cannot be used."""
+    """Compile a tool's input schema; keep the result. Raises SchemaInvalid(path) when it cannot be used."""
     return Validator(read_schema(schema, path=path))
 
 
 class _NotChecked(Exception):
-    """The arguments are not what can be checked at all; the text says why, in our words."""
+    """The arguments cannot be checked at all. The text says why and may be shown."""
 
 
 def _measure(args: object) -> int:
-    """The number of values in *args*. Raises _NotChecked for what is too deep, too much, or not JSON."""
+    """Returns the number of values in *args*. Raises _NotChecked if they are too deep, too many, or not JSON."""
     count = 0
+    # Level by level, because recursion would fail on deep arguments.
     level: list[Any] = [args]
     for _ in range(MAX_ARGS_DEPTH):
         count += len(level)
@@ -151,6 +154,7 @@ def _measure(args: object) -> int:
             raise _NotChecked(f"must not hold more than {MAX_ARGS_VALUES:,} values")
         below: list[Any] = []
         for value in level:
+            # Texts are checked for what UTF-8 cannot carry; collections are measured on the next level.
             match value:
                 case str():
                     _refuse_lone_surrogates(value)
@@ -175,7 +179,7 @@ def _measure(args: object) -> int:
 
 
 def _refuse_lone_surrogates(text: str) -> None:
-    """Half a character cannot be sent: it would break the connection to the upstream, with everybody's calls on it."""
+    """Raises _NotChecked for half a surrogate pair. Sending it would break the connection that all calls share."""
     if not text.isascii():
         try:
             text.encode()

@@ -1,4 +1,4 @@
-"""The journal of runs in this process's memory (``engine/journal.py``), bounded in bytes, number and time.
+"""The journal of runs in this process's memory (``engine/keyed_runs.py``), bounded in bytes, number and time.
 
 A run keeps its latest events. Events that a follower has still to read are never dropped: the run waits for it.
 """

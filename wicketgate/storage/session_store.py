@@ -4,8 +4,8 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 
-from wicketgate.catalog.cache_order import SeenCards, cache_order
 from wicketgate.catalog.card import ChoiceCard
+from wicketgate.catalog.order import SeenCards, cache_order
 from wicketgate.ports import owner_of
 
 

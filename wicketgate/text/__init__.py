@@ -1,0 +1,1 @@
+"""Texts that are read or written everywhere: ``correlation`` ids, ``redaction`` of secrets, ``yaml``."""

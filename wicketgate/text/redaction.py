@@ -1,4 +1,4 @@
-"""What must never stand in a log line: credentials, known or recognised by their shape (S3 "Logging")."""
+"""Masks credentials in log lines, known ones and those recognised by their shape (S3 "Logging")."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 MASK = "[redacted]"
 
-# Shapes, not words: each begins as plain text does not.
+# Shapes, not words: none begins like plain text.
 _SHAPES = re.compile(
     r"(?i:\b(?:token|secret|password|passwd|api[_-]?key)[\"']?\s?[=:]\s?)[^\s\"',;&]{4,}"
     r"|://[^\s/:@]+:[^\s/@]+@"
@@ -22,7 +22,7 @@ _SHORTEST_SECRET = 6
 
 
 class Redactor:
-    """Masks the *secrets* of the configuration and whatever looks like one. Linear in the text."""
+    """Masks the *secrets* of the configuration and all texts that look like one. Linear in the text."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: frozenset[str] = frozenset()
@@ -30,8 +30,8 @@ class Redactor:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Mask these too from now on; what was learned stays."""
-        # Very short values would mask words. Text quoted in a message may hold it escaped.
+        """Mask these too from now on, beside those learned before."""
+        # Very short values would mask words. Text quoted in a message may hold a secret escaped.
         plain = self._secrets = self._secrets.union(s for s in secrets if len(s) >= _SHORTEST_SECRET)
         escaped = {json.dumps(secret)[1:-1] for secret in plain}
         # Longest first, so that a secret that contains another is masked whole.

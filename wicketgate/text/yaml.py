@@ -1,8 +1,8 @@
-"""The one reader of YAML: JSON values by the core schema of YAML 1.2, from the parser's events.
+"""Reads YAML as JSON values by the core schema of YAML 1.2, from the parser's events.
 
-PyYAML's C loader builds nodes by recursion in C: a hundred thousand open brackets end the process. Its events do not.
-Only ``true`` and ``false`` are booleans; ``on``, ``no``, dates, infinity and NaN are text. Tags are not obeyed. ``<<``
-merges as in YAML 1.1, because people write it. Keys become text.
+PyYAML's C loader builds nodes by recursion in C, so a hundred thousand open brackets end the process. Reading its
+events does not. Only ``true`` and ``false`` are booleans; ``on``, ``no``, dates, infinity and NaN are text. Tags are
+ignored. ``<<`` merges as in YAML 1.1, because people write it. Keys become text.
 """
 
 import re
@@ -15,7 +15,7 @@ import yaml
 _MAX_CHARS = 16 * 1024 * 1024
 _MAX_DEPTH = 200
 _MAX_EVENTS = 2_000_000
-# What aliases repeat counts each time: a few lines can say a little very often.
+# Values that aliases repeat count each time, because a few lines can repeat a little very often.
 _MAX_VALUES = 2_000_000
 _PARSER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -32,8 +32,8 @@ _NO_KEY = object()
 
 
 class NotYaml(ValueError):
-    """It cannot be read, or goes beyond the bounds. The text names line and column, and holds nothing of the document
-    but a repeated key."""
+    """The text cannot be read, or exceeds the bounds. The message names line and column, and quotes nothing of the
+    document but a repeated key."""
 
     def __init__(self, problem: str, mark: Any = None) -> None:
         super().__init__(f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem)
@@ -42,7 +42,8 @@ class NotYaml(ValueError):
 def read_yaml(text: str, *, strict: bool = False) -> Any:
     """Returns the first document in *text*, None for an empty one. Values that an alias repeats are shared.
 
-    *strict* refuses what a person cannot have meant: a key given twice, a tag, a second document. Raises NotYaml.
+    *strict* refuses constructs that a person cannot have meant: a key given twice, a tag, a second document. Raises
+    NotYaml.
     """
     if len(text) > _MAX_CHARS:
         raise NotYaml(f"more than {_MAX_CHARS // 1024 // 1024} Mi characters")
@@ -55,12 +56,12 @@ def read_yaml(text: str, *, strict: bool = False) -> Any:
 
 
 def write_yaml(value: Any) -> str:
-    """Returns *value* as YAML that this reader, and readers of version 1.1, read back as it was."""
+    """Returns *value* as YAML that this reader and readers of version 1.1 read back unchanged."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**20)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes texts that are numbers to either version."""
+    """Quotes texts that either version reads as numbers."""
 
 
 _Dumper.add_implicit_resolver(
@@ -74,26 +75,27 @@ class _Mark(NamedTuple):
 
 
 def _in_text(mark: Any, text: str) -> Any:
-    """The parser names the line behind the last one when something is missing at the end."""
+    """Returns *mark* within *text*. The parser names a line after the last one when the end is missing."""
     lines = text.splitlines()
     return _Mark(len(lines) - 1, len(lines[-1])) if mark and lines and mark.line >= len(lines) else mark
 
 
 @dataclass(slots=True)
 class _Open:
-    """A collection that is not complete: the key that waits for its value, and how many values it holds by now."""
+    """A collection that is not complete: the key that waits for its value, and the number of values so far."""
 
     holder: Any
     anchor: str | None
     key: Any = _NO_KEY
     own_keys: set[str] = field(default_factory=set)
+    merges: bool = False
     values: int = 1
 
 
 class _Builder:
     def __init__(self, strict: bool) -> None:
         self._strict = strict
-        # By anchor, the value and how many values it holds.
+        # By anchor, the value and the number of values in it.
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._stack: list[_Open] = []
         self._root: Any = None
@@ -108,10 +110,10 @@ class _Builder:
                 if self._documents > 1:
                     self._refuse_if_strict("a second document", event)
                     break
-            self._take(event)
+            self._read_event(event)
         return self._root
 
-    def _take(self, event: Any) -> None:
+    def _read_event(self, event: Any) -> None:
         values = 1
         match event:
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
@@ -125,12 +127,13 @@ class _Builder:
                 self._check_tag(event)
                 value, anchor = _scalar(event), event.anchor
             case yaml.AliasEvent():
-                # Known only when it is complete, so that nothing can hold itself.
+                # An anchor is known only when its value is complete, so that no value can hold itself.
                 if event.anchor not in self._anchors:
                     raise NotYaml("an alias of nothing", event.start_mark)
                 (value, values), anchor = self._anchors[event.anchor], None
             case _:
                 return
+        # The value is complete: keep it under its anchor, and put it where it belongs.
         if anchor is not None:
             self._anchors[anchor] = (value, values)
         if self._stack:
@@ -139,6 +142,7 @@ class _Builder:
             self._root = value
 
     def _put(self, into: _Open, value: Any, values: int, event: Any) -> None:
+        # A collection holds as many values as its members together.
         into.values += values
         if into.values > _MAX_VALUES:
             raise NotYaml(f"more than {_MAX_VALUES:,} values", event.start_mark)
@@ -151,9 +155,11 @@ class _Builder:
             if into.key in into.own_keys:
                 self._refuse_if_strict(f"the key {into.key!r} is given twice", event)
             into.own_keys.add(into.key)
+            # A quoted "<<" is a key like any other.
+            into.merges = into.key == "<<" and not getattr(event, "style", None)
         else:
             key, into.key = into.key, _NO_KEY
-            if key == "<<" and isinstance(value, dict | list):
+            if into.merges and isinstance(value, dict | list):
                 for merged in value if isinstance(value, list) else [value]:
                     if isinstance(merged, dict):
                         into.holder.update({name: each for name, each in merged.items() if name not in into.holder})

@@ -1,4 +1,4 @@
-"""An upstream without a wire, for tests and examples (S1 "Wiring a gateway over stdio")."""
+"""An upstream without a wire: tools and their answers from this program (S1 "Wiring a gateway over stdio")."""
 
 import asyncio
 import copy
@@ -11,14 +11,18 @@ Handler = Callable[[str, Mapping[str, Any], CallContext], Awaitable[Mapping[str,
 
 
 class StubUpstream:
-    """Answers from *handler*; without one, every call is an error result. Keeps the calls that arrived."""
+    """Answers from *handler*; without one, every call is an error result. Keeps the calls that arrived.
+
+    *tools* are definitions of ``tools/list`` in wire JSON. With a *name*, that is the namespace of all of them;
+    without, the tools' own names give their namespaces.
+    """
 
     def __init__(
         self,
         tools: Sequence[Mapping[str, Any]],
         handler: Handler | None = None,
         *,
-        name: str = "stub",
+        name: str = "",
     ) -> None:
         self.tools = list(tools)
         self.calls: list[tuple[str, Mapping[str, Any], CallContext]] = []

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from app.cli import cli
 from app.commands.screened import quarantine_lines
 from tests.support.requirement import requirement
-from wicketgate.catalog.lock import differences, pin_all
+from wicketgate.catalog.pins import differences, pin_all
 from wicketgate.config.lock_file import read_lock
 
 MODULE = """

@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from wicketgate.upstreams.openapi.document import Document, read_document
-from wicketgate.upstreams.openapi.operations import Operation, Reading, read_operations
+from wicketgate.upstreams.openapi.operations import OpenApiOperation, Reading, read_operations
 
 NONE: frozenset[str] = frozenset()
 
@@ -18,7 +18,7 @@ def reading(paths: dict[str, Any], version: str = "3.1.0", **more: Any) -> Readi
     return read_operations(document(paths, version, **more), reserved_headers=NONE)
 
 
-def operation(raw: dict[str, Any], path: str = "/things", method: str = "post", **more: Any) -> Operation:
+def operation(raw: dict[str, Any], path: str = "/things", method: str = "post", **more: Any) -> OpenApiOperation:
     """The one operation of a document that has no other."""
     read = reading({path: {method: {"operationId": "it", **raw}}}, **more)
     assert read.skipped == ()

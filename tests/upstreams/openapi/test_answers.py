@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from wicketgate.net import Reply
 from wicketgate.results.from_mcp import mcp_result_to_envelope
-from wicketgate.upstreams.openapi.answers import Answer, answer_to_result
+from wicketgate.upstreams.openapi.exchange import answer_to_result
 
 URI = "openapi://shop/it"
 
@@ -16,7 +17,7 @@ def result(body: bytes, content_type: str = "", status: int = 200, cut: bool = F
     all_headers = {name.replace("_", "-"): value for name, value in headers.items()}
     if content_type:
         all_headers["content-type"] = content_type
-    return answer_to_result(Answer(status, all_headers, body, cut), URI)
+    return answer_to_result(Reply(status, all_headers, body, cut), URI)
 
 
 def texts(found: dict[str, Any]) -> list[str]:
@@ -94,7 +95,7 @@ def test_a_refusal_is_an_error_result_with_status_and_body(status: int, phrase: 
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_when_to_come_back_is_told(status: int) -> None:
+def test_the_time_of_the_next_try_is_in_the_result(status: int) -> None:
     assert "Retry-After: 30" in texts(result(b"", "", status, retry_after="30"))[0]
 
 
@@ -109,7 +110,7 @@ def test_binary_data_of_a_refusal_is_not_shown() -> None:
     assert len(result(b"\x89PNG", "image/png", 500)["content"]) == 1
 
 
-def test_a_redirect_is_told_without_its_target() -> None:
+def test_a_redirect_is_reported_without_its_target() -> None:
     found = result(b"", "", 302, location="https://elsewhere.example/?token=secret")
     assert found["isError"] is True
     assert "elsewhere" not in json.dumps(found)

@@ -1,4 +1,4 @@
-"""Which documents are read, and which are refused in words that help (W-KINDS)."""
+"""Documents that are read, and those that are refused in words that help (W-KINDS)."""
 
 import json
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tests.upstreams.openapi.fixtures import document
-from wicketgate.upstreams.openapi.document import DocumentRefused, Unusable, read_document
-from wicketgate.upstreams.openapi.servers import server_url
+from wicketgate.upstreams.openapi.document import DocumentRefused, Unusable, read_document, server_url
 
 
 @pytest.mark.parametrize(
@@ -25,7 +24,7 @@ def test_json_and_yaml_of_each_version_are_read(text: str, dialect_30: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "reason"),
     [
         (b'{"swagger": "2.0", "paths": {}}', "Swagger 2.0"),
         (b'{"openapi": "4.0.0"}', "3.1"),
@@ -44,8 +43,8 @@ def test_json_and_yaml_of_each_version_are_read(text: str, dialect_30: bool) -> 
         (b"", "not an object"),
     ],
 )
-def test_what_cannot_be_used_is_refused_in_plain_words(data: bytes, told: str) -> None:
-    with pytest.raises(DocumentRefused, match=told):
+def test_what_cannot_be_used_is_refused_in_plain_words(data: bytes, reason: str) -> None:
+    with pytest.raises(DocumentRefused, match=reason):
         read_document(data)
 
 
@@ -123,7 +122,7 @@ def test_the_first_server_is_used_with_its_defaults(
         ([], ""),
     ],
 )
-def test_a_server_that_nobody_vouched_for_is_refused(servers: list[Any], document_url: str) -> None:
+def test_a_server_that_the_operator_did_not_name_is_refused(servers: list[Any], document_url: str) -> None:
     with pytest.raises(DocumentRefused, match="base_url"):
         server_url(document({}, servers=servers), document_url)
 

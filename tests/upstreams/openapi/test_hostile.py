@@ -1,4 +1,4 @@
-"""Whatever a document holds, reading it ends, and raises nothing but its own refusals (W-ISOLATION)."""
+"""Hostile documents: reading one ends, and raises nothing but its own refusals (W-ISOLATION)."""
 
 import copy
 import json
@@ -12,10 +12,9 @@ from tests.support.orders_service import app
 from tests.upstreams.openapi.fixtures import NONE, document, reading
 from wicketgate.catalog.selectable import mcp_tool_to_selectable
 from wicketgate.errors import ArgsInvalid
-from wicketgate.upstreams.openapi.document import DocumentRefused, read_document
+from wicketgate.upstreams.openapi.document import DocumentRefused, read_document, server_url
+from wicketgate.upstreams.openapi.exchange import build_request
 from wicketgate.upstreams.openapi.operations import read_operations
-from wicketgate.upstreams.openapi.requests import build_request
-from wicketgate.upstreams.openapi.servers import server_url
 
 ORDERS = app.openapi()
 JSON = st.recursive(

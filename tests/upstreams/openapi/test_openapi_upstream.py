@@ -25,8 +25,7 @@ from wicketgate.fleet.member import Member
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.results.from_mcp import mcp_result_to_envelope
-from wicketgate.upstreams.openapi.source import DocumentSource, FileSource, UrlSource
-from wicketgate.upstreams.openapi.upstream import OpenApiUpstream, ServiceAccess
+from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "session")
 BOUND_S = 20.0
@@ -293,7 +292,7 @@ async def test_without_a_credential_nothing_is_sent() -> None:
     assert service.seen == []
 
 
-async def test_nobody_there_is_unavailable_and_what_breaks_off_is_lost() -> None:
+async def test_a_service_that_is_down_is_unavailable_and_a_broken_call_is_lost() -> None:
     async with HttpService(lambda seen: Reply(b"{", cut=True)) as service:
         upstream = make(document("a"), service.url)
         async with supervised(upstream):
@@ -364,7 +363,7 @@ async def test_a_file_that_changes_changes_the_tools_and_a_broken_one_keeps_them
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "reason"),
     [
         (None, "its document was not found"),
         (b'{"swagger": "2.0"}', "the document is Swagger 2.0; convert it to OpenAPI 3 first"),
@@ -372,8 +371,8 @@ async def test_a_file_that_changes_changes_the_tools_and_a_broken_one_keeps_them
         (document(), "the document names no http or https server; set base_url"),
     ],
 )
-async def test_a_document_that_cannot_be_used_is_told_in_the_status_and_heals(
-    tmp_path: Path, data: bytes | None, told: str
+async def test_a_document_that_cannot_be_used_is_reported_in_the_status_until_it_can(
+    tmp_path: Path, data: bytes | None, reason: str
 ) -> None:
     file = tmp_path / "shop.json"
     if data is not None:
@@ -383,7 +382,7 @@ async def test_a_document_that_cannot_be_used_is_told_in_the_status_and_heals(
     async with supervised(upstream, ready=False) as changes:
         await source.seen()
         assert upstream.status.phase == "down"
-        assert upstream.status.error == told
+        assert upstream.status.error == reason
         with pytest.raises(UpstreamUnavailable):
             await upstream.list_tools()
         file.write_bytes(document("a", servers=[{"url": "http://127.0.0.1:9"}]))

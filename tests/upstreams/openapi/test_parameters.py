@@ -1,4 +1,4 @@
-"""How arguments are written into URLs and headers: read back by others, they are what was given (RFC 6570)."""
+"""Arguments written into URLs and headers: other readers read them back as they were given (RFC 6570)."""
 
 import json
 from typing import Any

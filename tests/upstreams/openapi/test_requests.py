@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from tests.support.requirement import requirement
 from tests.upstreams.openapi.fixtures import json_body, operation
 from wicketgate.errors import ArgsInvalid
-from wicketgate.upstreams.openapi.operations import Operation
-from wicketgate.upstreams.openapi.requests import Request, build_request
+from wicketgate.upstreams.openapi.exchange import HttpRequest, build_request
+from wicketgate.upstreams.openapi.operations import OpenApiOperation
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 ITEM = operation({"parameters": [{"name": "q", "in": "query"}]}, path="/items/{id}/parts/{part}.json", method="delete")
 
 
-def sent(raw: dict[str, Any], arguments: dict[str, Any], **more: Any) -> Request:
+def sent(raw: dict[str, Any], arguments: dict[str, Any], **more: Any) -> HttpRequest:
     return build_request(operation(raw, **more), arguments)
 
 
-def with_body(content_type: str, media: dict[str, Any], required: bool = True) -> Operation:
+def with_body(content_type: str, media: dict[str, Any], required: bool = True) -> OpenApiOperation:
     return operation({"requestBody": {"required": required, "content": {content_type: media}}})
 
 

@@ -146,7 +146,9 @@ async def test_what_fits_the_schema_but_not_the_type_is_refused_with_every_error
     assert "yesterday" not in str(refused.value.as_dict())
 
 
-async def test_a_failure_that_was_meant_is_told_and_any_other_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_that_was_meant_is_reported_and_others_are_only_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with loaded() as upstream:
         refused = await call(upstream, "refuse", copy="secret copy")
         assert refused == {"content": [{"type": "text", "text": "There is no secret copy."}], "isError": True}

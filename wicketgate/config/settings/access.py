@@ -5,10 +5,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
-from wicketgate.access.access import AccessPolicy
-from wicketgate.access.condition import Condition
 from wicketgate.access.identity import parse_permissions
-from wicketgate.access.rule import AccessRule, split_pattern
+from wicketgate.access.policy import AccessPolicy
+from wicketgate.access.rules import AccessRule, Condition, split_pattern
 
 
 class AccessRuleSettings(BaseModel):

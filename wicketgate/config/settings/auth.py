@@ -1,5 +1,7 @@
 """The section ``auth``: who may come in."""
 
+from pathlib import Path
+
 from pydantic import Field, SecretStr, field_validator
 
 from wicketgate.access.identity import ACTOR_PATTERN, parse_permissions
@@ -23,6 +25,9 @@ class KeySettings(Section):
 
 class AuthSettings(Section):
     keys: tuple[KeySettings, ...] = ()
+    key_file: Path | None = None
+    """Without *keys*, a key is made at the first start and shown once; its hash is kept in this file. Without the file
+    the key is for one run, and for callers on this machine."""
     seal_keys: tuple[SecretStr, ...] = Field(default=(), max_length=8)
     """Seal approvals and request states: the first seals, all open; the same for all replicas. Without them what is
     sealed ends with the process. Empty ones are left out, so that an old key may come from a variable that is unset."""

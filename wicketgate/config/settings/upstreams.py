@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from wicketgate.config.settings.base import Seconds, Section, check_url, revealed
-from wicketgate.upstreams.openapi.servers import is_base_url
+from wicketgate.upstreams.openapi.document import is_base_url
 
 
 class RetrySettings(Section):

@@ -1,7 +1,7 @@
-"""What an operation takes as its body, and how the arguments of a call become it (OpenAPI "Request Body Object")."""
+"""The body of an operation: its media type, its parts, and how arguments are written as it (OpenAPI "Request Body
+Object")."""
 
 import hashlib
-import json
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,20 +9,29 @@ from typing import Any, Literal
 from urllib.parse import quote_plus
 
 from wicketgate.upstreams.openapi.document import Document, Unusable
-from wicketgate.upstreams.openapi.parameters import Parameter, query_pairs, text_of
+from wicketgate.upstreams.openapi.parameters import Parameter, query_pairs, text_of, write_json
 
 BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
 
 _ORDER: tuple[BodyKind, ...] = ("json", "form", "multipart", "text", "bytes")
 
 
+STREAMS = frozenset(
+    {
+        "text/event-stream", "application/x-ndjson", "application/ndjson", "application/jsonl",
+        "application/x-jsonlines", "application/json-seq", "multipart/x-mixed-replace",
+    }
+)  # fmt: skip
+"""Media types of answers that need not end."""
+
+
 class BodyRefused(ValueError):
-    """The arguments cannot be written as this body; the text may be shown."""
+    """The arguments cannot be written as this body. The text may be shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One property of a form: *is_file* when it is given in base64 and sent as bytes."""
+    """One property of a form. *is_file*: it is given in base64 and sent as bytes."""
 
     is_file: bool = False
     content_type: str = ""
@@ -30,9 +39,9 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
-    """*argument* holds the whole body, or is empty when its properties are arguments of their own: then *flattened*
-    gives, by argument, the property."""
+class RequestBody:
+    """The body that an operation takes. *argument* holds it whole. If it is empty, the properties are arguments of
+    their own, and *flattened* gives the property by argument."""
 
     kind: BodyKind
     content_type: str
@@ -43,10 +52,10 @@ class Body:
 
 
 def choose_media_type(content: Mapping[str, Any]) -> tuple[str, BodyKind, Mapping[str, Any]]:
-    """The best of what an operation takes: JSON before forms before text. Raises Unusable when there is none."""
+    """Returns the best media type that an operation takes: JSON before forms before text. Raises Unusable if none."""
     found: dict[BodyKind, tuple[str, Mapping[str, Any]]] = {}
     for media_type, media in content.items():
-        if isinstance(media, Mapping) and media_type.isascii() and media_type.isprintable():
+        if isinstance(media, Mapping) and _is_printable(media_type):
             found.setdefault(_kind(media_type), (media_type, media))
     for kind in _ORDER:
         if kind in found:
@@ -56,7 +65,7 @@ def choose_media_type(content: Mapping[str, Any]) -> tuple[str, BodyKind, Mappin
 
 
 def base_type(media_type: str) -> str:
-    """``application/json`` of ``Application/JSON; charset=utf-8``."""
+    """Returns ``application/json`` of ``Application/JSON; charset=utf-8``."""
     return media_type.partition(";")[0].strip().lower()
 
 
@@ -75,7 +84,7 @@ def is_text_type(media_type: str) -> bool:
 
 
 def form_parts(document: Document, media: Mapping[str, Any], kind: BodyKind) -> dict[str, Part]:
-    """How each property of a form is written. Raises Unusable."""
+    """Returns the parts of a form by property. Raises Unusable."""
     properties = document.resolve(media.get("schema", {})).get("properties")
     encodings = media.get("encoding")
     parts: dict[str, Part] = {}
@@ -85,14 +94,14 @@ def form_parts(document: Document, media: Mapping[str, Any], kind: BodyKind) -> 
         content_type = encoding.get("contentType")
         parts[name] = Part(
             is_file=kind == "multipart" and is_file(document, schema),
-            content_type=content_type if isinstance(content_type, str) and _is_header_text(content_type) else "",
+            content_type=content_type if isinstance(content_type, str) and _is_printable(content_type) else "",
             style=_form_style(name, encoding) if kind == "form" else None,
         )
     return parts
 
 
 def is_file(document: Document, schema: object) -> bool:
-    """Whether a property is binary data, or a list of such."""
+    """Returns whether a property is binary data, or a list of such."""
     schema = document.resolve(schema) if isinstance(schema, Mapping) else {}
     if schema.get("type") == "array":
         items = schema.get("items")
@@ -101,8 +110,9 @@ def is_file(document: Document, schema: object) -> bool:
     return schema.get("format") == "binary" or schema.get("type") == "file" or raw_media
 
 
-def write_body(body: Body, arguments: Mapping[str, Any]) -> tuple[bytes, str] | None:
-    """The bytes and their content type; None when the call has no body. Raises BodyRefused."""
+def write_body(body: RequestBody, arguments: Mapping[str, Any]) -> tuple[bytes, str] | None:
+    """Returns the bytes and their content type; None when the call has no body. Raises BodyRefused."""
+    # The whole body is one argument, or its properties are.
     if body.argument:
         if body.argument not in arguments:
             return None
@@ -113,7 +123,7 @@ def write_body(body: Body, arguments: Mapping[str, Any]) -> tuple[bytes, str] | 
             return None
     match body.kind:
         case "json":
-            return _json(value), body.content_type
+            return write_json(value).encode(), body.content_type
         case "form":
             return _form(value, body.parts), body.content_type
         case "multipart":
@@ -142,17 +152,13 @@ def _sent_type(kind: BodyKind, media_type: str) -> str:
 
 
 def _form_style(name: str, encoding: Mapping[str, Any]) -> Parameter | None:
-    """None where an object is to be written as JSON, which is the default (OpenAPI "Encoding Object")."""
+    """Returns None where an object is written as JSON, which is the default (OpenAPI "Encoding Object")."""
     style = encoding.get("style")
     explode = encoding.get("explode")
     if style not in ("form", "spaceDelimited", "pipeDelimited", "deepObject"):
         return None
     explodes = explode if isinstance(explode, bool) else style == "form"
     return Parameter(name, name, "query", style, explodes)
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _form(value: object, parts: Mapping[str, Part]) -> bytes:
@@ -164,8 +170,8 @@ def _form(value: object, parts: Mapping[str, Part]) -> bytes:
         if part.style is not None:
             pieces += query_pairs(part.style, member)
         else:
-            for each in member if isinstance(member, list) else [member]:
-                pieces.append(f"{quote_plus(name)}={quote_plus(text_of(each))}")
+            members = member if isinstance(member, list) else [member]
+            pieces += [f"{quote_plus(name)}={quote_plus(text_of(each))}" for each in members]
     return "&".join(pieces).encode()
 
 
@@ -175,9 +181,9 @@ def _multipart(value: object, parts: Mapping[str, Part]) -> tuple[bytes, str]:
     pieces: list[tuple[bytes, bytes]] = []
     for name, member in value.items():
         part = parts.get(name, Part())
-        for each in member if isinstance(member, list) else [member]:
-            pieces.append(_multipart_piece(name, each, part))
-    # From the content, so that no argument can be written to hold it, and a call is the same bytes each time.
+        members = member if isinstance(member, list) else [member]
+        pieces += [_multipart_piece(name, each, part) for each in members]
+    # A boundary made from the content: no argument can contain it, and the same call has the same bytes.
     digest = hashlib.sha256()
     for head, data in pieces:
         digest.update(head + data)
@@ -187,19 +193,18 @@ def _multipart(value: object, parts: Mapping[str, Part]) -> tuple[bytes, str]:
 
 
 def _multipart_piece(name: str, value: object, part: Part) -> tuple[bytes, bytes]:
+    # The type is the one that the document declares, if any, or the one that the value suggests.
     quoted = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
     disposition = f'Content-Disposition: form-data; name="{quoted}"'
     if part.is_file:
         data, content_type = _bytes(value), part.content_type.partition(",")[0].strip() or "application/octet-stream"
         disposition += f'; filename="{quoted}"'
     elif isinstance(value, Mapping | list) or (part.content_type and is_json_type(part.content_type)):
-        data, content_type = _json(value), part.content_type or "application/json"
+        data, content_type = write_json(value).encode(), part.content_type or "application/json"
     else:
         data, content_type = text_of(value).encode(), part.content_type
-    head = (
-        disposition + "\r\n" + (f"Content-Type: {content_type}\r\n" if content_type and "*" not in content_type else "")
-    )
-    return head.encode(), data
+    typed = f"\r\nContent-Type: {content_type}" if content_type and "*" not in content_type else ""
+    return f"{disposition}{typed}\r\n".encode(), data
 
 
 def _bytes(value: object) -> bytes:
@@ -211,5 +216,5 @@ def _bytes(value: object) -> bytes:
         raise BodyRefused("binary data must be valid base64") from None
 
 
-def _is_header_text(text: str) -> bool:
+def _is_printable(text: str) -> bool:
     return text.isascii() and text.isprintable()

@@ -1,4 +1,4 @@
-"""An OpenAPI document as plain JSON values: read, bounded, its version known, its references found (DESIGN §2).
+"""Reads an OpenAPI document as plain JSON values, bounded; follows its references and finds its server (DESIGN §2).
 
 Versions 3.0, 3.1 and 3.2 are read. Nothing outside the document is ever fetched.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urljoin, urlsplit
 
 from wicketgate.text.yaml import NotYaml, read_yaml
 
@@ -23,11 +23,11 @@ _VERSION = re.compile(r"3\.([012])(\.|$)")
 
 
 class DocumentRefused(Exception):
-    """The whole document cannot be used; the text says why in words that may be shown."""
+    """The whole document cannot be used. The text says why and may be shown."""
 
 
 class Unusable(Exception):
-    """One piece of a document cannot be used; the text says why, for the log."""
+    """One piece of a document cannot be used. The text says why, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Document:
     dialect_30: bool
 
     def resolve(self, value: object) -> Mapping[str, Any]:
-        """*value*, or what its ``$ref`` leads to in the end. Raises Unusable."""
+        """Returns *value*, or the object at the end of its ``$ref``. Raises Unusable."""
         for _ in range(_MAX_HOPS):
             if not isinstance(value, Mapping):
                 raise Unusable("something that is not an object stands where one is needed")
@@ -49,11 +49,12 @@ class Document:
         raise Unusable("references lead on to other references without end")
 
     def at(self, reference: str) -> Any:
-        """What a reference such as ``#/components/schemas/Pet`` names. Raises Unusable."""
+        """Returns the value at a reference such as ``#/components/schemas/Pet``. Raises Unusable."""
         if not reference.startswith("#/"):
             raise Unusable("a reference leads out of the document, or is not a path in it; it is not followed")
         value: Any = self.root
         for part in reference[2:].split("/"):
+            # Percent-encoding first, then the two escapes of JSON Pointer.
             key = unquote(part).replace("~1", "/").replace("~0", "~")
             match value:
                 case dict() if key in value:
@@ -66,9 +67,10 @@ class Document:
 
 
 def read_document(data: bytes) -> Document:
-    """Read JSON or YAML. Takes seconds for the largest, so call it in a thread. Raises DocumentRefused."""
+    """Read JSON or YAML. Takes seconds for the largest document, so call it in a thread. Raises DocumentRefused."""
     if len(data) > MAX_DOCUMENT_BYTES:
         raise DocumentRefused(f"the document is larger than {MAX_DOCUMENT_BYTES:,} bytes")
+    # Text, then values, then the parts that every document needs.
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -79,6 +81,7 @@ def read_document(data: bytes) -> Document:
         raise DocumentRefused("the document is nested too deeply") from None
     if not isinstance(root, dict):
         raise DocumentRefused("the document is not an object")
+    # The version decides the dialect of the schemas.
     version = root.get("openapi")
     if "swagger" in root:
         raise DocumentRefused("the document is Swagger 2.0; convert it to OpenAPI 3 first")
@@ -106,7 +109,7 @@ def _parsed(text: str) -> Any:
 
 
 class _Plain:
-    """A copy in JSON values only; bounded, for aliases of YAML can say a little very often."""
+    """Copies JSON values only, bounded, because aliases of YAML can repeat a little very often."""
 
     def __init__(self) -> None:
         self._room = _MAX_VALUES
@@ -127,4 +130,51 @@ class _Plain:
             case float() if math.isfinite(value):
                 return value
             case _:
-                return None  # what JSON has no word for: NaN, binary data
+                return None  # NaN, which JSON cannot write
+
+
+def server_url(document: Document, document_url: str) -> str:
+    """Returns the URL of the first server, its variables at their defaults. *document_url* is empty for a file.
+
+    Raises DocumentRefused. A document that came over the network may name only its own origin, because the operator's
+    headers and credentials are sent to the server.
+    """
+    servers = document.root.get("servers")
+    first = servers[0] if isinstance(servers, list) and servers else {"url": "/"}
+    url = first.get("url") if isinstance(first, Mapping) else None
+    if not isinstance(url, str):
+        raise DocumentRefused("the document's first server has no url; set base_url")
+    variables = first.get("variables")
+    values = variables if isinstance(variables, Mapping) else {}
+
+    def default(match: re.Match[str]) -> str:
+        variable = values.get(match.group(1))
+        value = variable.get("default") if isinstance(variable, Mapping) else None
+        return str(value) if isinstance(value, str | int | float) else match.group(0)
+
+    # Variables take their defaults. A relative URL starts from the document's own.
+    joined = urljoin(document_url, re.sub(r"\{([^{}]*)\}", default, url).strip())
+    if not is_base_url(joined):
+        raise DocumentRefused("the document names no http or https server; set base_url")
+    if document_url and origin(joined) != origin(document_url):
+        raise DocumentRefused("the document names a server on another host than its own; set base_url to allow one")
+    return joined
+
+
+def is_base_url(url: str) -> bool:
+    """Returns whether paths can be appended: http or https, a host, and neither query, fragment nor credentials."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
+    if "{" in url or not url.isascii() or not url.isprintable() or " " in url:
+        return False
+    dots = any(part in (".", "..") for part in parts.path.split("/"))
+    return usable and not (parts.query or parts.fragment or parts.username or parts.password or dots)
+
+
+def origin(url: str) -> tuple[str, str, int]:
+    """Returns scheme, host and port. Raises ValueError."""
+    parts = urlsplit(url)
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or (443 if parts.scheme == "https" else 80)

@@ -1,7 +1,7 @@
-"""How the parameters and the body of an operation become the arguments of one tool (DESIGN §2).
+"""Makes the parameters and the body of an operation the arguments of one tool (DESIGN §2).
 
-The properties of a JSON object or form stand beside the parameters where no name is used twice; else the body is one
-argument. What authenticates is never an argument: it is the operator's to configure.
+The properties of a JSON object or form stand beside the parameters if no name is used twice; otherwise the body is one
+argument. A credential is never an argument: the operator configures it.
 """
 
 import re
@@ -9,34 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from wicketgate.upstreams.openapi.bodies import Body, BodyKind, choose_media_type, form_parts
+from wicketgate.upstreams.openapi.bodies import BodyKind, RequestBody, choose_media_type, form_parts
 from wicketgate.upstreams.openapi.document import Document, Unusable
 from wicketgate.upstreams.openapi.parameters import STYLES, Parameter, Place, Style
 from wicketgate.upstreams.openapi.schemas import ToolSchemas
 
 _MAX_ARGUMENTS = 300
 _MAX_DESCRIPTION = 1_000
-# OpenAPI leaves these three to others; the rest belong to the connection or to the gateway.
+# OpenAPI ignores the first three. The others belong to the connection or to the gateway.
 _IGNORED_HEADERS = frozenset(
     {
-        "accept",
-        "authorization",
-        "content-type",
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "cookie",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
+        "accept", "authorization", "content-type", "accept-encoding", "connection", "content-length", "cookie",
+        "expect", "host", "keep-alive", "proxy-authorization", "proxy-connection", "te", "trailer",
+        "transfer-encoding", "upgrade",
     }
-)
+)  # fmt: skip
 _FLAT_KEYWORDS = frozenset(
     {"type", "properties", "required", "additionalProperties", "title", "description", "examples"}
 )
@@ -45,8 +32,10 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
+    """The parameters and the body of an operation, and the tool's input schema."""
+
     parameters: tuple[Parameter, ...]
-    body: Body | None
+    body: RequestBody | None
     schema: dict[str, Any]
 
 
@@ -89,7 +78,8 @@ class InputReader:
         return Inputs(tuple(self._parameters), body, schema)
 
     def _declared(self) -> dict[tuple[str, str], Mapping[str, Any]]:
-        """By place and name, the operation's before those of its path; names in the path that nobody declared too."""
+        """Returns the parameters by place and name: those of the path, replaced by the operation's own, and a text for
+        each name in the path that is not declared."""
         declared: dict[tuple[str, str], Mapping[str, Any]] = {}
         secrets = _secret_parameters(self._document)
         for holder in (self._shared, self._raw):
@@ -97,19 +87,20 @@ class InputReader:
             if not isinstance(listed, list):
                 raise Unusable("its parameters are not a list")
             for each in listed:
+                # One that cannot be understood makes the operation unusable: it might be required.
                 parameter = self._document.resolve(each)
                 place, name = parameter.get("in"), parameter.get("name")
                 if not isinstance(name, str) or not name or not isinstance(place, str) or place not in STYLES:
                     raise Unusable("a parameter has no name, or no place that is known")
-                if self._is_ours(place, name) or (place, _folded(place, name)) in secrets:
+                if self._is_reserved(place, name) or (place, _normal_name(place, name)) in secrets:
                     continue
                 declared[place, name] = parameter
         for name in self._path_names:
             declared.setdefault(("path", name), {"schema": {"type": "string"}})
         return declared
 
-    def _is_ours(self, place: str, name: str) -> bool:
-        """Whether nobody may fill this in: it is ours to send, cannot be sent, or has no place in the path."""
+    def _is_reserved(self, place: str, name: str) -> bool:
+        """Returns whether no caller may give it: the gateway sends it, it cannot be sent, or the path has no place."""
         match place:
             case "header":
                 return name.lower() in self._reserved_headers or not _TOKEN.fullmatch(name)
@@ -122,13 +113,15 @@ class InputReader:
 
     def _add(self, place: Place, name: str, declared: Mapping[str, Any]) -> None:
         schema, as_json = self._schema_of(declared)
+        # A name of its own among the arguments.
         argument = name if name not in self._properties else f"{place}_{name}"
         while argument in self._properties:
             argument += "_"
+        # A parameter of the path is always required.
         if place == "path":
             self._required.append(argument)
             if schema.get("type") == "string" and "minLength" not in schema:
-                schema["minLength"] = 1  # an empty segment would be another path
+                schema["minLength"] = 1  # an empty segment would be a different path
         elif declared.get("required") is True:
             self._required.append(argument)
         if isinstance(text := declared.get("description"), str) and text.strip():
@@ -136,6 +129,7 @@ class InputReader:
         if declared.get("deprecated") is True:
             schema["deprecated"] = True
         self._properties[argument] = schema
+        # The way in which it is written.
         style = declared.get("style")
         known: Style = style if style in STYLES[place] else STYLES[place][0]
         explode = declared.get("explode")
@@ -158,18 +152,20 @@ class InputReader:
             return self._schemas.read(media.get("schema", {}) if isinstance(media, Mapping) else {}), True
         return self._schemas.read(declared.get("schema", {})), False
 
-    def _body(self) -> Body | None:
+    def _body(self) -> RequestBody | None:
         if "requestBody" not in self._raw:
             return None
         declared = self._document.resolve(self._raw["requestBody"])
         content = declared.get("content")
         if not isinstance(content, Mapping) or not content:
             return None
+        # The media type decides how the arguments are written, and so what they may be.
         content_type, kind, media = choose_media_type(content)
         required = declared.get("required") is True
         raw_schema = media.get("schema", {})
         parts = form_parts(self._document, media, kind) if kind in ("form", "multipart") else {}
         schema = self._body_schema(raw_schema, kind)
+        # Files are given in base64. Properties become arguments if the body is a plain object.
         files = {name for name, part in parts.items() if part.is_file}
         flat = self._flat(schema, required) if kind in ("json", "form", "multipart") else None
         if flat is not None:
@@ -177,10 +173,11 @@ class InputReader:
             for name, member in properties.items():
                 self._properties[name] = _as_base64(member) if name in files else member
             self._required += names
-            return Body(kind, content_type, required, flattened={name: name for name in properties}, parts=parts)
+            return RequestBody(kind, content_type, required, flattened={name: name for name in properties}, parts=parts)
         if files and isinstance(schema.get("properties"), dict):
             members = schema["properties"]
             schema["properties"] = {n: _as_base64(m) if n in files else m for n, m in members.items()}
+        # Otherwise the body is one argument.
         argument = "body"
         while argument in self._properties:
             argument = f"request_{argument}"
@@ -189,10 +186,10 @@ class InputReader:
         self._properties[argument] = schema
         if required:
             self._required.append(argument)
-        return Body(kind, content_type, required, argument=argument, parts=parts)
+        return RequestBody(kind, content_type, required, argument=argument, parts=parts)
 
     def _body_schema(self, raw_schema: object, kind: BodyKind) -> dict[str, Any]:
-        """The schema of the body; that of a form is written out, for its properties are looked at."""
+        """Returns the schema of the body. The properties of a form are needed, so its reference is resolved."""
         if kind == "bytes":
             return {"type": "string", "contentEncoding": "base64", "description": "Binary data, in base64."}
         if kind == "text":
@@ -200,7 +197,7 @@ class InputReader:
         return self._schemas.read(self._document.resolve(raw_schema) if isinstance(raw_schema, Mapping) else raw_schema)
 
     def _flat(self, schema: dict[str, Any], required: bool) -> tuple[dict[str, Any], list[str]] | None:
-        """Its properties and which are required, if it is a plain object that can stand beside the parameters."""
+        """Returns the properties and the required names of a plain object that can stand beside the parameters."""
         properties, names = schema.get("properties"), schema.get("required", [])
         if schema.get("type", "object") != "object" or not isinstance(properties, dict) or not properties:
             return None
@@ -212,7 +209,7 @@ class InputReader:
 
 
 def _secret_parameters(document: Document) -> frozenset[tuple[str, str]]:
-    """Place and name of every API key that the document's security schemes name."""
+    """Returns place and name of every API key among the document's security schemes."""
     components = document.root.get("components")
     schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
     found: set[tuple[str, str]] = set()
@@ -223,16 +220,16 @@ def _secret_parameters(document: Document) -> frozenset[tuple[str, str]]:
             continue
         place, name = scheme.get("in"), scheme.get("name")
         if scheme.get("type") == "apiKey" and isinstance(place, str) and isinstance(name, str):
-            found.add((place, _folded(place, name)))
+            found.add((place, _normal_name(place, name)))
     return frozenset(found)
 
 
-def _folded(place: str, name: str) -> str:
+def _normal_name(place: str, name: str) -> str:
     return name.lower() if place == "header" else name
 
 
 def _as_base64(member: Any) -> Any:
-    """What the caller gives for a file."""
+    """Returns the schema of a file as the caller gives it."""
     text = {"type": "string", "contentEncoding": "base64"}
     description = member.get("description") if isinstance(member, dict) else None
     text["description"] = f"{description} (in base64)" if isinstance(description, str) else "A file, in base64."

@@ -1,4 +1,4 @@
-"""Which operations a document offers, each as a tool in MCP wire JSON (DESIGN §2, S1, S4 §2).
+"""Reads the operations of a document, each as a tool in MCP wire JSON (DESIGN §2, S1, S4 §2).
 
 A piece of the document that cannot be used costs its own operation and no other.
 """
@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wicketgate.catalog.selectable import OPERATION_KEY
-from wicketgate.upstreams.openapi.bodies import Body
+from wicketgate.upstreams.openapi.bodies import STREAMS, RequestBody, base_type, is_json_type
 from wicketgate.upstreams.openapi.document import Document, Unusable
 from wicketgate.upstreams.openapi.inputs import InputReader, Inputs
-from wicketgate.upstreams.openapi.outputs import STREAMS, accept_header, answer_types, output_schema
 from wicketgate.upstreams.openapi.parameters import Parameter
 from wicketgate.upstreams.openapi.schemas import SchemaReader, ToolSchemas
 
 MAX_OPERATIONS = 10_000
-# In the sizes of ``schemas.py``: of one tool, and of all. What comes after is cut, or left out where it only helps.
+# Sizes as ``schemas.py`` counts them: of one tool, and of all. Beyond them an input schema is cut, and an output schema
+# is left out.
 _INPUT_SCHEMA = 3_000
 _LEAST_INPUT = 200
 _OUTPUT_SCHEMA = 500
@@ -31,18 +31,18 @@ _METHODS = ("get", "put", "post", "delete", "patch", "head")
 _READS = frozenset({"get", "head"})
 _REPEATABLE = frozenset({"get", "head", "put", "delete"})
 SUBSCRIPTION = {OPERATION_KEY: "subscription"}
-"""In ``_meta`` of what answers with a stream: no request and response, so no model is shown it (S4 §2)."""
+"""The ``_meta`` of an operation that answers with a stream. No model is shown it (S4 §2)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OpenApiOperation:
     """One operation. *template* is its path with ``{names}``, *tool* its definition for MCP."""
 
     name: str
     method: str
     template: str
     parameters: tuple[Parameter, ...]
-    body: Body | None
+    body: RequestBody | None
     accept: str
     streams: bool
     tool: Mapping[str, Any]
@@ -50,20 +50,20 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """*skipped* says for each operation that was left out why: ``GET /pets: ...``."""
+    """The operations by name. *skipped* has the reason for each one that was left out: ``GET /pets: ...``."""
 
-    operations: Mapping[str, Operation]
+    operations: Mapping[str, OpenApiOperation]
     skipped: tuple[str, ...]
 
 
 def read_operations(document: Document, *, own_servers: bool = False, reserved_headers: frozenset[str]) -> Reading:
-    """All of them by name. Takes seconds for thousands, so call it in a thread.
+    """Read all operations. Takes seconds for thousands, so call it in a thread.
 
-    *own_servers*: calls go to the servers that the document names, so that an operation with servers of its own cannot
-    be called. *reserved_headers* (in lower case) are ours to send, never an argument.
+    *own_servers*: calls go to the document's server, so an operation with servers of its own cannot be called.
+    *reserved_headers* (in lower case) are sent by the gateway and never an argument.
     """
-    reader = _Reader(document, own_servers, reserved_headers)
-    found: list[Operation] = []
+    reader = _OperationReader(document, own_servers, reserved_headers)
+    found: list[OpenApiOperation] = []
     skipped: list[str] = []
     for number, (method, path, shared, raw) in enumerate(_all(document)):
         where = f"{method.upper()} {path[:200]}"
@@ -85,14 +85,14 @@ def _all(document: Document) -> Iterator[tuple[str, str, Mapping[str, Any], Any]
         try:
             item = document.resolve(item)
         except Unusable:
-            item = {"get": None}  # told as an operation that cannot be read
+            item = {"get": None}  # reported as an operation that cannot be read
         for method in _METHODS:
             if method in item:
                 yield method, path, item, item[method]
 
 
-class _Reader:
-    """Reads the operations of one document, one after the other; together their schemas are bounded."""
+class _OperationReader:
+    """Reads the operations of one document one by one. The size of all their schemas together is bounded."""
 
     def __init__(self, document: Document, own_servers: bool, reserved_headers: frozenset[str]) -> None:
         self._document = document
@@ -102,8 +102,8 @@ class _Reader:
         self._responses = SchemaReader(document, "response")
         self._room = _ALL_SCHEMAS
 
-    def read(self, method: str, path: str, shared: Mapping[str, Any], raw: object) -> Operation | None:
-        """None for what its author keeps from such use. Raises Unusable."""
+    def read(self, method: str, path: str, shared: Mapping[str, Any], raw: object) -> OpenApiOperation | None:
+        """Returns None for an operation that its author keeps from gateways. Raises Unusable."""
         if not isinstance(raw, Mapping):
             raise Unusable("it is not an object")
         if raw.get("x-internal") is True or raw.get("x-mcp") is False:
@@ -111,27 +111,28 @@ class _Reader:
         _check_path(path)
         if self._own_servers and ("servers" in raw or "servers" in shared):
             raise Unusable("it has servers of its own; set base_url")
+        # The arguments, then the answer, then the name.
         schemas = ToolSchemas(self._requests, max(_LEAST_INPUT, min(_INPUT_SCHEMA, self._room)))
         inputs = InputReader(self._document, path, shared, raw, self._reserved_headers, schemas).read()
         self._room -= schemas.size
-        media_types = answer_types(self._document, raw)
+        media_types = frozenset(base_type(kind) for content in _successes(self._document, raw) for kind in content)
         streams = raw.get("x-streaming") is True or (bool(media_types) and media_types <= STREAMS)
         operation_id = raw.get("operationId")
         name = _legal(operation_id) if isinstance(operation_id, str) else ""
-        return Operation(
+        return OpenApiOperation(
             name=name or _path_name(method, path),
             method=method.upper(),
             template=path,
             parameters=inputs.parameters,
             body=inputs.body,
-            accept=accept_header(media_types),
+            accept=_accept_header(media_types),
             streams=streams,
             tool=_tool(method, raw, inputs, None if streams else self._output(raw), streams),
         )
 
     def _output(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
         schemas = ToolSchemas(self._responses, min(_OUTPUT_SCHEMA, self._room))
-        found = output_schema(self._document, raw, schemas)
+        found = _output_schema(self._document, raw, schemas)
         if found is not None:
             self._room -= schemas.size
         return found
@@ -149,6 +150,7 @@ def _check_path(path: str) -> None:
 def _tool(
     method: str, raw: Mapping[str, Any], inputs: Inputs, output: Mapping[str, Any] | None, streams: bool
 ) -> dict[str, Any]:
+    # Summary and description, unless one repeats the other.
     texts = [text.strip() for key in ("summary", "description") if isinstance(text := raw.get(key), str)]
     if len(texts) == 2 and texts[1].startswith(texts[0]):
         texts = texts[1:]
@@ -158,6 +160,7 @@ def _tool(
     tool["inputSchema"] = inputs.schema
     if output is not None:
         tool["outputSchema"] = output
+    # Hints by the method's meaning in HTTP; they never decide access.
     tool["annotations"] = {
         "readOnlyHint": method in _READS,
         "destructiveHint": method == "delete",
@@ -170,6 +173,53 @@ def _tool(
     return tool
 
 
+def _accept_header(media_types: frozenset[str]) -> str:
+    """Prefers JSON. Streams are left out, so that a server with a choice sends none."""
+    known = sorted(kind for kind in media_types - STREAMS if re.fullmatch(r"[\w.+*-]+/[\w.+*-]+", kind, re.ASCII))
+    wanted = sorted(known, key=lambda kind: not is_json_type(kind))[:10]
+    return ", ".join([*(wanted or ["application/json"]), "*/*;q=0.1"])
+
+
+def _output_schema(document: Document, raw: Mapping[str, Any], schemas: ToolSchemas) -> dict[str, Any] | None:
+    """Returns the schema of a JSON answer that is always an object, because structured content is nothing else (MCP).
+    Returns None if it would be large: it is only a help."""
+    for content in _successes(document, raw):
+        for media_type, media in content.items():
+            if is_json_type(media_type) and isinstance(media, Mapping) and "schema" in media:
+                try:
+                    return _object_schema(document, media["schema"], schemas)
+                except Unusable:
+                    return None
+    return None
+
+
+def _object_schema(document: Document, raw: object, schemas: ToolSchemas) -> dict[str, Any] | None:
+    if document.resolve(raw).get("type") != "object":
+        return None
+    schema = schemas.read(raw)
+    if definitions := schemas.definitions():
+        schema["$defs"] = definitions
+    if not schemas.whole or schema.get("type", "object") != "object":
+        return None
+    # Tools declare the type at the root, also if it follows from a reference.
+    return {"type": "object", **schema}
+
+
+def _successes(document: Document, raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yields the ``content`` of every response that is a success, the lowest status first."""
+    responses = raw.get("responses")
+    if not isinstance(responses, Mapping):
+        return
+    statuses = sorted(status for status in responses if status[:1] == "2" and len(status) == 3)
+    for status in statuses or (["default"] if "default" in responses else []):
+        try:
+            content = document.resolve(responses[status]).get("content")
+        except Unusable:
+            continue  # the form of the answer is only a help: the operation can be called without
+        if isinstance(content, Mapping):
+            yield content
+
+
 def _legal(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")[:_MAX_NAME].rstrip("_-")
 
@@ -178,8 +228,8 @@ def _path_name(method: str, path: str) -> str:
     return _legal(re.sub(r"[^A-Za-z0-9-]+", "_", f"{method}_{path}"))
 
 
-def _named_apart(operations: list[Operation]) -> Iterator[Operation]:
-    """Names that two would share are given up by both, so that a name does not depend on what comes before it."""
+def _named_apart(operations: list[OpenApiOperation]) -> Iterator[OpenApiOperation]:
+    """Gives each operation a name of its own. All that share one lose it, so that no name depends on the order."""
     by_id = Counter(operation.name for operation in operations)
     renamed = [
         operation
@@ -187,6 +237,7 @@ def _named_apart(operations: list[Operation]) -> Iterator[Operation]:
         else replace(operation, name=_path_name(operation.method.lower(), operation.template))
         for operation in operations
     ]
+    # Paths that differ only in their punctuation still share a name: a digest is added.
     by_path = Counter(operation.name for operation in renamed)
     for operation in renamed:
         name = operation.name

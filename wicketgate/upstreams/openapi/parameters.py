@@ -1,6 +1,6 @@
-"""How one argument is written into a path, a query, a header or a cookie (OpenAPI "Style Values", RFC 6570).
+"""Writes one argument into a path, a query, a header or a cookie (OpenAPI "Style Values", RFC 6570).
 
-Whatever the value is, it stays one value: everything that could end it is percent-encoded.
+An argument always stays one value: every character that could end it is percent-encoded.
 """
 
 import json
@@ -21,14 +21,14 @@ STYLES: Mapping[Place, tuple[Style, ...]] = {
 """The default first."""
 
 _DELIMITERS: Mapping[Style, str] = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}
-# Reserved, and yet unable to begin another parameter or the fragment, or to be read as a space.
+# Reserved characters that neither begin another parameter or the fragment, nor are read as a space.
 _RESERVED_KEPT = ":/?@!$'()*,[]"
 _MAX_DEEP = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of an operation. *argument* is what the tool calls it. *as_json*: it is declared by a media type
+    """One parameter of an operation. *argument* is its name in the tool. *as_json*: it is declared by a media type
     instead of a style."""
 
     argument: str
@@ -41,10 +41,10 @@ class Parameter:
 
 
 def path_text(parameter: Parameter, value: object) -> str:
-    """What stands for ``{name}`` in the path; no character of *value* ends a segment."""
+    """Returns the text for ``{name}`` in the path. No character of *value* ends a segment."""
     name = quote(parameter.name, safe="")
     if parameter.as_json:
-        return _encoded(_json(value))
+        return _encoded(write_json(value))
     match parameter.style:
         case "label":
             return "." + _simple(value, parameter.explode, "." if parameter.explode else ",")
@@ -59,11 +59,11 @@ def path_text(parameter: Parameter, value: object) -> str:
 
 
 def query_pairs(parameter: Parameter, value: object) -> list[str]:
-    """``name=value`` pieces, encoded, to be joined by ``&``; none for an empty list or object."""
+    """Returns encoded ``name=value`` pieces, to be joined by ``&``; none for an empty list or object."""
     name = quote(parameter.name, safe="[]")
     keep = _RESERVED_KEPT if parameter.allow_reserved else ""
     if parameter.as_json:
-        return [f"{name}={_encoded(_json(value), keep)}"]
+        return [f"{name}={_encoded(write_json(value), keep)}"]
     match value:
         case list():
             texts = [_encoded(text_of(item), keep) for item in value]
@@ -83,9 +83,9 @@ def query_pairs(parameter: Parameter, value: object) -> list[str]:
 
 
 def header_text(parameter: Parameter, value: object) -> str:
-    """The header's value, not encoded: whether it can be sent is for the caller to check."""
+    """Returns the header's value, not encoded. The caller checks whether it can be sent."""
     if parameter.as_json:
-        return _json(value)
+        return write_json(value)
     match value:
         case list():
             return ",".join(map(text_of, value))
@@ -97,22 +97,22 @@ def header_text(parameter: Parameter, value: object) -> str:
 
 
 def cookie_text(parameter: Parameter, value: object) -> str:
-    """``name=value`` with the value encoded; lists and objects are joined by commas, for a cookie has one value."""
-    texts = _json(value) if parameter.as_json else None
-    return f"{parameter.name}={_encoded(texts) if texts is not None else _simple(value, False, ',')}"
+    """Returns ``name=value``, encoded. Lists and objects are joined by commas, because a cookie has one value."""
+    text = _encoded(write_json(value)) if parameter.as_json else _simple(value, False, ",")
+    return f"{parameter.name}={text}"
 
 
 def text_of(value: object) -> str:
-    """A single value as a URL writes it: ``true``, ``3``, the text itself; nothing for null; else JSON."""
+    """Returns a single value as a URL has it: ``true``, ``3``, a text itself, nothing for null, otherwise JSON."""
     match value:
         case str():
             return value
         case None:
             return ""
         case float() if value.is_integer() and abs(value) < 2**53:
-            return str(int(value))  # 3.0 is an integer in JSON Schema, and not for every server
+            return str(int(value))  # 3.0 is an integer in JSON Schema, but not to every server
         case _:
-            return _json(value)
+            return write_json(value)
 
 
 def _simple(value: object, explode: bool, delimiter: str) -> str:
@@ -144,5 +144,6 @@ def _encoded(text: str, keep: str = "") -> str:
     return quote(text, safe=keep)
 
 
-def _json(value: object) -> str:
+def write_json(value: object) -> str:
+    """Returns compact JSON. Raises ValueError for a number that JSON cannot write."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -1,7 +1,7 @@
-"""How the schemas of OpenAPI 3.0 and 3.1 become one JSON Schema 2020-12 for a tool (DESIGN §2, S1).
+"""Translates the schemas of OpenAPI 3.0 and 3.1 into one JSON Schema 2020-12 for a tool (DESIGN §2, S1).
 
-Shared and recursive schemas are kept under ``$defs``; each is translated once, however many tools refer to it. What
-would make a tool's schema too large accepts anything.
+Shared and recursive schemas go under ``$defs``. Each is translated once, however many tools refer to it. A part that
+would make a tool's schema too large is replaced by a schema that accepts anything.
 """
 
 import re
@@ -14,52 +14,27 @@ from wicketgate.upstreams.openapi.document import Document, Unusable
 Direction = Literal["request", "response"]
 
 _MAX_SIZE = 4_000
-"""Of one schema by itself, in values; 40 characters of text count as one more. The validator takes 10,000 values."""
+"""Values of one schema by itself; 40 characters of text count as one more. The validator takes 10,000 values."""
 _MAX_DEPTH = 50
 _ONE = (
-    "additionalProperties",
-    "contains",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
+    "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then", "unevaluatedItems",
     "unevaluatedProperties",
-)
+)  # fmt: skip
 _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
 _NAMED = ("dependentSchemas", "patternProperties")
-_AS_IT_IS = (
-    "const",
-    "contentEncoding",
-    "contentMediaType",
-    "default",
-    "dependentRequired",
-    "deprecated",
-    "enum",
-    "examples",
-    "format",
-    "maxContains",
-    "maxItems",
-    "maxLength",
-    "maxProperties",
-    "minContains",
-    "minItems",
-    "minLength",
-    "minProperties",
-    "multipleOf",
-    "pattern",
-    "uniqueItems",
-)
+_COPIED = (
+    "const", "contentEncoding", "contentMediaType", "default", "dependentRequired", "deprecated", "enum", "examples",
+    "format", "maxContains", "maxItems", "maxLength", "maxProperties", "minContains", "minItems", "minLength",
+    "minProperties", "multipleOf", "pattern", "uniqueItems",
+)  # fmt: skip
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _LIMITS = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
 _TEXTS = (("title", 200), ("description", 2_000))
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """A translated schema, what it refers to, and its size."""
+class _Translated:
+    """A translated schema, the references in it, and its size."""
 
     schema: Any
     references: tuple[str, ...]
@@ -77,21 +52,21 @@ class SchemaReader:
         self._unwanted = "readOnly" if direction == "request" else "writeOnly"
         self._names: dict[str, str] = {}
         self._taken: set[str] = set()
-        self._shared: dict[str, _Read] = {}
+        self._shared: dict[str, _Translated] = {}
 
-    def read(self, schema: object) -> _Read:
-        """Raises Unusable when it refers to what is not there, or outside the document."""
+    def read(self, schema: object) -> _Translated:
+        """Raises Unusable when a reference leads to nothing, or outside the document."""
         translation = _Translation(self, self._unwanted)
-        return _Read(translation.read(schema, 0), tuple(translation.references), translation.size)
+        return _Translated(translation.read(schema, 0), tuple(translation.references), translation.size)
 
-    def shared(self, reference: str) -> _Read:
-        """Likewise for what *reference* names; translated once."""
+    def shared(self, reference: str) -> _Translated:
+        """Reads the schema at *reference*; translated once. Raises Unusable."""
         if reference not in self._shared:
             self._shared[reference] = self.read(self.document.at(reference))
         return self._shared[reference]
 
     def name(self, reference: str) -> str:
-        """What it is called under ``$defs``, in every tool."""
+        """Returns the schema's name under ``$defs``, the same in every tool."""
         if reference not in self._names:
             base = re.sub(r"[^A-Za-z0-9_.-]+", "_", reference.rpartition("/")[2])[:60] or "schema"
             name, number = base, 1
@@ -104,10 +79,13 @@ class SchemaReader:
 
 
 class ToolSchemas:
-    """The schemas of one tool: what is read, and then ``definitions`` for all that it refers to."""
+    """The schemas of one tool: ``read`` each, then take the ``definitions`` of all that they refer to.
+
+    *room* is the size that they may have together. *size* is the size so far; *whole* is false once something was left
+    out.
+    """
 
     def __init__(self, reader: SchemaReader, room: int) -> None:
-        """*room*: how large it may become; see *whole* and *size*."""
         self._reader = reader
         self._room = room
         self._waiting: dict[str, None] = {}
@@ -115,12 +93,12 @@ class ToolSchemas:
         self.whole = True
 
     def read(self, schema: object) -> dict[str, Any]:
-        """A schema that may be changed. Raises Unusable."""
+        """Returns a schema that the caller may change. Raises Unusable."""
         read = self._take(self._reader.read(schema))
         return dict(read) if isinstance(read, dict) else {} if read else {"not": {}}
 
     def definitions(self) -> dict[str, Any]:
-        """For ``$defs``, once everything has been read; what there is no room for accepts anything. Raises Unusable."""
+        """Returns ``$defs``, once everything has been read. Without room a schema accepts anything. Raises Unusable."""
         found: dict[str, Any] = {}
         while waiting := [reference for reference in self._waiting if self._reader.name(reference) not in found]:
             for reference in waiting:
@@ -133,14 +111,14 @@ class ToolSchemas:
                     found[name] = self._take(read)
         return found
 
-    def _take(self, read: _Read) -> Any:
+    def _take(self, read: _Translated) -> Any:
         self.size += read.size
         self._waiting |= dict.fromkeys(read.references)
         return read.schema
 
 
 class _Translation:
-    """Of one schema."""
+    """The translation of one schema."""
 
     def __init__(self, reader: SchemaReader, unwanted: str) -> None:
         self._reader = reader
@@ -157,13 +135,14 @@ class _Translation:
             return {}
         if isinstance(reference := schema.get("$ref"), str):
             return self._reference(reference, schema, depth)
+        # Type, texts, keywords that mean the same everywhere, limits, and schemas inside.
         read: dict[str, Any] = {}
         self._read_type(schema, read)
         for key, most in _TEXTS:
             if isinstance(text := schema.get(key), str):
                 read[key] = text[:most]
                 self.size += _size(read[key])
-        for key in _AS_IT_IS:
+        for key in _COPIED:
             if key in schema:
                 read[key] = schema[key]
                 self.size += _size(schema[key])
@@ -177,11 +156,11 @@ class _Translation:
         return read
 
     def _reference(self, reference: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        self._document.resolve(schema)  # a chain of mere references that never ends is found here
+        self._document.resolve(schema)  # raises for a chain of references without end
         self.references[reference] = None
         read: dict[str, Any] = {"$ref": f"#/$defs/{self._reader.name(reference)}"}
         if self._document.dialect_30:
-            return read  # what stands beside a reference has no meaning there
+            return read  # 3.0 ignores what stands beside a reference
         beside = self.read({key: value for key, value in schema.items() if key != "$ref"}, depth + 1)
         return read | beside if isinstance(beside, dict) else read
 
@@ -217,6 +196,7 @@ class _Translation:
         for key in _NAMED:
             if isinstance(named := schema.get(key), dict):
                 read[key] = {name: self.read(part, depth + 1) for name, part in named.items()}
+        # Properties of the other direction are left out, and are not required.
         left_out: set[str] = set()
         if isinstance(properties := schema.get("properties"), dict):
             left_out = {name for name, part in properties.items() if self._is_unwanted(part)}
@@ -233,7 +213,7 @@ class _Translation:
             try:
                 part = self._document.resolve(part)
             except Unusable:
-                return False  # told when the part itself is read
+                return False  # reported when the part itself is read
         return isinstance(part, Mapping) and part.get(self._unwanted) is True
 
 

@@ -1,50 +1,153 @@
 """OpenApiUpstream: the operations of an HTTP service, described by its OpenAPI document, as tools (DESIGN §2).
 
-The document is supervised as a session would be: had with a deadline, retried, looked at again. One that cannot be read
-any more leaves the tools that it gave before. Each call is one HTTP request that is made once; after a 401 once more,
-with a new credential, for a server that wants another credential has done nothing.
+The document is read with a deadline, retried, and read again from time to time. If that fails, the tools of the last
+one stay. Each call is one HTTP request that is made once. After a 401 it is made once more with a new credential,
+because a server that wants another credential has done nothing.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import httpx
 
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamUnavailable
-from wicketgate.net import Credentials, HttpClient, NeverSent, fetch
+from wicketgate.net import Credentials, HttpClient, NeverSent, Reply, fetch
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.text.correlation import HEADER
-from wicketgate.upstreams.openapi.answers import Answer, answer_to_result
-from wicketgate.upstreams.openapi.bodies import base_type
-from wicketgate.upstreams.openapi.document import DocumentRefused, read_document
-from wicketgate.upstreams.openapi.operations import Operation, Reading, read_operations
-from wicketgate.upstreams.openapi.outputs import STREAMS
-from wicketgate.upstreams.openapi.requests import Request, build_request
-from wicketgate.upstreams.openapi.servers import server_url
-from wicketgate.upstreams.openapi.source import DocumentSource, SourceFailed
+from wicketgate.upstreams.openapi.bodies import STREAMS, base_type
+from wicketgate.upstreams.openapi.document import MAX_DOCUMENT_BYTES, DocumentRefused, read_document, server_url
+from wicketgate.upstreams.openapi.exchange import HttpRequest, answer_to_result, build_request, media_type_of
+from wicketgate.upstreams.openapi.operations import OpenApiOperation, read_operations
 
 log = logging.getLogger("wicketgate.upstream")
 
+_FILE_POLL_S = 2.0
+_URL_POLL_S = 300.0
+_MAX_HOPS = 3
 _FIRST_DELAY_S = 0.2
 _MAX_DELAY_S = 10.0
 _BULKY_BYTES = 256 * 1024
-_TOLD = 20
+_MAX_REPORTED = 20
+
+
+class SourceFailed(Exception):
+    """The document could not be read. The text is a fixed phrase."""
+
+
+class DocumentSource(Protocol):
+    """The place that a document comes from. It is read again after *poll_s*; *url* is empty for a file."""
+
+    @property
+    def poll_s(self) -> float: ...
+
+    @property
+    def url(self) -> str: ...
+
+    async def load(self) -> bytes | None:
+        """Returns the document, or None if it has not changed since the last call. The caller sets a deadline.
+
+        Raises SourceFailed, and UpstreamUnavailable when there is no credential.
+        """
+        ...
+
+
+class FileSource:
+    """A document on disk. It has changed if its size, time or inode has."""
+
+    url = ""
+
+    def __init__(self, path: Path, *, poll_s: float = _FILE_POLL_S) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self.poll_s = poll_s
+
+    async def load(self) -> bytes | None:
+        return await asyncio.to_thread(self._load)
+
+    def _load(self) -> bytes | None:
+        try:
+            stat = self._path.stat()
+            mark = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if mark == self._seen:
+                return None
+            if not self._path.is_file():
+                raise SourceFailed("its document is not a file")
+            with self._path.open("rb") as file:
+                data = file.read(MAX_DOCUMENT_BYTES + 1)
+        except FileNotFoundError:
+            raise SourceFailed("its document was not found") from None
+        except OSError:
+            raise SourceFailed("its document cannot be read") from None
+        self._seen = mark
+        return data
+
+
+class UrlSource:
+    """A document over HTTP, with its ETag. *headers* and *credentials* are sent for it, so the caller gives them only
+    if the document is on the server that they are for."""
+
+    def __init__(
+        self,
+        url: str,
+        http: HttpClient,
+        headers: Mapping[str, str],
+        credentials: Credentials | None,
+        *,
+        poll_s: float = _URL_POLL_S,
+    ) -> None:
+        self.url = url
+        self.poll_s = poll_s
+        self._http = http
+        self._headers = headers
+        self._credentials = credentials
+        self._validators: dict[str, str] = {}
+
+    async def load(self) -> bytes | None:
+        headers = {**self._headers, "Accept": "application/json, application/yaml, */*;q=0.5", **self._validators}
+        try:
+            answer = await fetch(
+                self._http,
+                "GET",
+                self.url,
+                headers,
+                max_bytes=MAX_DOCUMENT_BYTES,
+                hops=_MAX_HOPS,
+                credentials=self._credentials,
+            )
+        except NeverSent:
+            raise SourceFailed("its document cannot be reached") from None
+        except httpx.RequestError:
+            raise SourceFailed("the connection was lost while its document was read") from None
+        # Only a whole document is taken over, and its validators with it.
+        if answer.status == 304 and self._validators:
+            return None
+        if answer.status != 200:
+            raise SourceFailed(f"the server of its document answered {answer.status}")
+        if answer.cut:
+            raise SourceFailed("its document is too large")
+        known = (
+            ("If-None-Match", answer.headers.get("etag")),
+            ("If-Modified-Since", answer.headers.get("last-modified")),
+        )
+        self._validators = {name: value for name, value in known if value}
+        return answer.body
 
 
 @dataclass(frozen=True, slots=True)
 class _Service:
-    """What the last good document says: the operations by name, and where they are called."""
+    """The last good document: its operations by name, and the URL that they are called at."""
 
     base_url: str = ""
-    operations: Mapping[str, Operation] = field(default_factory=dict)
+    operations: Mapping[str, OpenApiOperation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccess:
-    """How the service is called; without *base_url* its document says where."""
+    """The URL, the credentials and the bounds of calls. Without *base_url* the document names the server."""
 
     base_url: str
     headers: Mapping[str, str]
@@ -53,7 +156,7 @@ class ServiceAccess:
 
 
 class OpenApiUpstream:
-    """Implements Upstream. It is of use while ``supervise`` runs, which closes *http* at its end."""
+    """Implements Upstream. It works while ``supervise`` runs, which closes *http* at its end."""
 
     def __init__(
         self,
@@ -85,11 +188,11 @@ class OpenApiUpstream:
         return self._status
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
-        """Look at the document for ever; while it cannot be had, ever more rarely, up to ten seconds."""
+        """Reads the document again and again; after a failure with delays that grow up to ten seconds."""
         delay = _FIRST_DELAY_S
         try:
             while True:
-                if await self._look(changed):
+                if await self._refresh(changed):
                     delay = _FIRST_DELAY_S
                     await asyncio.sleep(self._spread(self._source.poll_s))
                 else:
@@ -111,6 +214,7 @@ class OpenApiUpstream:
         if operation.streams:
             raise UpstreamError(f"{self._name} answers this operation with a stream, which a tool call cannot carry.")
         request = build_request(operation, arguments)
+        # Errors are distinguished by whether the operation can have taken effect.
         try:
             answer = await self._answer(service.base_url, request, context)
             return await self._result(operation, answer)
@@ -128,11 +232,11 @@ class OpenApiUpstream:
             raise UpstreamUnavailable(f"{self._name} is not connected ({self._status.error or 'connecting'}).")
         return self._service
 
-    async def _answer(self, base_url: str, request: Request, context: CallContext) -> Answer:
+    async def _answer(self, base_url: str, request: HttpRequest, context: CallContext) -> Reply:
         headers = {**request.headers, **self._headers, HEADER.lower(): context.correlation_id}
         if request.body is not None:
             headers["content-type"] = request.content_type
-        reply = await fetch(
+        return await fetch(
             self._http,
             request.method,
             base_url.rstrip("/") + request.target,
@@ -140,12 +244,11 @@ class OpenApiUpstream:
             request.body,
             max_bytes=self._access.max_answer_bytes,
             credentials=self._access.credentials,
-            unread=lambda content_type: base_type(content_type) in STREAMS,  # it need not end
+            unread=lambda content_type: base_type(content_type) in STREAMS,
         )
-        return Answer(reply.status, reply.headers, reply.body, reply.cut)
 
-    async def _result(self, operation: Operation, answer: Answer) -> Mapping[str, Any]:
-        if answer.media_type in STREAMS:
+    async def _result(self, operation: OpenApiOperation, answer: Reply) -> Mapping[str, Any]:
+        if media_type_of(answer) in STREAMS:
             raise UpstreamError(f"{self._name} answered with a stream, which a tool call cannot carry.")
         if answer.cut and answer.status < 300:
             raise UpstreamError(f"{self._name} gave an answer of more than {self._access.max_answer_bytes:,} bytes.")
@@ -154,24 +257,24 @@ class OpenApiUpstream:
             return await asyncio.to_thread(answer_to_result, answer, uri)
         return answer_to_result(answer, uri)
 
-    async def _look(self, changed: Callable[[str], None]) -> bool:
-        """Take the document in if it is another one; False if it cannot be had or used."""
+    async def _refresh(self, changed: Callable[[str], None]) -> bool:
+        """Puts the document in force if it has changed. Returns False if it cannot be read or used."""
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 data = await self._source.load()
             if data is not None:
-                # No deadline: it is bounded, a thread cannot be ended, and trying again would take as long.
+                # No deadline: the work is bounded, a thread cannot be ended, and a second try would take as long.
                 service, skipped = await asyncio.to_thread(self._read, data)
         except TimeoutError:
             self._failed(f"no document within {self._connect_timeout_s:g} s")
         except (SourceFailed, DocumentRefused) as reason:
-            # A refused document is not read again as long as it is the same: its source knows.
+            # A refused document is not read again until it changes: its source returns None.
             self._failed(str(reason))
         except UpstreamUnavailable:
             self._failed("no credential for it could be had")
         else:
             if data is not None:
-                self._take(service, skipped, changed)
+                self._put_in_force(service, skipped, changed)
             return True
         return False
 
@@ -179,17 +282,17 @@ class OpenApiUpstream:
         document = read_document(data)
         reserved = frozenset((*self._headers, HEADER.lower()))
         base_url = self._access.base_url or server_url(document, self._source.url)
-        reading: Reading = read_operations(document, own_servers=not self._access.base_url, reserved_headers=reserved)
+        reading = read_operations(document, own_servers=not self._access.base_url, reserved_headers=reserved)
         if not reading.operations:
             reason = f" ({reading.skipped[0]})" if len(reading.skipped) == 1 else ""
             log.warning("%s: its document has no operation that can be used%s", self._name, reason)
         return _Service(base_url, reading.operations), reading.skipped
 
-    def _take(self, service: _Service, skipped: Sequence[str], changed: Callable[[str], None]) -> None:
-        for reason in skipped[:_TOLD]:
+    def _put_in_force(self, service: _Service, skipped: Sequence[str], changed: Callable[[str], None]) -> None:
+        for reason in skipped[:_MAX_REPORTED]:
             log.warning("%s: operation left out: %s", self._name, reason)
-        if len(skipped) > _TOLD:
-            log.warning("%s: %d more operations left out", self._name, len(skipped) - _TOLD)
+        if len(skipped) > _MAX_REPORTED:
+            log.warning("%s: %d more operations left out", self._name, len(skipped) - _MAX_REPORTED)
         is_new = service != self._service
         self._service = service
         self._status = UpstreamStatus("ready", last_error=self._trouble)

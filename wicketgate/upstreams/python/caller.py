@@ -1,4 +1,4 @@
-"""What a Python function tells its caller while it runs: from any thread, without waiting, in order (W-KINDS)."""
+"""Sends progress and log messages of a running function to its caller: from any thread, in order (W-KINDS)."""
 
 import asyncio
 import math
@@ -15,14 +15,14 @@ from wicketgate.tools import ToolContext
 _LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 
 _MAX_WAITING = 100
-"""What a caller that reads slowly may have waiting for it; what comes then is dropped."""
-_LAST_WORDS_S = 1.0
+"""Messages that may wait for a caller that reads slowly. Later ones are dropped."""
+_FINISH_S = 1.0
 
 _Send = Callable[[], Awaitable[None]]
 
 
-class CallerVoice:
-    """For one call. Nothing is started before the function says something."""
+class CallerMessages:
+    """The messages of one call. Nothing is started before the first one."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -37,11 +37,11 @@ class CallerVoice:
         )
 
     async def finish(self) -> None:
-        """What was said before the result reaches the caller before it, unless the caller is too slow."""
-        # What a function of this loop said last is queued by the loop's next turn.
+        """Wait until the messages are sent, so that they come before the result, unless the caller is too slow."""
+        # The last message of a function on this loop is queued by the loop's next turn.
         await asyncio.sleep(0)
         if self._sending is not None:
-            await asyncio.wait([self._sending], timeout=_LAST_WORDS_S)
+            await asyncio.wait([self._sending], timeout=_FINISH_S)
 
     def close(self) -> None:
         self._over = True
@@ -52,20 +52,20 @@ class CallerVoice:
     def _progress(self, progress: float, total: float | None, message: str | None) -> None:
         numbers = [number for number in (progress, total) if number is not None]
         if all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
-            self._say(partial(self._caller.progress, progress, total, None if message is None else str(message)))
+            self._post(partial(self._caller.progress, progress, total, None if message is None else str(message)))
 
     def _log(self, level: str, data: object, logger: str | None) -> None:
         try:
             plain: Any = to_jsonable_python(data, by_alias=True, inf_nan_mode="null", fallback=str)
         except (PydanticSerializationError, ValueError, TypeError):
             plain = "(what was logged here is not JSON)"
-        self._say(partial(self._caller.log, level if level in _LEVELS else "info", plain, logger))
+        self._post(partial(self._caller.log, level if level in _LEVELS else "info", plain, logger))
 
-    def _say(self, send: _Send) -> None:
+    def _post(self, send: _Send) -> None:
         try:
             self._loop.call_soon_threadsafe(self._queue, send)
         except RuntimeError:
-            return  # the loop is closed: nobody listens any more
+            return  # the loop is closed, and the caller with it
 
     def _queue(self, send: _Send) -> None:
         if self._over or len(self._waiting) >= _MAX_WAITING:

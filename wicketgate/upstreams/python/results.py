@@ -1,4 +1,4 @@
-"""What a Python function may give back, as an MCP result in wire JSON (W-KINDS; A22a: structuredContent is an
+"""Makes the return value of a Python function an MCP result in wire JSON (W-KINDS; A22a: structuredContent is an
 object or not there)."""
 
 import base64
@@ -12,29 +12,31 @@ from pydantic_core import to_jsonable_python
 from wicketgate.tools import Media
 
 ToJson = Callable[[Any], Any]
-"""Raises what the type's own serializer raises."""
+"""Converts a value of the declared type to JSON values. Raises any error of the type's own serializer."""
 
 _WRAPPED = "result"
 _MAX_DEPTH = 200
-# More digits than this Python does not write as text.
+# Python writes no integer as text that has more digits.
 _MAX_INTEGER_BITS = 14_000
 
 
 class NotJson(ValueError):
-    """A whole result, or a block of content, holds a value that JSON has no form for."""
+    """A whole result, or a block of content, holds a value that JSON cannot write."""
 
 
 def to_json(value: Any) -> Any:
-    """For a function that does not say what it gives back."""
+    """Converts the value of a function without a declared return type."""
     return to_jsonable_python(value, by_alias=True, bytes_mode="base64", inf_nan_mode="null")
 
 
 def to_mcp_result(value: Any, to_json: ToJson = to_json) -> Mapping[str, Any]:
-    """Text, bytes, Media and MCP content (one or a list of them) become content; a whole MCP result stays as it is;
-    anything else is JSON: as text, and as structured content, where what is not an object stands under ``result``.
+    """Returns the MCP result for *value*.
 
-    Raises NotJson for content or a whole result that JSON cannot hold; for data ValueError or TypeError, or what
-    *to_json* raises.
+    Text, bytes, Media and MCP content (one or a list of them) become content. A whole MCP result is kept. All other
+    values are JSON, as text and as structured content; there a value that is not an object stands under ``result``.
+
+    Raises NotJson for content or a whole result that JSON cannot hold. For other values raises ValueError, TypeError or
+    any error of *to_json*.
     """
     if _is_result(value):
         return _checked(dict(value))
@@ -48,7 +50,7 @@ def to_mcp_result(value: Any, to_json: ToJson = to_json) -> Mapping[str, Any]:
 
 
 def wrapped_output(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The output schema of a function whose JSON is described by *schema*: always of an object."""
+    """Returns the output schema of a function whose JSON value fits *schema*. It is always the schema of an object."""
     if schema.get("type") == "object":
         return schema
     inner = {key: value for key, value in schema.items() if key != "$defs"}
@@ -56,14 +58,14 @@ def wrapped_output(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return wrapped | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
 
 
-def failed(message: str) -> Mapping[str, Any]:
+def failed_result(message: str) -> Mapping[str, Any]:
     return {"content": [{"type": "text", "text": message}], "isError": True}
 
 
 def _checked(result: dict[str, Any]) -> dict[str, Any]:
     """Returns *result* made of plain JSON values alone. Long texts are not copied.
 
-    The doors write JSON in different ways: what one of them turns into null, another writes as it is or fails on.
+    The doors write JSON in different ways: a value that one turns into null is written by another, or fails there.
     """
     return {key: _plain(value, 1) for key, value in result.items()}
 
@@ -87,7 +89,7 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def _content(value: Any) -> list[Mapping[str, Any]] | None:
-    """The content blocks that *value* is, or None when it is data."""
+    """Returns *value* as content blocks, or None when it is data."""
     if value is None:
         return []
     if (block := _block(value)) is not None:
@@ -102,7 +104,7 @@ def _content(value: Any) -> list[Mapping[str, Any]] | None:
 def _block(value: Any) -> Mapping[str, Any] | None:
     match value:
         case str():
-            # An enum that is text gives its value, not its name.
+            # A text enum becomes its value, not its name.
             return {"type": "text", "text": str.__str__(value)}
         case bytes() | bytearray() | memoryview():
             return _media(Media(bytes(value), "application/octet-stream"))

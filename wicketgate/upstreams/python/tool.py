@@ -1,7 +1,8 @@
-"""How a typed function becomes a tool: its schema, its arguments in the declared types, its result (W-KINDS)."""
+"""Makes a typed function a tool: its schema, its arguments in the declared types, its result (W-KINDS)."""
 
 import functools
 import inspect
+import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,21 +15,25 @@ from pydantic.json_schema import GenerateJsonSchema
 from wicketgate.catalog.selectable import OPERATION_KEY
 from wicketgate.errors import ArgsInvalid
 from wicketgate.results.envelope import shorten
-from wicketgate.schemas.refusal import MESSAGE_CHARS, told_path
+from wicketgate.schemas.messages import MESSAGE_CHARS, json_path
 from wicketgate.tools import Media, RegisteredTool, ToolContext
-from wicketgate.upstreams.python.docstring import read_docstring
 from wicketgate.upstreams.python.results import ToJson, to_json, to_mcp_result, wrapped_output
 
 _MAX_ERRORS = 20
+_ARGUMENTS = re.compile(r"(?:args|arguments|parameters|params)\s*:", re.IGNORECASE)
+_ONE_OF_THEM = re.compile(r"\*{0,2}(\w+)\s*(?:\([^()]*\))?\s*:\s*(.*)")
+_PARAM_FIELD = re.compile(r":param\s+(?:\S+\s+)?(\w+)\s*:\s*(.*)")
+_OTHER_FIELD = re.compile(r":(?:type|returns?|rtype|raises?)\b[^:]*:")
 
 
 class UnusableFunction(Exception):
-    """No schema can be made of it; the text names the tool and what is wrong with it, in our words."""
+    """No schema can be made of the function. The text names the tool and the reason, and may be shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PythonTool:
-    """*definition* in wire JSON. *on_loop*: it is to be awaited; else it blocks, and belongs into a thread."""
+    """A function as a tool. *definition* is wire JSON. *on_loop*: the function is awaited; otherwise it blocks and runs
+    in a thread."""
 
     definition: Mapping[str, Any]
     on_loop: bool
@@ -40,7 +45,7 @@ class PythonTool:
     _to_json: ToJson
 
     def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
-        """The call with its arguments in the declared types. Raises ArgsInvalid with all that does not fit."""
+        """Returns the call with its arguments in the declared types. Raises ArgsInvalid with every error."""
         try:
             read = self._arguments.model_validate(dict(arguments))
         except ValidationError as error:
@@ -57,7 +62,7 @@ class PythonTool:
         return functools.partial(self._function, *positional, **named)
 
     def result(self, value: Any) -> Mapping[str, Any]:
-        """Raises whatever a serializer raises for a value that is not of the declared type."""
+        """Raises any error of a serializer if *value* is not of the declared type."""
         return to_mcp_result(value, self._to_json)
 
 
@@ -66,7 +71,7 @@ def read_function(tool: RegisteredTool) -> PythonTool:
     try:
         return _read(tool)
     except (NameError, TypeError, ValueError, PydanticUserError) as error:
-        # Of what pydantic and the type hints raise, the class is told; the words go to the log, as the cause.
+        # The text names the class of the error alone. Its own words go to the log, as the cause.
         raise UnusableFunction(f"the tool {tool.name!r} has no usable signature ({type(error).__name__})") from error
 
 
@@ -76,7 +81,8 @@ def _read(tool: RegisteredTool) -> PythonTool:
     inner = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
     hinted = inner if inspect.isroutine(inner) else type(inner).__call__
     hints = get_type_hints(hinted, include_extras=True)
-    documented = read_docstring(inspect.getdoc(inner) or "") if inspect.isroutine(inner) else read_docstring("")
+    documented = _read_docstring(inspect.getdoc(inner) or "" if inspect.isroutine(inner) else "")
+    # The arguments, as the fields of a model.
     fields: dict[str, Any] = {}
     names: list[tuple[str, str, bool]] = []
     context_name = None
@@ -89,13 +95,14 @@ def _read(tool: RegisteredTool) -> PythonTool:
                 raise UnusableFunction(f"the tool {tool.name!r} takes its context by place; take it by name")
             context_name = parameter.name
             continue
-        # Fields under names of our own: an argument may be called as a method of a model is.
+        # The fields have other names, because an argument may be named like a method of a model.
         attribute = f"a{place}"
         names.append((parameter.name, attribute, parameter.kind is parameter.POSITIONAL_ONLY))
         fields[attribute] = _field(parameter, annotation, documented.arguments.get(parameter.name))
     arguments = create_model("Arguments", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
+    # The definition. A generator streams, so its items are no output.
     streams = inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner)
-    output_schema, to_json = (None, _plain) if streams else _output(hints.get("return", Any))
+    output_schema, serialize = (None, to_json) if streams else _output(hints.get("return", Any))
     definition: dict[str, Any] = {
         "name": tool.name,
         "description": documented.description if tool.description is None else inspect.cleandoc(tool.description),
@@ -113,11 +120,53 @@ def _read(tool: RegisteredTool) -> PythonTool:
     if meta:
         definition["_meta"] = meta
     on_loop = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(hinted)
-    return PythonTool(definition, on_loop, streams, function, arguments, tuple(names), context_name, to_json)
+    return PythonTool(definition, on_loop, streams, function, arguments, tuple(names), context_name, serialize)
+
+
+@dataclass(frozen=True, slots=True)
+class _Docstring:
+    description: str
+    arguments: dict[str, str]
+
+
+def _read_docstring(text: str) -> _Docstring:
+    """Reads *text* as ``inspect.getdoc`` gives it. An ``Args:`` section and ``:param x:`` fields describe the
+    arguments, and all lines outside of fields are the description."""
+    description: list[str] = []
+    arguments: dict[str, list[str]] = {}
+    current: list[str] | None = description
+    section_indent: int | None = None  # of the names in an Args section; 0 until the first one
+    for line in text.splitlines():
+        stripped = line.strip()
+        indent = len(line) - len(line.lstrip())
+        # A line at the margin ends a section: it begins the next one, a field or more description.
+        if stripped and indent == 0:
+            section_indent = None
+            if _ARGUMENTS.fullmatch(stripped):
+                section_indent, current = 0, None
+                continue
+            if found := _PARAM_FIELD.fullmatch(stripped):
+                current = arguments.setdefault(found.group(1), [])
+                stripped = found.group(2)
+            else:
+                current = None if _OTHER_FIELD.match(stripped) else description
+        # A line in the section that is not indented further names an argument.
+        elif section_indent is not None and stripped and (section_indent == 0 or indent <= section_indent):
+            found = _ONE_OF_THEM.fullmatch(stripped)
+            section_indent = indent
+            current = arguments.setdefault(found.group(1), []) if found else None
+            stripped = found.group(2) if found else ""
+        # Every other line continues what the lines before it describe.
+        if current is description:
+            description.append(line.rstrip())
+        elif current is not None:
+            current.append(stripped)
+    described = {name: " ".join(" ".join(lines).split()) for name, lines in arguments.items()}
+    return _Docstring("\n".join(description).strip(), {name: words for name, words in described.items() if words})
 
 
 class _Schema(GenerateJsonSchema):
-    """Without the titles that repeat a field's name, and silent about defaults that JSON cannot hold."""
+    """Omits titles that repeat a field's name, and does not warn of defaults that JSON cannot hold."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  # as its parent has it
 
@@ -151,9 +200,9 @@ def _is_context(annotation: Any) -> bool:
 
 
 def _output(annotation: Any) -> tuple[Mapping[str, Any] | None, ToJson]:
-    """The output schema of what a function says it gives back, and its serializer; no schema for content."""
+    """Returns the output schema of the declared return type, and its serializer; no schema for content."""
     if annotation in (Any, None, type(None), object) or _is_content(annotation):
-        return None, _plain
+        return None, to_json
     adapter = TypeAdapter(annotation)
 
     def serialize(value: Any) -> Any:
@@ -163,12 +212,8 @@ def _output(annotation: Any) -> tuple[Mapping[str, Any] | None, ToJson]:
     return wrapped_output(_without_title(schema)), serialize
 
 
-def _plain(value: Any) -> Any:
-    return to_json(value)
-
-
 def _is_content(annotation: Any) -> bool:
-    """Text, bytes and media alone, in a list or as one of several are content; so is what may be any of them."""
+    """Returns whether values of this type are content: text, bytes and media, alone, in a list or in a union."""
     if get_origin(annotation) is Annotated:
         return _is_content(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -189,7 +234,7 @@ def _without_title(schema: dict[str, Any]) -> dict[str, Any]:
 def _invalid(error: ValidationError) -> ArgsInvalid:
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     errors = [
-        {"path": told_path(fault["loc"]), "message": _message(fault["type"], fault["msg"])}
+        {"path": json_path(fault["loc"]), "message": _message(fault["type"], fault["msg"])}
         for fault in faults[:_MAX_ERRORS]
     ]
     first = f"The arguments do not fit. {errors[0]['path']}: {errors[0]['message']}"
@@ -198,5 +243,5 @@ def _invalid(error: ValidationError) -> ArgsInvalid:
 
 
 def _message(kind: str, message: str) -> str:
-    """pydantic's own words for its own checks; those of a package's validators may hold anything."""
+    """Returns pydantic's words for its own checks. Those of a package's validators may hold anything."""
     return "is not accepted" if kind in ("value_error", "assertion_error") else shorten(message, MESSAGE_CHARS)

@@ -1,7 +1,7 @@
 """Typed functions of an installed package, called in this process (DESIGN §2 ``python:``; W-KINDS).
 
 Async functions run on the event loop, all others in a bounded number of threads. A thread cannot be ended: when its
-caller has gone it runs on, keeps its place, and the status says so.
+caller has gone it runs on, keeps its slot, and the status reports it.
 """
 
 import asyncio
@@ -20,20 +20,23 @@ from wicketgate.daemon_threads import DaemonThreads, NoThreadLeft
 from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamUnavailable
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.tools import ToolFailed, ToolRegistry
-from wicketgate.upstreams.python.caller import CallerVoice
-from wicketgate.upstreams.python.results import NotJson, failed
+from wicketgate.upstreams.python.caller import CallerMessages
+from wicketgate.upstreams.python.results import NotJson, failed_result
 from wicketgate.upstreams.python.tool import PythonTool, UnusableFunction, read_function
 
 log = logging.getLogger("wicketgate.python")
 
 _FAILED = "The tool failed unexpectedly. The reason is in the gateway's log, under this call's correlation id."
 _MAX_MESSAGE_CHARS = 10_000
+_importing = threading.Lock()
 
 
 class PythonUpstream:
-    """*target* is ``package.module:registry``; its package, or module, is looked for in *folder* too, after what is
-    installed. ``sys.path`` stays as it is, so what lies beside the package in *folder* is found only if the process has
-    the folder there: the service adds it at its start.
+    """The tools of the registry at *target*, ``package.module:registry``.
+
+    The package, or module, is looked for in *folder* after the installed ones. ``sys.path`` is not changed, so the
+    package can import its neighbours in *folder* only if the process has the folder on it. The service adds it at its
+    start.
     """
 
     def __init__(self, name: str, target: str, *, threads: int, folder: str) -> None:
@@ -83,23 +86,24 @@ class PythonUpstream:
         tool = self._tools.get(name)
         if tool is None or tool.streams:
             raise UpstreamError(f"{self._name} has no such tool.")
-        voice = CallerVoice(context.caller)
+        messages = CallerMessages(context.caller)
         try:
-            result = await self._run(tool, arguments, context, voice)
-            await voice.finish()
+            result = await self._run(tool, arguments, context, messages)
+            await messages.finish()
             return result
         finally:
-            voice.close()
+            messages.close()
 
     async def _run(
-        self, tool: PythonTool, arguments: Mapping[str, Any], context: CallContext, voice: CallerVoice
+        self, tool: PythonTool, arguments: Mapping[str, Any], context: CallContext, messages: CallerMessages
     ) -> Mapping[str, Any]:
+        # Errors with a meaning of their own are passed on; every other error is the tool's.
         try:
-            call = tool.bind(arguments, voice.context(context))
+            call = tool.bind(arguments, messages.context(context))
             if tool.on_loop:
                 return tool.result(await call())
-            value = await self._threads.run(functools.partial(_called, tool, call))
-            # A function that is not async may still give back what is to be awaited.
+            value = await self._threads.run(functools.partial(_call_in_thread, tool, call))
+            # A function that is not async may still return an awaitable.
             return value if isinstance(value, Mapping) else tool.result(await value.awaitable)
         except ArgsInvalid:
             raise
@@ -111,19 +115,20 @@ class PythonUpstream:
             log.error("%s: the tool %s gave a result that JSON cannot hold", self._name, tool.definition["name"])
             raise UpstreamError(f"{self._name}: the tool gave a result that JSON cannot hold.") from None
         except ToolFailed as error:
-            return failed(str(error.message)[:_MAX_MESSAGE_CHARS])
+            return failed_result(str(error.message)[:_MAX_MESSAGE_CHARS])
         except asyncio.CancelledError as error:
+            # The function raised it by itself, unless this task was cancelled.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             return self._unexpected(tool, error)
         except (Exception, SystemExit) as error:
-            # The outermost boundary of somebody else's function: whatever it raises, the process goes on.
+            # The outermost boundary of a foreign function: the process outlives every error.
             return self._unexpected(tool, error)
 
     def _unexpected(self, tool: PythonTool, error: BaseException) -> Mapping[str, Any]:
         log.error("%s: the tool %s failed", self._name, tool.definition["name"], exc_info=error)
-        return failed(_FAILED)
+        return failed_result(_FAILED)
 
     def _refuse_unless_ready(self) -> None:
         if self._status.phase != "ready":
@@ -131,22 +136,24 @@ class PythonUpstream:
 
 
 class _NotLoaded(Exception):
-    """The text is ours: it names the module and the class of what went wrong, not its words."""
+    """The module cannot be loaded. The text names it and the class of the error, never its words."""
 
 
 class _Awaited:
+    """A result that has to be awaited on the event loop."""
+
     def __init__(self, awaitable: Any) -> None:
         self.awaitable = awaitable
 
 
-def _called(tool: PythonTool, call: Callable[[], Any]) -> Mapping[str, Any] | _Awaited:
-    """In a thread: the result is made there as well, which may take as long as the call."""
+def _call_in_thread(tool: PythonTool, call: Callable[[], Any]) -> Mapping[str, Any] | _Awaited:
+    """Calls and makes the result, both in a thread, because either may take long."""
     value = call()
     return _Awaited(value) if hasattr(value, "__await__") else tool.result(value)
 
 
-def _imported(module_name: str, folder: str) -> ModuleType:
-    """Raises what the module raises."""
+def _import(module_name: str, folder: str) -> ModuleType:
+    """Returns the module. Raises any error of the module."""
     top = module_name.partition(".")[0]
     # One at a time: two upstreams may share a package, which must not be made twice.
     with _importing:
@@ -162,16 +169,14 @@ def _imported(module_name: str, folder: str) -> ModuleType:
     return importlib.import_module(module_name)
 
 
-_importing = threading.Lock()
-
-
 def _load(target: str, folder: str) -> dict[str, PythonTool]:
-    """Raises _NotLoaded."""
+    """Returns the tools of the registry by name. Raises _NotLoaded."""
+    # Import the module, find the registry in it, then make its functions tools.
     module_name, _, attribute = target.partition(":")
     try:
-        found: Any = _imported(module_name, folder)
+        found: Any = _import(module_name, folder)
     except BaseException as error:
-        # Whatever a foreign module does when it is imported, sys.exit() too, concerns this upstream alone.
+        # An error of a foreign module while it is imported, sys.exit() too, concerns this upstream alone.
         raise _NotLoaded(f"the module {module_name} cannot be imported ({type(error).__name__})") from error
     try:
         for part in attribute.split("."):

@@ -1,0 +1,79 @@
+"""The key of a service that has none configured: for one run, or kept from its first start on (``auth.key_file``)."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from pydantic import ValidationError
+
+from wicketgate.access.identity import Identity
+from wicketgate.access.keys import HashedKey, new_key
+from wicketgate.config.settings import KeySettings
+from wicketgate.errors import ConfigError
+
+_ID = "local"
+_PERMISSIONS = ("*",)
+_MAX_BYTES = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class LocalKey:
+    """*secret* is empty if an earlier start made the key; only its hash is kept in *file*."""
+
+    hashed: HashedKey
+    secret: str
+    file: Path | None = None
+
+
+def local_key(file: Path | None) -> LocalKey:
+    """Return the key that *file* keeps. Without one make it, and show it on stderr; without *file* make one for this
+    run.
+
+    The entry in the file is as in ``auth.keys``. Raises ConfigError if the file cannot be made or read.
+    """
+    if file is None:
+        secret, digest = new_key(_ID)
+        return LocalKey(HashedKey(_ID, digest, Identity(_ID, _PERMISSIONS)), secret)
+    try:
+        secret = _make(file)
+        entry = _read(file)
+    except OSError as error:
+        raise ConfigError(f"auth.key_file: {file} cannot be made or read: {error.strerror}") from None
+    if secret:
+        # At once and not with the greeting: if the start fails later, the next one can only read the hash.
+        try:
+            click.echo(f"Key, made at this first start and shown only now: {secret}", err=True)
+        except (OSError, ValueError):
+            file.unlink()  # a key that could not be shown is of no use to anybody
+            raise ConfigError("auth.key_file: the new key cannot be shown, since stderr is closed") from None
+    return LocalKey(
+        HashedKey(entry.id, entry.sha256, Identity(entry.actor, entry.permissions), entry.suspended), secret, file
+    )
+
+
+def _make(file: Path) -> str:
+    """Returns the new key, or an empty text if the file is there: of two first starts at once, one makes it."""
+    secret, digest = new_key(_ID)
+    entry = {"id": _ID, "sha256": digest, "actor": _ID, "permissions": list(_PERMISSIONS)}
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return ""
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(json.dumps(entry) + "\n")
+        stream.flush()
+        os.fsync(descriptor)
+    return secret
+
+
+def _read(file: Path) -> KeySettings:
+    with file.open("rb") as stream:
+        content = stream.read(_MAX_BYTES)
+    try:
+        return KeySettings.model_validate_json(content)
+    except ValidationError:
+        raise ConfigError(
+            f"auth.key_file: {file} does not hold a key. Delete it, and the next start makes one"
+        ) from None

@@ -1,0 +1,136 @@
+"""Builds the wheel with one top-level package: the service goes below ``wicketgate/``.
+
+In the repository the service stands in ``app/``, ``routers/`` and ``middleware/``. Installed under these names it would
+collide with packages of its users, who use the same names. So the wheel has ``wicketgate/app/`` and so on, and every
+import of the three names is rewritten on the way. The build fails if it cannot rewrite an import, and if a text names
+a module of the service (``"app.main:app"``): such a name would be wrong in the wheel.
+
+An editable installation is left as it is: there the three packages stand beside ``wicketgate/``.
+"""
+
+import ast
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PACKAGE = "wicketgate"
+SERVICE = ("app", "routers", "middleware")
+
+_DOTTED = re.compile(rf"(?<![\w./])(?:{'|'.join(SERVICE)})(?:\.\w+)+(?![\w/])")
+_NAME = re.compile(rf"^(from\s+|)(?=(?:{'|'.join(SERVICE)})\b)".encode())
+_AS_SCRIPT = re.compile(rf"(?:^|\s)-m\s+(?:{'|'.join(SERVICE)})\b")
+
+
+class CannotMove(Exception):
+    """A line of the service would be wrong below ``wicketgate/``; the text says where and why."""
+
+
+class ServiceBelowPackage(BuildHookInterface[Any]):
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "editable":
+            return
+        self._folder = tempfile.TemporaryDirectory(prefix="wicketgate-build-")
+        for path in move_service(Path(self.root), Path(self._folder.name)):
+            build_data["force_include"][str(path)] = f"{PACKAGE}/{path.relative_to(self._folder.name).as_posix()}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if version != "editable":
+            self._folder.cleanup()
+
+
+def move_service(root: Path, target: Path) -> list[Path]:
+    """Write the service below *root* to *target*, with its imports rewritten; returns the files. Raises CannotMove."""
+    sources = sorted(
+        path for name in SERVICE for path in (root / name).rglob("*") if path.is_file() and path.suffix != ".pyc"
+    )
+    modules = {_module(path.relative_to(root)) for path in sources if path.suffix == ".py"}
+    written = []
+    for source in sources:
+        place = target / source.relative_to(root)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if source.suffix == ".py":
+            text = source.read_text(encoding="utf-8")
+            place.write_text(rewrite(text, modules, str(source.relative_to(root))), encoding="utf-8")
+        else:
+            shutil.copyfile(source, place)
+        written.append(place)
+    return written
+
+
+def rewrite(text: str, modules: set[str], name: str) -> str:
+    """Return the source *text* with its imports of the service below ``wicketgate``. Raises CannotMove.
+
+    *modules* are the names of the service's modules, *name* is the file's, for the error.
+    """
+    tree = ast.parse(text, name)
+    _refuse_names_in_texts(tree, modules, name)
+    # Offsets of the syntax tree count bytes. Rewritten from the end, so that earlier offsets stay right.
+    lines = text.encode().splitlines(keepends=True)
+    for line, column in sorted(_places(tree, name), reverse=True):
+        row = lines[line - 1]
+        lines[line - 1] = row[:column] + _NAME.sub(rb"\g<1>" + f"{PACKAGE}.".encode(), row[column:], count=1)
+    rewritten = b"".join(lines).decode()
+    for node in ast.walk(ast.parse(rewritten, name)):
+        if any(_of_service(imported) for imported in _imported(node)):
+            raise CannotMove(f"{name}:{getattr(node, 'lineno', 0)}: this import cannot be rewritten")
+    return rewritten
+
+
+def _module(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _of_service(module: str) -> bool:
+    return module.partition(".")[0] in SERVICE
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or ""] if node.level == 0 else []
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+
+
+def _places(tree: ast.Module, name: str) -> Iterator[tuple[int, int]]:
+    """Yield line and byte of each ``from app...`` and of each ``app...`` after ``import``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and any(map(_of_service, _imported(node))):
+            yield node.lineno, node.col_offset
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if _of_service(alias.name) and alias.asname is None:
+                    raise CannotMove(f"{name}:{node.lineno}: 'import {alias.name}' binds a name that moves; use from")
+                if _of_service(alias.name):
+                    yield alias.lineno, alias.col_offset
+
+
+def _refuse_names_in_texts(tree: ast.Module, modules: set[str], name: str) -> None:
+    """Docstrings may name modules: they are read in the repository too, and nothing is looked up by them."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
+            continue
+        # A name may go on behind its module, with a function of it: each beginning is looked up.
+        named = [match.group() for match in _DOTTED.finditer(node.value)]
+        found = [
+            text
+            for text in named
+            if any(text == known or text.startswith(f"{known}.") for known in modules - {*SERVICE})
+        ]
+        if found or _AS_SCRIPT.search(node.value):
+            raise CannotMove(
+                f"{name}:{node.lineno}: the text {node.value!r} names a module of the service, which moves"
+            )

@@ -1,0 +1,137 @@
+"""Decisions of the access rules, rule by rule (S4 §5, DESIGN §2 "access", §3)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy, Allowed, Decision, Denied, Hidden
+from wicketgate.access.rules import AccessRule, Condition
+
+
+def owner(*permissions: str, actor: str = "owner_1") -> Identity:
+    return Identity(actor, ("tools:*", *permissions))
+
+
+def kind(decision: Decision) -> str:
+    return type(decision).__name__
+
+
+def decide(
+    rules: list[AccessRule], tool: str, *permissions: str, actor: str = "owner_1", args: Mapping[str, Any] | None = None
+) -> str:
+    namespace, _, name = tool.partition(":")
+    return kind(AccessPolicy(rules).decide(owner(*permissions, actor=actor), namespace, name, args))
+
+
+def test_without_rules_the_permission_of_the_tool_decides_alone() -> None:
+    policy = AccessPolicy()
+    reader = Identity("reader", ("tools:files:read",))
+    assert policy.decide(reader, "files", "read", {}) == Allowed()
+    assert isinstance(policy.decide(reader, "files", "write"), Hidden)
+    assert isinstance(policy.decide(reader, "files", "write", {}), Hidden)
+
+
+@requirement("alknet A30", "alknet A31", "alknet A32")
+def test_every_required_permission_must_be_held() -> None:
+    rules = [AccessRule("admin:*", require=("role:admin", "role:oncall"))]
+    assert decide(rules, "admin:run") == "Hidden"
+    assert decide(rules, "admin:run", "role:admin") == "Hidden"
+    assert decide(rules, "admin:run", "role:admin", "role:oncall", args={}) == "Allowed"
+
+
+@requirement("alknet A33")
+def test_of_the_alternatives_one_permission_is_enough() -> None:
+    rules = [AccessRule("team:notes", require_any=("a", "b"))]
+    assert [decide(rules, "team:notes", held) for held in ("a", "b", "c")] == ["Allowed", "Allowed", "Hidden"]
+
+
+@requirement("alknet A34")
+def test_a_resource_is_a_permission_of_its_own_kind() -> None:
+    rules = [AccessRule("db:row", resource="db", action="read")]
+    assert decide(rules, "db:row") == "Hidden"
+    assert decide(rules, "db:row", "db:write") == "Hidden"
+    assert decide(rules, "db:row", "db:read") == "Allowed"
+    assert decide(rules, "db:row", "db:*") == "Allowed"
+
+
+@requirement("alknet A20", "alknet A29")
+def test_an_internal_tool_exists_for_nobody_whatever_they_hold() -> None:
+    assert decide([AccessRule("secret:*", visibility="internal")], "secret:op", "*") == "Hidden"
+
+
+@requirement("gateway 133")
+def test_the_first_rule_that_matches_decides_and_patterns_know_capitals() -> None:
+    rules = [
+        AccessRule("github:get_*"),
+        AccessRule("github:*_Secret?", visibility="internal"),
+        AccessRule("github:*", require=("role:dev",)),
+        AccessRule("*:delete_*", approval="always"),
+    ]
+    assert decide(rules, "github:get_issue") == "Allowed"
+    assert decide(rules, "github:delete_repo") == "Hidden"
+    assert decide(rules, "github:delete_repo", "role:dev") == "Allowed"
+    assert decide(rules, "github:a_Secrets", "role:dev") == "Hidden"
+    assert decide(rules, "github:a_secrets", "role:dev") == "Allowed"
+    assert decide(rules, "files:delete_all") == "NeedsApproval"
+    assert decide(rules, "files:Delete_all") == "Allowed"
+
+
+def test_a_rule_about_the_caller_is_settled_before_any_call() -> None:
+    rules = [AccessRule("db:*", when=Condition("actor == 'batch' || 'role:bot' in permissions"), effect="deny")]
+    assert decide(rules, "db:row", actor="batch") == "Hidden"
+    assert decide(rules, "db:row", "role:bot") == "Hidden"
+    assert decide(rules, "db:row") == "Allowed"
+
+
+def test_a_rule_about_arguments_is_settled_by_the_call_and_the_tool_stays_visible() -> None:
+    rules = [
+        AccessRule("shop:refund", when=Condition("args.amount > 100"), require=("role:boss",)),
+        AccessRule("shop:refund", when=Condition("args.amount > 10"), approval="always"),
+    ]
+    assert decide(rules, "shop:refund") == "Allowed"
+    assert decide(rules, "shop:refund", args={"amount": 5}) == "Allowed"
+    assert decide(rules, "shop:refund", args={"amount": 50}) == "NeedsApproval"
+    assert decide(rules, "shop:refund", args={"amount": 500}) == "Denied"
+    assert decide(rules, "shop:refund", "role:boss", args={"amount": 500}) == "Allowed"
+
+
+def test_a_tool_that_no_call_could_reach_does_not_exist() -> None:
+    rules = [
+        AccessRule("shop:*", when=Condition("args.dry"), require=("role:a",)),
+        AccessRule("shop:*", require=("role:b",)),
+    ]
+    assert decide(rules, "shop:refund") == "Hidden"
+    assert decide(rules, "shop:refund", args={"dry": True}) == "Hidden"
+    assert decide(rules, "shop:refund", "role:a") == "Allowed"
+    assert decide(rules, "shop:refund", "role:a", args={"dry": False}) == "Denied"
+
+
+@pytest.mark.parametrize("args", [{}, {"amount": "a lot"}, {"amount": 10**30}, {"amount": None}])
+def test_a_condition_that_cannot_be_evaluated_denies(args: Mapping[str, Any]) -> None:
+    rules = [AccessRule("shop:*", when=Condition("args.amount > 100"), approval="always")]
+    decision = AccessPolicy(rules).decide(owner(), "shop", "refund", args)
+    assert isinstance(decision, Denied)
+    assert "access[0] (shop:*)" in decision.reason
+
+
+def test_a_condition_with_too_much_to_do_ends_and_denies() -> None:
+    every_pair = Condition("args.l.all(x, args.l.all(y, args.l.all(z, x + y + z >= 0)))")
+    assert decide([AccessRule("a:b", when=every_pair)], "a:b", args={"l": list(range(100))}) == "Denied"
+
+
+@pytest.mark.parametrize(
+    "source", ["", "args.amount >", "argz.amount > 1", "actor", "1 + 1", "system('ls')", "(" * 500 + "true" + ")" * 500]
+)
+def test_a_condition_that_means_nothing_is_refused_when_it_is_read(source: str) -> None:
+    with pytest.raises(ValueError, match=r"must be|not a condition"):
+        Condition(source)
+
+
+def test_equal_rights_are_equal_whoever_holds_them() -> None:
+    policy = AccessPolicy([AccessRule("a:*", require=("role:x",)), AccessRule("b:*", when=Condition("actor == 'eve'"))])
+    assert policy.rights(Identity("ann", ("tools:*",))) == policy.rights(Identity("bob", ("tools:*",)))
+    assert policy.rights(Identity("ann", ("tools:*",))) != policy.rights(Identity("ann", ("tools:*", "role:x")))
+    assert policy.rights(Identity("ann", ("tools:*",))) != policy.rights(Identity("eve", ("tools:*",)))

@@ -1,0 +1,66 @@
+"""The key of a service that has none configured, and which callers it serves."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.local_key import local_key
+from app.main import create_app
+from tests.support.process import ROOT
+from tests.support.service import chat_body
+from wicketgate.access.keys import hash_key
+from wicketgate.config.settings import AuthSettings, ServerSettings, Settings
+from wicketgate.errors import ConfigError
+
+
+def test_the_first_start_makes_the_key_and_the_next_ones_take_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = local_key(tmp_path / "key.json"), local_key(tmp_path / "key.json")
+    assert first.secret
+    assert not second.secret
+    assert first.hashed == second.hashed
+    assert first.hashed.sha256 == hash_key(first.secret)
+    assert capsys.readouterr().err.count(first.secret) == 1
+
+
+def test_without_a_file_each_start_has_its_own_key() -> None:
+    assert local_key(None).secret != local_key(None).secret
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", json.dumps({"id": "local", "sha256": "0" * 63, "actor": "local"})])
+def test_a_file_that_holds_no_key_is_an_error_and_stays_as_it_is(tmp_path: Path, content: str) -> None:
+    (tmp_path / "key.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"auth\.key_file: .*key\.json does not hold a key"):
+        local_key(tmp_path / "key.json")
+    assert (tmp_path / "key.json").read_text() == content
+
+
+@pytest.mark.parametrize(("kept", "status"), [(False, 403), (True, 401)])
+async def test_a_kept_key_serves_callers_elsewhere_and_a_key_for_one_run_does_not(
+    tmp_path: Path, kept: bool, status: int
+) -> None:
+    app = create_app(Settings(auth=AuthSettings(key_file=tmp_path / "key.json" if kept else None)))
+    elsewhere = httpx.ASGITransport(app, client=("192.0.2.1", 40_000))
+    async with httpx.AsyncClient(transport=elsewhere, base_url="http://gate") as http:
+        response = await http.post("/engine/chat", json=chat_body(), headers={"Authorization": "Bearer wg_local_wrong"})
+    assert response.status_code == status
+
+
+def test_a_kept_key_is_enough_to_listen_on_every_address(tmp_path: Path) -> None:
+    everywhere = ServerSettings(host="0.0.0.0")
+    assert Settings(server=everywhere, auth=AuthSettings(key_file=tmp_path / "key.json")).server == everywhere
+    with pytest.raises(ValueError, match=r"auth\.keys is empty"):
+        Settings(server=everywhere)
+
+
+def test_a_key_that_cannot_be_shown_is_not_kept(tmp_path: Path) -> None:
+    make = "import sys; from pathlib import Path; from app.local_key import local_key; local_key(Path(sys.argv[1]))"
+    line = f'exec "$0" -c "{make}" "$1" 2>/dev/full'
+    process = subprocess.run(["sh", "-c", line, sys.executable, str(tmp_path / "key.json")], cwd=ROOT, timeout=30)
+    assert process.returncode == 1
+    assert not (tmp_path / "key.json").exists()

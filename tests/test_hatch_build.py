@@ -1,0 +1,70 @@
+"""How the build moves the service below ``wicketgate/``, and what makes it fail."""
+
+from pathlib import Path
+
+import pytest
+
+from hatch_build import CannotMove, move_service, rewrite
+
+MODULES = {"app", "app.main", "app.commands", "app.commands.serve", "routers", "middleware", "middleware.auth"}
+
+
+@pytest.mark.parametrize(
+    ("text", "moved"),
+    [
+        ("from app.main import create_app\n", "from wicketgate.app.main import create_app\n"),
+        ("from  app import main\n", "from  wicketgate.app import main\n"),
+        ("import app.main as service, os\n", "import wicketgate.app.main as service, os\n"),
+        ("import os, app.main as a, routers as r\n", "import os, wicketgate.app.main as a, wicketgate.routers as r\n"),
+        (
+            "é = 1; from middleware.auth import (\n    A,\n)\n",
+            "é = 1; from wicketgate.middleware.auth import (\n    A,\n)\n",
+        ),
+        ("def f():\n    from app.main import x\n", "def f():\n    from wicketgate.app.main import x\n"),
+    ],
+)
+def test_imports_of_the_service_lead_below_the_package(text: str, moved: str) -> None:
+    assert rewrite(text, MODULES, "app/x.py") == moved
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from application import x\n",
+        "from wicketgate.plugins.middleware import x\n",
+        "from . import main\n",
+        "app.main.run()\n",
+        '"""Named in a docstring: app.main."""\n',
+        'x = "app.state", "middleware", "an app", "my.app.main", "/app.main/x"\n',
+    ],
+)
+def test_the_rest_stays_as_it_is(text: str) -> None:
+    assert rewrite(text, MODULES, "app/x.py") == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import app\n",
+        "import app.main\n",
+        "from \\\n  app.main import x\n",
+        'run("app.main:app")\n',
+        'x = f"start {y} with uvicorn app.main:app"\n',
+        'import_module("app.commands.serve")\n',
+        'x = "app.commands.serve.run"\n',
+        'x = "python -m app serve"\n',
+    ],
+)
+def test_the_build_fails_where_a_name_would_be_wrong_afterwards(text: str) -> None:
+    with pytest.raises(CannotMove, match=r"^app/x\.py:[12]: "):
+        rewrite(text, MODULES, "app/x.py")
+
+
+def test_files_that_are_no_code_move_as_they_are_and_compiled_ones_do_not(tmp_path: Path) -> None:
+    page = tmp_path / "root" / "app" / "console" / "page.html"
+    page.parent.mkdir(parents=True)
+    page.write_bytes(b"from app.main import \xff")
+    (page.parent / "old.pyc").touch()
+    (moved,) = move_service(tmp_path / "root", tmp_path / "target")
+    assert moved == tmp_path / "target" / "app" / "console" / "page.html"
+    assert moved.read_bytes() == page.read_bytes()

@@ -1,0 +1,37 @@
+"""Starts the service: the command ``wicketgate``, and ``python -m wicketgate``.
+
+The service stands beside this package in the repository and below it in an installed wheel (``hatch_build.py`` moves
+it there), so its name is known at run time only. This is the one module of the library that knows of the service. It
+looks it up by name, when it is run and not when it is imported, so the library still imports no web framework.
+"""
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    """Run the command line of the service."""
+    command_line: Any = import_module(f"{_service()}.cli")
+    command_line.main()
+
+
+def _service() -> str:
+    """Return the name of the service's package. Exits if another package of its name hides it."""
+    if (_HERE / "app").is_dir():
+        return "wicketgate.app"
+    spec = find_spec("app")
+    if spec is None or spec.origin is None or Path(spec.origin).resolve().parent != _HERE.parent / "app":
+        sys.exit(
+            f"wicketgate: this is a checkout, and its package 'app' in {_HERE.parent} is not the one that Python finds "
+            "here. Run it from the checkout, or install the wheel (pip install .), which needs no such name"
+        )
+    return "app"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""A runtime as an MCP server over stdio, for programs that embed it (S1 "Runtime modes").
+
+The SDK's server half is imported when serving begins, since it brings a web framework with it.
+"""
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from importlib.metadata import version
+from time import time
+
+from wicketgate.access.identity import LOCAL, Identity
+from wicketgate.access.seal import Seal
+from wicketgate.faces.assembly import GATEWAY_INSTRUCTIONS
+from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.surface import ToolSurface
+from wicketgate.faces.transparent import INSTRUCTIONS, TransparentFace
+from wicketgate.gateway.lifecycle import Lifecycle
+from wicketgate.gateway.options import ExposureMode
+from wicketgate.gateway.runtime import ProxyRuntime
+
+_START_DEADLINE_S = 10.0
+_MAX_MESSAGE_BYTES = 4 << 20
+
+
+class _StdioServer(ABC):
+    mode: ExposureMode
+    instructions: str
+
+    def __init__(self, runtime: ProxyRuntime, *, name: str = "wicketgate", identity: Identity = LOCAL) -> None:
+        """*name* is what clients see; *identity* is who all of them are. Raises ValueError for another *mode*."""
+        if runtime.mode is not self.mode:
+            raise ValueError(f"{type(self).__name__} serves ProxyRuntime(..., mode=ExposureMode.{self.mode.name})")
+        self._runtime = runtime
+        self._name = name
+        self._identity = identity
+
+    async def run_stdio(self) -> None:
+        """Serve this process's stdin and stdout until stdin ends; upstreams are supervised meanwhile. Call it once.
+
+        Clients wait at most ten seconds for upstreams that are still being connected.
+        """
+        from wicketgate.faces.mcp.server import McpDoor
+        from wicketgate.faces.mcp.stdio import serve_stdio
+
+        runtime = self._runtime
+        lifecycle = Lifecycle(runtime.fleet, runtime, start_deadline_s=_START_DEADLINE_S)
+        door = McpDoor(
+            self._surface(lifecycle.started),
+            name=self.mode,
+            version=version("wicketgate"),
+            instructions=self.instructions,
+            seal=Seal((), secrets.token_bytes(32), time, lambda: secrets.token_urlsafe(12)),
+            local=self._identity,
+            new_id=lambda: f"req_{secrets.token_hex(12)}",
+        )
+        door.server.name = self._name
+        runtime.watch(door.list_changed)
+        async with lifecycle.running():
+            await serve_stdio(door, lifecycle.wait_ready, max_bytes=_MAX_MESSAGE_BYTES)
+
+    @abstractmethod
+    def _surface(self, started: Callable[[], bool]) -> ToolSurface: ...
+
+
+class McpGatewayServer(_StdioServer):
+    """Three tools: ``tool_browse``, ``tool_execute`` and ``tool_view`` (S0 §4.2)."""
+
+    mode = ExposureMode.GATEWAY
+    instructions = GATEWAY_INSTRUCTIONS
+
+    def _surface(self, started: Callable[[], bool]) -> ToolSurface:
+        return GatewayFace(self._runtime, started=started)
+
+
+class McpProxyServer(_StdioServer):
+    """A stripped list of every tool, with ``tool_hydrate`` and ``tool_execute`` (S0 §4.1)."""
+
+    mode = ExposureMode.TRANSPARENT
+    instructions = INSTRUCTIONS
+
+    def _surface(self, started: Callable[[], bool]) -> ToolSurface:
+        return TransparentFace(self._runtime, started=started)
