@@ -105,6 +105,7 @@ class ApprovalDesk:
             index, call = waiting.get(decision.id, (-1, None))
             approval, refusal = await self._judge(decision, actor, call)
             log.info("approval of %s: %s", approval.subject.tool_id if approval else "?", refusal or "granted")
+            # A call of the history is resumed; other decisions stand for calls to come.
             if call is not None:
                 # A history may use an id in several turns; in a stream it belongs to one call.
                 if any(each.call.id == call.id for each in run.resumed):
@@ -124,6 +125,7 @@ class ApprovalDesk:
         self, decision: ApprovalDecision, actor: str, call: ToolCall | None
     ) -> tuple[Approval | None, str]:
         """The approval under the decision's id, and the refusal; empty if it is granted."""
+        # The order decides which text a client gets: unknown, expired, for another call, used.
         approval = self.seal.open(actor, decision.id)
         if approval is None:
             return None, _UNKNOWN

@@ -110,6 +110,7 @@ def call_context(request: ChatRequest, identity: Identity) -> CallContext:
 
 
 def _explain(error: ValidationError) -> str:
+    # One fault is enough for a client to act on. Its input is not repeated.
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     match first["type"], where:
@@ -134,6 +135,7 @@ def _check_tool_pairs(messages: Sequence[ChatMessage]) -> None:
 
     No provider accepts less, and each refuses it differently.
     """
+    # The calls of the last assistant message that are not answered yet, with its index.
     open_calls: dict[str, int] = {}
     for index, message in enumerate(messages):
         if message.role == "tool":

@@ -111,14 +111,17 @@ class FallbackProvider:
         overflowed_tokens = 0
         hopeless: set[str] = set()
         for attempt in range(self._patience.attempts):
+            # Try each model that may still answer.
             waits: list[float] = []
             for candidate, preference in self._ranked():
                 if candidate.name in hopeless or candidate.context_tokens <= overflowed_tokens:
                     continue
+                # Its first events decide: from there on the stream is the caller's.
                 try:
                     begun = await first_of(candidate.provider.stream(request))
                     preference.succeeded()
                     return begun
+                # A failure rules the model out, or leaves it for the next attempt.
                 except ContextOverflow as error:
                     failure: EngineError = error
                     overflowed_tokens = max(overflowed_tokens, candidate.context_tokens)

@@ -231,6 +231,7 @@ class KeyedRuns:
             claim = known
         else:
             raise InvalidRequest(_gone(resumption))
+        # A key stands for one request: running a second one under it would hide it.
         if claim.digest != digest:
             raise InvalidRequest("This Idempotency-Key was used with another request; take a new key")
         return claim

@@ -35,6 +35,7 @@ class Interruption:
         if self.reason is not None:
             return
         self.reason = reason
+        # A run that does not wait now finds the reason at its next wait.
         if self._waiting is not None:
             self._waiting.cancel()
             self._cancelled = self._waiting

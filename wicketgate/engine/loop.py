@@ -65,6 +65,7 @@ class Engine:
         interruption = interruption or Interruption()
         run = _Run(self, request, context, interruption)
         outcome = "disconnected"
+        # Whatever happens in the run becomes its one last event; the outcome goes to the metrics.
         try:
             async with aclosing(run.events()) as events:
                 async for batch in events:
@@ -141,6 +142,7 @@ class _Run:
                 raise ProviderError("the provider ended its stream without a finish")
             if turn.finish.usage is not None:
                 self.usage += turn.finish.usage
+            # Without calls it is the last one.
             if not turn.calls:
                 reason = turn.finish.reason
                 yield self.done("stop" if reason == "tool_calls" else reason)
@@ -159,6 +161,7 @@ class _Run:
             )
             self.in_tools = False
 
+            # Reasons to stop although the model would go on.
             turns_with_tools += 1
             if self._rounds.waiting:
                 yield self.done("approval_required")

@@ -145,6 +145,7 @@ class ToolRounds:
                 )
                 yield [task.result() for task in finished]
         finally:
+            # No task outlives the round.
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
@@ -154,6 +155,7 @@ class ToolRounds:
     ) -> ToolResult:
         if call.arguments is None:
             return ToolFailure(call.id, "invalid arguments: the arguments of a tool call must be one JSON object")
+        # The call itself, bounded in number and time. Its failures are results for the model.
         context = self._context if approver is None else replace(self._context, approver=approver)
         async with parallel:
             try:
@@ -165,6 +167,7 @@ class ToolRounds:
                 if not deadline.expired():
                     raise
                 return ToolFailure(call.id, f"{call.name} timed out after {self._limits.tool_timeout_s:g}s")
+        # A call that waits for the owner ends the stream after this round.
         self.cost += result.cost
         if approver is not None and approver.waiting:
             self.waiting = True

@@ -115,6 +115,7 @@ class Turn:
     def _unique(self, wanted: str) -> str:
         if len(wanted) > MAX_CALL_ID_CHARS - _NUMBER_CHARS:
             wanted = ""
+        # A number behind a repeated id; it counts from those taken, so that few are tried.
         candidate, attempt = wanted, len(self.taken)
         while not candidate or candidate in self.taken:
             attempt += 1

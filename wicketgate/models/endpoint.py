@@ -28,7 +28,7 @@ _AFTER_FINISH_S = 5.0
 _IDLE_S = 15.0
 """Time that a connection is kept for the next turn; providers keep theirs for longer."""
 _LAST_BYTES_S = 0.5
-"""Time for the end of the body after the last event; a body read to its end leaves a reusable connection."""
+"""Time for the end of the body after the last event."""
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_LOG_CHARS = 1000
 
@@ -136,6 +136,7 @@ class ModelEndpoint:
             with self._redacted_errors():
                 while not turn.ended:
                     watch(read_by)
+                    # A lost connection is the end of the body if the model had finished.
                     try:
                         data = await read()
                     except _BROKEN as error:
@@ -155,6 +156,7 @@ class ModelEndpoint:
                         read_by = came + (min(idle_s, _AFTER_FINISH_S) if turn.answered else idle_s)
                         if stall_by < read_by:
                             read_by = stall_by
+                # Read the rest of the body, for a connection that the next turn can use.
                 with suppress(*_BROKEN):
                     async with asyncio.timeout(_LAST_BYTES_S):
                         await body.read()

@@ -85,17 +85,20 @@ def classify(body: bytes, status: int = 200) -> FailureKind:
 
 def classify_error(error: object, status: int = 200) -> FailureKind:
     """The same for an error that is already parsed: an object with or without an outer ``error``, or a text."""
+    # Codes that decide alone, whatever the status.
     texts = [text[:_MAX_TEXT_CHARS] for text in _texts(error, depth=4)]
     codes = {text.lower() for text in texts}
     if codes & _FILTER_CODES:
         return "filtered"
     if "tool_use_failed" in codes:
         return "bad_call"
+    # An overflow may be named by the status, a code or a text, unless the error is of a kind with similar texts.
     is_other = status in _NEVER_OVERFLOW or codes & _OTHER_CODES or any(_RATE_TEXT.search(text) for text in texts)
     if not is_other and (
         status == 413 or codes & _OVERFLOW_CODES or any(_OVERFLOW_TEXT.search(text) for text in texts)
     ):
         return "overflow"
+    # Unavailability that may pass; an exhausted quota does not.
     if (status in _UNAVAILABLE_STATUSES or (status == 200 and codes & _UNAVAILABLE_CODES)) and not _is_quota(texts):
         return "unavailable"
     return "failed"

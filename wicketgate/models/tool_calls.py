@@ -129,6 +129,7 @@ def _begins_call(call: _OpenCall, call_id: str, name: str, piece: str) -> bool:
     """
     if not name:
         return False
+    # Two ids decide, then two names.
     if call_id and call.id:
         return call_id != call.id
     if call.name and name != call.name:

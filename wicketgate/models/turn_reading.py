@@ -79,6 +79,7 @@ class TurnReading(ABC):
     def close(self) -> Sequence[ModelEvent]:
         """The events known only at the end of the connection. An answer that is not whole is a failure."""
         events: list[ModelEvent] = []
+        # A whole body, or the last event of the stream; then the end itself counts.
         try:
             if self._body is not None:
                 self._read_body(bytes(self._body), events)

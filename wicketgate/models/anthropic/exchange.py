@@ -59,6 +59,7 @@ class AnthropicMessagesProvider:
                     raise self._endpoint.failure(response) from None
                 yield [Finish("content_filter", None)]
                 return
+            # Read the part; a pause is its end, but not the caller's.
             turn = MessagesStream(self._context_tokens, self._origin)
             async with aclosing(self._endpoint.read(response, turn, first_event_by)) as batches:
                 async for batch in batches:

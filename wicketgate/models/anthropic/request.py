@@ -37,6 +37,7 @@ def messages_body(
     *paused* is the assistant's output so far in a turn that is to be continued. The same conversation with more
     messages gives the same beginning, byte for byte but for the marks, which are not cached.
     """
+    # Tools and system text, each with its mark at the end.
     body: dict[str, Any] = {**(extra or {}), "model": model, "max_tokens": max_tokens, "stream": True}
     if tools:
         body["tools"] = [
@@ -47,9 +48,11 @@ def messages_body(
         message["content"] for message in messages if message["role"] == "system" and message["content"].strip()
     ):
         body["system"] = [{"type": "text", "text": system, "cache_control": _CACHE}]
+    # The conversation, with marks at the ends of the last two user messages.
     body["messages"] = turns = _turns(messages, origin)
     for turn in [turn for turn in turns if turn["role"] == "user"][-2:]:
         turn["content"][-1] = {**turn["content"][-1], "cache_control": _CACHE}
+    # The assistant's unfinished turn comes last, and the model continues it.
     if paused:
         turns.append({"role": "assistant", "content": list(paused)})
     return body

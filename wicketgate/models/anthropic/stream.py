@@ -156,6 +156,7 @@ class MessagesStream(TurnReading):
             return self._fail_or_end(readable(body), events)
         if message.usage is not None:
             self._count_usage(message.usage.counts())
+        # Whole blocks in place of deltas; the rest is alike.
         for index, block in enumerate(message.content or ()):
             self._begin_block(index, block, 0, events)
         self._stop_reason = message.stop_reason or ""

@@ -108,6 +108,7 @@ class Chunk(msgspec.Struct, gc=False):
 
     def plain_text(self) -> str | None:
         """The text of a chunk that holds nothing else, as nearly every one does; None for any other."""
+        # Every token passes here, so no other method is called.
         choices = self.choices
         if choices is None or len(choices) != 1 or self.usage is not None or self.x_groq is not None:
             return None

@@ -70,6 +70,7 @@ def chat_body(
 
     The same conversation with more messages gives the same beginning, byte for byte: prompt caches depend on it.
     """
+    # The operator's fields first, so that those of the loop replace them.
     body: dict[str, Any] = {**(extra or {}), "model": model}
     if max_tokens is not None:
         body[dialect.max_tokens_field] = max_tokens
@@ -94,6 +95,7 @@ def without_fields(body: Mapping[str, Any], refused: Set[str]) -> Mapping[str, A
     """*body* for a server that refused those fields. The bound of the answer moves to its other name."""
     if not refused:
         return body
+    # Fields of the body, the bound of the answer, and fields of the messages.
     left = {field: value for field, value in body.items() if field not in refused}
     for field, other in (_MAX_TOKENS, _MAX_TOKENS[::-1]):
         if field in body and field in refused and other not in refused:
@@ -118,6 +120,7 @@ def _message(message: Mapping[str, Any], dialect: Dialect, origin: str) -> Mappi
     kept = message.get("kept")
     if kept is None and not dialect.nine_char_ids:
         return message
+    # Ids that the server accepts, then its own thoughts, if it takes them back.
     copy = {key: value for key, value in message.items() if key != "kept"}
     if dialect.nine_char_ids:
         if "tool_calls" in copy:

@@ -80,6 +80,7 @@ class ChatStream(TurnReading):
         chunk = decode_chunk(body)
         if chunk is None:
             raise self._failure(readable(body))
+        # A body has whole messages in place of deltas; the rest is alike.
         for choice in chunk.choices or ():
             choice.delta = choice.message or choice.delta
         self._read_chunk(chunk, body, events)
@@ -109,6 +110,7 @@ class ChatStream(TurnReading):
                 self._count_usage(choice.usage.counts())
             if choice.delta is not None:
                 self._read_delta(choice.delta, len(data), events)
+            # An error or a finish reason comes after the text of the same chunk.
             if choice.error:
                 self._fail_or_end(choice.error, events)
                 return
@@ -128,6 +130,7 @@ class ChatStream(TurnReading):
 
     def _read_more(self, delta: Delta, size: int) -> None:
         """Read everything that is not text."""
+        # Thoughts, and the form in which the server wants them back.
         for thought in delta.thoughts():
             self._has_output = True
             self._thoughts.append(encodable(thought))
@@ -137,6 +140,7 @@ class ChatStream(TurnReading):
         if delta.refusal:
             # A refusal is output, although its words are not the model's text.
             self._has_output = True
+        # Fragments of calls, held until the turn ends.
         self._count_held(size)
         for call in delta.tool_calls or ():
             function = call.function
