@@ -62,7 +62,7 @@ class Catalog:
         self._put_together(entries, (), tokens, None)
 
     def with_items(self, items: Iterable[SelectableItem]) -> "Catalog":
-        """A catalog of these tools and *items*. Raises CatalogError when two have one id."""
+        """Returns a catalog of these tools and *items*. Raises CatalogError when two have one id."""
         return Catalog([*(entry.item for entry in self._entries.values()), *items], self._tokens)
 
     def _put_together(
@@ -72,6 +72,7 @@ class Catalog:
         tokens: TokenCounter,
         previous: "Catalog | None",
     ) -> None:
+        # The tools with a card, those without, and the size of all definitions.
         by_id = {entry.item.id: entry for entry in entries.values()}
         self._entries = entries
         self._cards = {tool_id: entry.card for tool_id, entry in sorted(by_id.items()) if entry.card is not None}
@@ -88,9 +89,10 @@ class Catalog:
         self.skipped = tuple(skipped)
         self._definition_chars = sum(entry.chars for entry in by_id.values() if entry.card is not None)
         self.version = _version(by_id)
+        # The two ways to find a tool, each built on the previous catalog's.
         self.graph: ChoiceGraph = ChoiceGraph(self.items.values(), previous.graph if previous else None)
         self.router: Router = _router(self.items, previous)
-        # As they are for a caller that may see everything; built here, since a level can hold thousands of them.
+        # For a caller that may see everything; built here, because a level can hold thousands of them.
         self._inner_cards: dict[str, tuple[Inner, ChoiceCard]] = dict(previous._inner_cards) if previous else {}
         self._inner_cards = {
             node.path: (node, self._inner_card(node)) for node in self.graph.walk() if isinstance(node, Inner)

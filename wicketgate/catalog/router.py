@@ -340,6 +340,7 @@ def _schema_texts(schema: object) -> tuple[str, str]:
     Reads the nearest MAX_SCHEMA_NODES schemas, down to MAX_SCHEMA_DEPTH, and MAX_SCHEMA_CHARS of text of each kind;
     ``$ref`` is not followed.
     """
+    # Level by level, so that the nearest schemas count.
     names: list[str] = []
     texts: list[str] = []
     level: list[object] = [schema]
@@ -352,6 +353,7 @@ def _schema_texts(schema: object) -> tuple[str, str]:
                 continue
             if depth:
                 texts += _node_texts(node)
+            # The schemas below: members, elements and alternatives.
             properties = node.get("properties")
             if isinstance(properties, Mapping):
                 for name, child in islice(properties.items(), MAX_SCHEMA_NODES):

@@ -52,6 +52,7 @@ def mcp_tool_to_selectable(
     name gives the namespace. Raises CatalogError with a reason that names the field when the definition is not well
     formed. A description may be absent (MCP), and a hint that makes no sense is ignored.
     """
+    # Check the parts that the catalog needs.
     name = tool.get("name")
     if not isinstance(name, str) or not name.strip():
         raise CatalogError("name: a tool needs a name that is not blank")
@@ -62,6 +63,7 @@ def mcp_tool_to_selectable(
     _object(args_schema, "properties", "inputSchema.properties")
     meta = _object(tool, "_meta") or {}
     annotations = _object(tool, "annotations") or {}
+    # The id, then the tags, which repeat hints of the server.
     tool_id = derive_tool_id(name, args_schema, _version(meta), None if infer else server)
     parts = parse_tool_id(tool_id)
     read_only = annotations.get("readOnlyHint") is True

@@ -54,6 +54,7 @@ def messages_from_items(items: Sequence[ContextItem]) -> list[dict[str, Any]]:
     otherwise ``{"call": text}``. A call without a result, and a result without a call of its own, become plain
     messages of the assistant: nothing is lost and no provider refuses the history.
     """
+    # The first result of each call; any other is a plain message.
     calls = {item.id for item in items if item.kind is ItemKind.tool_call}
     results: dict[str, ContextItem] = {}
     for item in items:
@@ -61,6 +62,7 @@ def messages_from_items(items: Sequence[ContextItem]) -> list[dict[str, Any]]:
             results.setdefault(item.parent_id, item)
     answers = {item.id for item in results.values()}
 
+    # A step gathers calls until another item, or a call after an answer, ends it.
     messages: list[dict[str, Any]] = []
     step: list[ContextItem] = []
     answered = False
