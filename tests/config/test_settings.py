@@ -239,6 +239,8 @@ def test_the_environment_overrides_the_file_and_the_command_line_overrides_both(
         ("WICKETGATE_SEVER__PORT", "1", "sever: unknown key"),
         ("WICKETGATE_SERVER__PROT", "1", "server.prot: unknown key"),
         ("WICKETGATE_SERVER", "x", "server: must be a section with keys"),
+        ("WICKETGATE_PORT", "9090", "port: unknown key"),
+        ("WICKETGATE_CONFIGS", "x", "configs: unknown key"),
         ("WICKETGATE_UPSTREAMS", "[{", "the environment variable WICKETGATE_UPSTREAMS"),
         ("WICKETGATE_SERVER__PORT", "many", "server.port: "),
     ],
@@ -247,6 +249,23 @@ def test_a_wrong_variable_is_told_like_a_wrong_file(name: str, value: str, told:
     with pytest.raises(ConfigError) as fault:
         load_settings(None, {name: value})
     assert told in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "WICKETGATE_CONFIG",
+        "WICKETGATE_CONFORM_KEY",
+        "WICKETGATE_SERVICE_HOST",
+        "WICKETGATE_SERVICE_PORT",
+        "WICKETGATE_SERVICE_PORT_HTTP",
+        "WICKETGATE_PORT_8080_TCP",
+        "WICKETGATE_PORT_8080_TCP_ADDR",
+        "WICKETGATE_PORT",
+    ],
+)
+def test_variables_of_other_programs_with_the_same_prefix_are_not_settings(name: str) -> None:
+    assert load_settings(None, {name: "tcp://10.0.0.1:8080"}) == Settings()
 
 
 def test_words_that_are_no_booleans_in_yaml_of_today_stay_words_and_switches_read_them(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def load_settings(
     used: set[str] = set()
     values = _substitute(values, environ, used, "")
     for name, text in environ.items():
-        if name.startswith(_PREFIX) and name != _FILE_VARIABLE:
+        if name.startswith(_PREFIX) and not _OF_OTHERS.fullmatch(f"{name}={text}"):
             _override(values, name, _yaml(text, f"the environment variable {name}"))
     for key, value in (server or {}).items():
         _override(values, f"{_PREFIX}SERVER__{key.upper()}", value)
@@ -46,6 +46,14 @@ def load_settings(
 _PREFIX = "WICKETGATE_"
 _FILE_VARIABLE = "WICKETGATE_CONFIG"
 _USUAL_FILE = Path("wicketgate.yaml")
+
+# Variables with the prefix that are no settings: ours, and those that Kubernetes puts into every container of a
+# namespace that has a service called "wicketgate".
+_OF_OTHERS = re.compile(
+    r"WICKETGATE_(?:CONFIG|CONFORM_KEY|SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?)=.*"
+    r"|WICKETGATE_PORT=\w+://.*",
+    re.DOTALL,
+)
 
 
 def find_config(environ: Mapping[str, str]) -> Path | None:
