@@ -253,6 +253,11 @@ async def test_what_cannot_be_applied_leaves_everything_as_it_was() -> None:
             await house.applied.apply(settings(one("b")))
         assert (house.applied.settings, house.tools(), len(house.made)) == (first, ["a:go"], 1)
 
+    # With a file for the key that the service made itself, others may reach it without configured keys.
+    async with running(settings(server={"host": "0.0.0.0"}, auth={"key_file": "key.json"})) as house:
+        await house.applied.apply(settings(one("a"), server={"host": "0.0.0.0"}, auth={"key_file": "key.json"}))
+        assert list(house.fleet.members) == ["a"]
+
     # Two upstreams whose tools name the same namespace by themselves, once that is asked for.
     colliding = [one("a", "x.go"), one("b", "x.go")]
     async with running(settings(*colliding)) as house:

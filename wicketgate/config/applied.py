@@ -65,7 +65,7 @@ class Applied:
         """Put *wanted* in force, as far as it can be. One at a time. Raises ConfigError; then nothing has changed."""
         before = self.settings
         settings = _as_far_as_possible(before, wanted)
-        if not settings.auth.keys and settings.server.host not in LOOPBACK_HOSTS:
+        if not settings.auth.has_keys and settings.server.host not in LOOPBACK_HOSTS:
             raise ConfigError("Invalid configuration: auth.keys is empty while other machines can reach the service")
         members, changes = self._plan(before, settings, tuple(_waiting(before, wanted)))
         # In a thread, because it reads the file of pins: what was accepted meanwhile is there, not in the settings.

@@ -51,5 +51,10 @@ class AuthSettings(Section):
             raise ValueError("holds the same key twice")
         return ring
 
+    @property
+    def has_keys(self) -> bool:
+        """True if a caller on another machine can hold a key: a configured one, or the one of *key_file*."""
+        return bool(self.keys or self.key_file)
+
     def ring(self) -> list[str]:
         return [key.get_secret_value() for key in self.seal_keys]

@@ -84,8 +84,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _guarded(self) -> Self:
-        kept = self.auth.keys or self.auth.key_file
-        if not kept and self.server.host not in LOOPBACK_HOSTS:
+        if not self.auth.has_keys and self.server.host not in LOOPBACK_HOSTS:
             raise ValueError(
                 "auth.keys is empty, so server.host must be a loopback address; make a key with: wicketgate key new"
             )
