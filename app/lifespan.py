@@ -19,7 +19,7 @@ from app.local_key import LocalKey
 from app.logs import json_logs, set_log_level
 from app.mcp_door.doors import McpDoors
 from app.process import on_hangup, on_stop, search_python_folders
-from wicketgate.config.reloader import Reloader
+from wicketgate.config.reload import Reloader
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
 from wicketgate.gate import Gate
@@ -101,7 +101,7 @@ def _own_process(stack: AsyncExitStack, gate: Gate, local: LocalKey | None) -> N
         set_log_level(settings.server.log_level)
         search_python_folders(settings)
 
-    gate.follow(follow)
+    gate.on_apply(follow)
     search_python_folders(gate.settings)
     collect_seldom()
 

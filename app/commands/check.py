@@ -10,7 +10,7 @@ from app.commands.shown import shown
 from app.process import search_python_folders
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.config.plugin_loader import plugin_lines
+from wicketgate.config.plugins import plugin_lines
 from wicketgate.config.settings import Settings
 from wicketgate.gate import Gate
 from wicketgate.gateway.catalog_keeper import tools_left_out

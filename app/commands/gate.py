@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import httpx
 
 from wicketgate.access.identity import Identity
-from wicketgate.config.arrangement import outgoing_rules
 from wicketgate.config.settings import Settings
+from wicketgate.config.upstreams import outgoing_rules
 from wicketgate.engine.contract import ChatRequest
 from wicketgate.engine.loop import Engine
 from wicketgate.faces.surface import ToolSurface
