@@ -158,7 +158,7 @@ def _log_changes(changes: Changes, *, same: bool) -> None:
         if names
     ]
     if same:
-        log.info("configuration read again: no setting has changed that can be applied")
+        log.info("configuration read again: nothing has changed that can be applied")
     else:
         log.info("configuration applied: upstreams: %s", "; ".join(parts) or "all as they were")
     if changes.waiting:
