@@ -26,7 +26,7 @@ _LINES_AT_ONCE = 100
 _REST_S = 0.01
 
 # Chatty, and their records hold payloads: only their failures are of interest.
-_QUIET = ("mcp", "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "sse_starlette", "asyncio", "uvicorn.access")
+_QUIET = ("mcp", "httpx", "httpx2", "httpcore", "httpcore2", "sse_starlette", "asyncio", "uvicorn.access")
 # They log what servers wrote, with tracebacks; our own transport says what matters of it.
 _SILENT = ("mcp.client.stdio",)
 

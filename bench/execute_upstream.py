@@ -1,6 +1,7 @@
 """A real MCP server with one tool that answers with as much text as it is asked for, for ``bench.execute``.
 
-``python -m bench.execute_upstream`` speaks stdio; with ``--http`` it serves on a free port and prints its address.
+``python -m bench.execute_upstream`` speaks stdio; with ``--http`` it serves on a free port and prints its address, and
+with ``--handshake`` it does so as a server that knows only the handshake era.
 """
 
 import argparse
@@ -16,8 +17,11 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
+from starlette.responses import JSONResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 HOST = "127.0.0.1"
 TOOL = "fill"
@@ -53,7 +57,22 @@ async def over_stdio() -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
-def over_http() -> None:
+class HandshakeOnly:
+    """An ASGI application that refuses requests of 2026-07-28, as servers do that were written before it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        version = dict(scope.get("headers", ())).get(b"mcp-protocol-version", b"").decode()
+        if version in MODERN_PROTOCOL_VERSIONS:
+            refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "unsupported version"}}
+            await JSONResponse(refusal, 400)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def over_http(*, handshake_only: bool) -> None:
     manager = StreamableHTTPSessionManager(make_server())
 
     @asynccontextmanager
@@ -61,7 +80,10 @@ def over_http() -> None:
         async with manager.run():
             yield
 
-    app = Starlette(routes=[Route("/mcp", endpoint=StreamableHTTPASGIApp(manager))], lifespan=lifespan)
+    endpoint: ASGIApp = StreamableHTTPASGIApp(manager)
+    if handshake_only:
+        endpoint = HandshakeOnly(endpoint)
+    app = Starlette(routes=[Route("/mcp", endpoint=endpoint)], lifespan=lifespan)
     with socket.create_server((HOST, 0)) as listener:
         print(f"listening on http://{HOST}:{listener.getsockname()[1]}/mcp", flush=True)
         uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False)).run(sockets=[listener])
@@ -70,7 +92,9 @@ def over_http() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--http", action="store_true")
-    if parser.parse_args().http:
-        over_http()
+    parser.add_argument("--handshake", action="store_true")
+    options = parser.parse_args()
+    if options.http or options.handshake:
+        over_http(handshake_only=options.handshake)
     else:
         anyio.run(over_stdio)

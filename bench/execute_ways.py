@@ -4,7 +4,7 @@
 - *in process*: ``tool_execute`` of the gateway face in the caller's own process, as the engine calls it.
 - *2026*, *handshake*: ``tool_execute`` over ``/mcp`` of the real service, by the official client in either era.
 
-The HTTP upstream is one process for all; of the stdio upstream each of them starts its own.
+Each HTTP upstream is one process for all; of the stdio upstream each of them starts its own.
 """
 
 import asyncio
@@ -36,7 +36,8 @@ from wicketgate.ports import CallContext
 T = TypeVar("T")
 
 ERAS = {"2026": "2026-07-28", "handshake": "legacy"}
-UPSTREAMS = ("stdio", "http")
+UPSTREAMS = ("stdio", "http", "handshake")
+"""The last is an HTTP server that knows only the handshake era."""
 _CALLER = CallContext(Identity("bench", ("tools:*",)), "bench", "bench")
 _BOUND_S = 60.0
 _POLL_S = 0.05
@@ -64,18 +65,21 @@ async def open_ways() -> AsyncIterator[dict[str, list[Way]]]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(program("bench.execute_upstream", "--http"))
         url = (await server.wait_for(r"listening on (http://\S+)", "stdout")).group(1)
-        filler = {"stdio": server.process.pid, "http": server.process.pid}
+        old = await stack.enter_async_context(program("bench.execute_upstream", "--handshake"))
+        old_url = (await old.wait_for(r"listening on (http://\S+)", "stdout")).group(1)
+        filler = {"stdio": server.process.pid, "http": server.process.pid, "handshake": old.process.pid}
 
         stdio = StdioServerParameters(command=sys.executable, args=["-m", "bench.execute_upstream"], cwd=ROOT)
         (pid,), client = await _and_children(stack.enter_async_context(Client(stdio)))
-        ways = {
-            "stdio": [Way("direct", _direct(client), pid)],
-            "http": [Way("direct", _direct(await stack.enter_async_context(_client(url, {}, "auto"))), filler["http"])],
-        }
+        ways = {"stdio": [Way("direct", _direct(client), pid)]}
+        for upstream, address, mode in (("http", url, "auto"), ("handshake", old_url, "legacy")):
+            direct = _direct(await stack.enter_async_context(_client(address, {}, mode)))
+            ways[upstream] = [Way("direct", direct, filler[upstream])]
 
         upstreams = [
             {"name": "stdio", "command": [sys.executable, "-m", "bench.execute_upstream"], "cwd": str(ROOT)},
             {"name": "http", "url": url},
+            {"name": "handshake", "url": old_url},
         ]
         (filler["stdio"],), face = await _and_children(stack.enter_async_context(_face(upstreams)))
         for upstream in UPSTREAMS:
@@ -156,7 +160,7 @@ async def _gateway(upstreams: list[dict[str, Any]], digest: str) -> AsyncIterato
 async def _client(url: str, headers: Mapping[str, str], mode: str) -> AsyncIterator[Client]:
     async with (
         httpx2.AsyncClient(headers=dict(headers), timeout=_BOUND_S, trust_env=False) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        Client(streamable_http_client(url, http_client=http, max_sse_event_size=None), mode=mode) as client,
     ):
         yield client
 

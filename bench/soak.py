@@ -21,7 +21,6 @@ from typing import Any
 
 import httpx
 import yaml
-from httpx_aiohttp import AiohttpTransport
 
 from bench.soak_callers import ERAS, Caller, Tally
 from bench.soak_chaos import Chaos, Upstream, make_upstreams
@@ -138,7 +137,7 @@ async def soak(given: argparse.Namespace) -> int:
                     base_url=url,
                     headers={"Authorization": f"Bearer {key}"},
                     timeout=BOUND_S * 2,
-                    transport=AiohttpTransport(trust_env=False),
+                    trust_env=False,
                 )
                 return await stack.enter_async_context(made)
 

@@ -30,8 +30,7 @@ from wicketgate.config.reload import Applied, Changes
 from wicketgate.config.runtime import make_artifact_store, make_runtime
 from wicketgate.config.settings import KeySettings, Settings
 from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules
-from wicketgate.engine.drain import Drain
-from wicketgate.engine.limits import StreamLimit
+from wicketgate.engine.limits import Drain, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.faces.assembly import make_faces
 from wicketgate.faces.gateway import GatewayFace

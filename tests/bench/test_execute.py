@@ -13,7 +13,7 @@ from bench.cpu import cpu_s
 from bench.execute import measure, shown
 from bench.execute_parts import measure_parts, shown_parts
 from bench.execute_upstream import text_of
-from bench.execute_ways import open_ways
+from bench.execute_ways import UPSTREAMS, open_ways
 
 WAYS = ["direct", "in process", "2026", "handshake"]
 
@@ -54,20 +54,17 @@ async def test_every_part_of_a_call_has_its_time() -> None:
 
 async def test_every_way_to_a_tool_is_measured_beside_the_direct_one() -> None:
     async with open_ways() as ways:
-        assert {upstream: [way.name for way in its] for upstream, its in ways.items()} == {"stdio": WAYS, "http": WAYS}
-        for way in (*ways["stdio"], *ways["http"]):
+        assert {upstream: [way.name for way in its] for upstream, its in ways.items()} == dict.fromkeys(UPSTREAMS, WAYS)
+        for way in (way for upstream in UPSTREAMS for way in ways[upstream]):
             with pytest.raises(RuntimeError):
                 await way.call({"number": 1, "chars": -2})
         rows = await measure(ways, {("100 B", 2): 4, ("1 MB", 1): 1}, rounds=1)
         upstream_processes = [{way.upstream for way in its} for its in ways.values()]
 
     # Each has a child of its own over stdio, the two eras share the service's; over HTTP there is one for all.
-    assert [len(processes) for processes in upstream_processes] == [3, 1]
+    assert [len(processes) for processes in upstream_processes] == [3, 1, 1]
     assert [(row["upstream"], row["size"], row["callers"], row["way"]) for row in rows] == [
-        (upstream, *block, way)
-        for upstream in ("stdio", "http")
-        for block in (("100 B", 2), ("1 MB", 1))
-        for way in WAYS
+        (upstream, *block, way) for upstream in UPSTREAMS for block in (("100 B", 2), ("1 MB", 1)) for way in WAYS
     ]
     for row in rows:
         assert row["caller_ms"] > 0

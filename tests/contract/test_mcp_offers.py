@@ -23,8 +23,9 @@ from tests.support.service import BOUND_S, READER_KEY, FileServer, RunningServic
 from wicketgate.config.settings import Settings
 from wicketgate.faces.mcp.offers import MISSING_KEY
 from wicketgate.ports import Upstream
-from wicketgate.upstreams.mcp_client.stdio import stdio_transport
-from wicketgate.upstreams.mcp_client.upstream import McpClientUpstream
+from wicketgate.upstreams.mcp.eras import Mode
+from wicketgate.upstreams.mcp.stdio import stdio_transport
+from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
 PATH = "/mcp/namespaced"
 
@@ -32,9 +33,9 @@ PATH = "/mcp/namespaced"
 pytestmark = pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}")
 
 
-def feature_server(name: str, mode: str) -> McpClientUpstream:
+def feature_server(name: str, mode: Mode) -> McpServerUpstream:
     connect = partial(stdio_transport, name, [sys.executable, "-m", "tests.support.feature_server"], {}, None)
-    return McpClientUpstream(name, connect, connect_timeout_s=15, jitter=random.random, mode=mode)
+    return McpServerUpstream(name, connect, connect_timeout_s=15, jitter=random.random, mode=mode)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ STOP_WITHIN_S = 5.0
 
 async def ask(running: Program, question: str) -> str:
     """The answer's text; the stream must end in ``done``."""
-    found = await running.wait_for(r"curl -N (http://\S+)/engine/chat -H 'Authorization: (Bearer \S+)'")
+    found = await running.wait_for(r'curl -N (http://\S+)/engine/chat -H "Authorization: (Bearer \S+)"')
     headers = {"Authorization": found.group(2)}
     async with httpx.AsyncClient(base_url=found.group(1), headers=headers, trust_env=False, timeout=30) as http:
         stream = frames((await http.post("/engine/chat", json=chat_body(question))).text)

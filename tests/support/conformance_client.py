@@ -14,8 +14,9 @@ from typing import Any
 
 from tests.support.supervised import connected, context, over
 from wicketgate.errors import GatewayError
+from wicketgate.net import Outgoing
 from wicketgate.ports import AnswerTime
-from wicketgate.upstreams.mcp_client.http import http_transport
+from wicketgate.upstreams.mcp.http import http_transport
 
 VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "string": "x", "array": [], "object": {}}
 
@@ -47,7 +48,9 @@ def arguments_for(tool: Mapping[str, Any], tools: list[Mapping[str, Any]]) -> di
 async def main(url: str) -> None:
     given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION") or "2026-07-28"
-    upstream = over(partial(http_transport, "conformance", url, {}), "auto" if version >= "2026" else "legacy")
+    upstream = over(
+        partial(http_transport, "conformance", url, {}, outgoing=Outgoing()), "auto" if version >= "2026" else "legacy"
+    )
     async with connected(upstream):
         tools = list(await upstream.list_tools())
         calls = [(call["name"], call["arguments"]) for call in given.get("toolCalls", ())]

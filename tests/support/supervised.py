@@ -8,13 +8,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-import anyio
-
 from wicketgate.access.identity import Identity
 from wicketgate.ports import SILENT, CallContext, Caller, InputAnswers
-from wicketgate.upstreams.mcp_client.connection import Connect
-from wicketgate.upstreams.mcp_client.stdio import stdio_transport
-from wicketgate.upstreams.mcp_client.upstream import McpClientUpstream
+from wicketgate.upstreams.mcp.client import Connect
+from wicketgate.upstreams.mcp.eras import Mode
+from wicketgate.upstreams.mcp.stdio import stdio_transport
+from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
 BOUND_S = 20.0
 UNRULY = [sys.executable, "-m", "tests.support.unruly_server"]
@@ -24,24 +23,24 @@ def context(caller: Caller = SILENT, session: str = "session", answers: InputAns
     return CallContext(Identity("owner_1", ("*",)), "trace-1", session, caller, answers)
 
 
-def unruly(*options: str, name: str = "unruly", **transport: Any) -> McpClientUpstream:
+def unruly(*options: str, name: str = "unruly", **transport: Any) -> McpServerUpstream:
     connect = partial(stdio_transport, name, [*UNRULY, *options], {}, None, **transport)
-    return McpClientUpstream(name, connect, connect_timeout_s=15, jitter=random.random)
+    return McpServerUpstream(name, connect, connect_timeout_s=15, jitter=random.random)
 
 
-def over(connect: Connect, mode: str = "auto") -> McpClientUpstream:
-    return McpClientUpstream("unruly", connect, connect_timeout_s=15, jitter=lambda: 0, mode=mode)
+def over(connect: Connect, mode: Mode = "auto") -> McpServerUpstream:
+    return McpServerUpstream("unruly", connect, connect_timeout_s=15, jitter=lambda: 0, mode=mode)
 
 
 @asynccontextmanager
-async def connected(upstream: McpClientUpstream) -> AsyncIterator["asyncio.Queue[str]"]:
+async def connected(upstream: McpServerUpstream) -> AsyncIterator["asyncio.Queue[str]"]:
     """Entered when it is connected; the queue gets its name each time it has something new after that."""
     changes: asyncio.Queue[str] = asyncio.Queue()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(upstream.supervise, changes.put_nowait)
+    async with asyncio.TaskGroup() as tasks:
+        supervising = tasks.create_task(upstream.supervise(changes.put_nowait))
         await next_change(changes)
         yield changes
-        tasks.cancel_scope.cancel()
+        supervising.cancel()
 
 
 async def next_change(changes: "asyncio.Queue[str]") -> None:
@@ -50,14 +49,14 @@ async def next_change(changes: "asyncio.Queue[str]") -> None:
 
 
 async def value(
-    upstream: McpClientUpstream, tool: str, arguments: Mapping[str, Any] | None = None, of: CallContext | None = None
+    upstream: McpServerUpstream, tool: str, arguments: Mapping[str, Any] | None = None, of: CallContext | None = None
 ) -> Any:
     """What the unruly server's tool answered."""
     result = await upstream.call_tool(tool, arguments or {}, of or context(), 10)
     return result["structuredContent"]["value"]
 
 
-async def cancellations(upstream: McpClientUpstream) -> list[Any]:
+async def cancellations(upstream: McpServerUpstream) -> list[Any]:
     """The ids that the server was told to cancel so far, and by which tool each was asked for."""
     seen = await value(upstream, "seen")
     names = {message["id"]: message["params"]["name"] for message in seen if message.get("method") == "tools/call"}

@@ -91,10 +91,10 @@ class AccessPolicy:
         self.rules = tuple(rules)
         globs = [split_pattern(rule.match) for rule in self.rules]
         self._patterns = [(compile_glob(namespace), compile_glob(name)) for namespace, name in globs]
-        self._in_namespace: dict[str, tuple[int, ...]] = {}
-        self._chains: dict[tuple[str, str], tuple[int, ...]] = {}
         self._by_actor = any(rule.when and not rule.when.needs_args for rule in self.rules)
         self._cached_rights = lru_cache(maxsize=1_024)(self._make_rights)
+        self._in_namespace = lru_cache(maxsize=1_024)(self._match_namespace)
+        self._chain = lru_cache(maxsize=_MAX_KEPT_TOOLS)(self._match)
 
     def decide(self, identity: Identity, namespace: str, name: str, args: Mapping[str, Any] | None = None) -> Decision:
         """Decides about ``namespace:name`` for *identity*: without *args* about the tool, with them about this call."""
@@ -184,30 +184,19 @@ class AccessPolicy:
     def _label(self, index: int) -> str:
         return f"access[{index}] ({self.rules[index].match})"
 
-    def _chain(self, namespace: str, name: str) -> tuple[int, ...]:
-        """Returns the rules that match a tool, up to the first without a condition; computed once for each tool."""
-        chain = self._chains.get((namespace, name))
-        if chain is None:
-            if len(self._chains) >= _MAX_KEPT_TOOLS:
-                self._chains.clear()
-                self._in_namespace.clear()
-            chain = self._chains[namespace, name] = self._match(namespace, name)
-        return chain
-
     def _match(self, namespace: str, name: str) -> tuple[int, ...]:
-        candidates = self._in_namespace.get(namespace)
-        if candidates is None:
-            matching = (index for index, (glob, _) in enumerate(self._patterns) if glob is None or glob(namespace))
-            candidates = self._in_namespace[namespace] = tuple(matching)
-        # Rules behind one without a condition are never reached.
+        """Returns the rules that match a tool, up to the first without a condition: those behind it are not reached."""
         chain: list[int] = []
-        for index in candidates:
+        for index in self._in_namespace(namespace):
             glob = self._patterns[index][1]
             if glob is None or glob(name):
                 chain.append(index)
                 if self.rules[index].when is None:
                     break
         return tuple(chain)
+
+    def _match_namespace(self, namespace: str) -> tuple[int, ...]:
+        return tuple(index for index, (glob, _) in enumerate(self._patterns) if glob is None or glob(namespace))
 
 
 def _effects(rights: Rights, chain: Sequence[int]) -> Iterator[tuple[int, _Effect]]:

@@ -18,11 +18,11 @@ from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits
 from wicketgate.engine.limits import StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.engine.tool_rounds import EngineLimits
-from wicketgate.engine.window import ModelWindow
+from wicketgate.engine.turn import ModelWindow
 from wicketgate.models.anthropic.exchange import AnthropicMessagesProvider
 from wicketgate.models.endpoint import ModelAddress, Timeouts
-from wicketgate.models.openai.dialect import DIALECTS, dialect_of
 from wicketgate.models.openai.exchange import OpenAIChatProvider
+from wicketgate.models.openai.request import DIALECTS, dialect_of
 from wicketgate.models.provider import Provider
 from wicketgate.models.scripted.model import ScriptedModel
 from wicketgate.net import Outgoing

@@ -5,7 +5,6 @@ import random
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.base import revealed
@@ -15,12 +14,14 @@ from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.net import Credentials, Outgoing, make_http_client
 from wicketgate.net.oauth import OAuthCredentials, TokenGrant
 from wicketgate.ports import Upstream
+from wicketgate.upstreams.mcp.client import Connect
+from wicketgate.upstreams.mcp.http import http_transport
+from wicketgate.upstreams.mcp.sse import sse_transport
+from wicketgate.upstreams.mcp.stdio import stdio_transport
+from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 from wicketgate.upstreams.openapi.document import origin
 from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
 from wicketgate.upstreams.python.upstream import PythonUpstream
-
-if TYPE_CHECKING:
-    from wicketgate.upstreams.mcp_client.connection import Connect
 
 _LISTING_S = 30.0
 
@@ -65,27 +66,24 @@ def make_upstream(settings: UpstreamSettings, outgoing: Outgoing) -> Upstream:
         return PythonUpstream(settings.name, settings.python, threads=settings.threads, folder=folder)
     if settings.openapi:
         return _openapi_upstream(settings, outgoing)
-    # Imported here: the SDK's client loads a web framework, which a gate without MCP servers does not need.
-    from wicketgate.upstreams.mcp_client.upstream import McpClientUpstream
-
-    return McpClientUpstream(
+    return McpServerUpstream(
         settings.name, _connect(settings, outgoing), connect_timeout_s=settings.connect_timeout_s, jitter=random.random
     )
 
 
-def _connect(settings: UpstreamSettings, outgoing: Outgoing) -> "Connect":
-    from wicketgate.upstreams.mcp_client.http import http_transport, sse_transport
-    from wicketgate.upstreams.mcp_client.stdio import stdio_transport
-
+def _connect(settings: UpstreamSettings, outgoing: Outgoing) -> Connect:
     max_bytes = settings.max_answer_bytes
     if not settings.url:
         env = revealed(settings.env)
         return partial(stdio_transport, settings.name, settings.command, env, settings.cwd, max_answer_bytes=max_bytes)
-    headers, credentials = revealed(settings.headers), _credentials(settings, outgoing)
-    if settings.transport == "sse":
-        return partial(sse_transport, settings.name, settings.url, headers, credentials=credentials)
     return partial(
-        http_transport, settings.name, settings.url, headers, credentials=credentials, max_answer_bytes=max_bytes
+        sse_transport if settings.transport == "sse" else http_transport,
+        settings.name,
+        settings.url,
+        revealed(settings.headers),
+        outgoing=outgoing,
+        credentials=_credentials(settings, outgoing),
+        max_answer_bytes=max_bytes,
     )
 
 

@@ -7,7 +7,7 @@ envelopes, the context) are counted exactly where they are fitted.
 from dataclasses import dataclass
 from typing import Protocol
 
-from wicketgate.models.events import Usage
+from wicketgate.models.provider import Usage
 
 CHARS_PER_TOKEN = 4
 

@@ -1,6 +1,6 @@
 """How a provider's byte stream is cut into server-sent events (WHATWG HTML §9.2, as far as a single answer needs it).
 
-``id`` and ``retry`` serve reconnection, which a model's answer does not have; they are skipped like unknown fields.
+``id`` and ``retry`` serve reconnection: the decoder keeps the last of each for streams that can be resumed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,6 +43,10 @@ class SseDecoder:
         self._name = ""
         self._data: list[bytes] = []
         self._data_bytes = 0
+        self.last_id = ""
+        """The id of the last event that had one."""
+        self.retry_ms: int | None = None
+        """The server's wish for the pause before a reconnection."""
 
     def feed(self, data: bytes) -> Iterable[SseEvent]:
         """The events that *data* completed, in order; to be read to the end before the next call."""
@@ -130,3 +134,7 @@ class SseDecoder:
                 raise ProviderError(f"an event of the provider's stream is over {self._max_event_bytes} bytes")
         elif field == b"event":
             self._name = value.removeprefix(b" ").decode(errors="replace")
+        elif field == b"id" and b"\0" not in value:
+            self.last_id = value.removeprefix(b" ").decode(errors="replace")
+        elif field == b"retry" and (digits := value.removeprefix(b" ")).isdigit() and len(digits) < 10:
+            self.retry_ms = int(digits)

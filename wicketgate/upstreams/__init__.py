@@ -1,0 +1,1 @@
+"""The tool servers behind the gate, one package a kind."""

@@ -1,0 +1,134 @@
+"""A child process that ends bit by bit, on the loop that the service runs on."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from wicketgate.upstreams.mcp.child_process import ChildEnded, ChildProcess
+
+BOUND_S = 10.0
+
+# What it started keeps its output open, so that its end is not known at once.
+SURVIVED = (
+    "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], stdin=-3);"
+    " print('ready', flush=True); time.sleep(60)"
+)
+
+
+class Hearing:
+    def __init__(self) -> None:
+        self.heard = asyncio.Event()
+        self.how = ""
+
+    def output(self, data: bytes) -> None:
+        self.heard.set()
+
+    def errors(self, data: bytes) -> None:
+        pass
+
+    def ended(self, how: str) -> None:
+        self.how = how
+
+
+def runners() -> list[Any]:
+    found = [pytest.param(asyncio.run, id="asyncio")]
+    if sys.platform != "win32":
+        import uvloop
+
+        found.append(pytest.param(uvloop.run, id="uvloop"))
+    return found
+
+
+@pytest.mark.parametrize("run", runners())
+def test_what_takes_no_input_any_more_has_ended_for_who_writes_though_its_end_is_not_known(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    """The soak found it: uvloop raises when the pipe is closed already and the end of the process is not known yet."""
+
+    async def play() -> None:
+        hearing = Hearing()
+        child = await ChildProcess.start([sys.executable, "-c", SURVIVED], {}, None, hearing, grace_s=0.1)
+        try:
+            async with asyncio.timeout(BOUND_S):
+                await hearing.heard.wait()
+                assert child._transport is not None
+                os.kill(child._transport.get_pid(), signal.SIGKILL)
+                with pytest.raises(ChildEnded):
+                    while True:
+                        await child.writable()
+                        child.write(b"x")
+                        await asyncio.sleep(0)
+                child.write(b"nothing happens")
+        finally:
+            await child.stop()
+
+    run(play())
+
+
+@pytest.mark.parametrize("run", runners())
+def test_one_that_ends_while_it_is_started_is_one_that_has_ended(
+    run: Callable[[Coroutine[Any, Any, None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The soak found it: the input can be closed before anybody has used it."""
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        start = loop.subprocess_exec
+
+        async def start_and_lose(*args: Any, **kwargs: Any) -> Any:
+            transport, protocol = await start(*args, **kwargs)
+            os.kill(transport.get_pid(), signal.SIGKILL)
+            transport.get_pipe_transport(0).close()  # type: ignore[union-attr]  # its input is a pipe
+            async with asyncio.timeout(BOUND_S):
+                await protocol._exited.wait()
+            return transport, protocol
+
+        loop_with_loss: Any = type("Loop", (), {"subprocess_exec": staticmethod(start_and_lose)})()
+        monkeypatch.setattr("wicketgate.upstreams.mcp.child_process.asyncio.get_running_loop", lambda: loop_with_loss)
+        starting = ChildProcess.start([sys.executable, "-c", SURVIVED], {}, None, Hearing(), grace_s=0.1)
+        task = asyncio.ensure_future(starting, loop=loop)
+        await asyncio.sleep(0)
+        monkeypatch.undo()
+        child = await task
+        with pytest.raises(ChildEnded):
+            await child.writable()
+        await child.stop()
+
+    run(play())
+
+
+TALKS_AND_LISTENS = (
+    "import sys; print('ready', flush=True); line = sys.stdin.readline();"
+    " print('x' * 500_000, flush=True); sys.stdin.read()"
+)
+
+
+@pytest.mark.parametrize("run", runners())
+def test_what_a_child_leaves_unread_is_bounded_and_its_output_can_be_left_for_a_while(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    async def play() -> None:
+        hearing = Hearing()
+        child = await ChildProcess.start([sys.executable, "-c", TALKS_AND_LISTENS], {}, None, hearing, grace_s=0.1)
+        try:
+            async with asyncio.timeout(BOUND_S):
+                await hearing.heard.wait()
+                hearing.heard.clear()
+                child.rest(0.05)
+                child.rest(60)  # it rests already
+                child.write(b"go\n")
+                await hearing.heard.wait()
+                for _ in range(20):
+                    child.write(b"y" * 1_000_000)
+                assert child._stdin is not None
+                assert child._stdin.get_write_buffer_size() < 6_000_000
+                child.rest(60)
+        finally:
+            await child.stop()
+
+    run(play())

@@ -1,0 +1,253 @@
+"""What an HTTP server of the handshake era may do to its client: forget its session, answer too much, compress it,
+and ask for streams without end (W-SESSIONS)."""
+
+import asyncio
+import gzip
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.support.http_service import HttpService, Reply, Seen
+from tests.support.requirement import requirement
+from tests.support.supervised import BOUND_S, connected, context, next_change, over
+from wicketgate.errors import UpstreamError, UpstreamUnavailable
+from wicketgate.net import Outgoing
+from wicketgate.upstreams.mcp.http import http_transport
+from wicketgate.upstreams.mcp.upstream import McpServerUpstream
+
+JSON = {"content-type": "application/json"}
+NO_STREAM = Reply(status=405)
+
+
+@dataclass
+class Server:
+    """One tool, and a session that it can forget; *call*, *error* and *stream* are its answers."""
+
+    call: Reply | None = None
+    stream: Reply = NO_STREAM
+    unknown: Reply = field(default_factory=lambda: Reply(status=404))
+    error: object = None
+    session: int = 1
+    called: int = 0
+    opened: int = 0
+
+    def __call__(self, seen: Seen) -> Reply:
+        if seen.method == "DELETE":
+            return Reply(status=200)
+        given = seen.headers.get("mcp-session-id")
+        if given is not None and given != str(self.session):
+            return self.unknown
+        if seen.method == "GET":
+            self.opened += 1
+            return self.stream
+        message = json.loads(seen.body)
+        match message["method"]:
+            case "initialize":
+                result = {
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "stub", "version": "1"},
+                }
+                return self._answer(message, result, {"mcp-session-id": str(self.session)})
+            case "tools/call":
+                self.called += 1
+                if self.error is not None:
+                    body = {"jsonrpc": "2.0", "id": message["id"], "error": self.error}
+                    return Reply(json.dumps(body).encode())
+                return self.call or self._answer(message, {"content": [], "isError": False}, {})
+            case _:
+                return Reply(status=202)
+
+    @staticmethod
+    def _answer(message: dict[str, object], result: object, headers: dict[str, str]) -> Reply:
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
+        return Reply(body, headers={**JSON, **headers})
+
+
+@asynccontextmanager
+async def serving(
+    server: Server, max_bytes: int = 1_000_000
+) -> AsyncIterator[tuple[McpServerUpstream, asyncio.Queue[str]]]:
+    async with HttpService(server) as service, asyncio.timeout(BOUND_S):
+        connect = partial(
+            http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing(), max_answer_bytes=max_bytes
+        )
+        upstream = over(connect, "legacy")
+        async with connected(upstream) as changes:
+            while not any(seen.method == "GET" for seen in service.seen):
+                await asyncio.sleep(0.01)
+            yield upstream, changes
+
+
+def words(status: int, text: str) -> Reply:
+    error = {"jsonrpc": "2.0", "error": {"code": -32000, "message": text}}
+    return Reply(json.dumps(error).encode(), status)
+
+
+@requirement("W-SESSIONS", "gateway 127")
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        Reply(status=404),
+        Reply(b"<html>404</html>", 404, {"content-type": "text/html"}),
+        words(404, "Session not found"),
+        words(400, "Bad Request: No valid session ID provided"),
+        Reply(b"Invalid or missing session ID", 400, {"content-type": "text/plain"}),
+        Reply(b"Unauthorized: Session not found", 401, {"content-type": "text/plain"}),
+    ],
+    ids=["404", "404 page", "404 error", "400 error", "400 text", "401 text"],
+)
+async def test_a_server_that_was_restarted_is_known_by_its_refusal_and_connected_again(unknown: Reply) -> None:
+    server = Server(unknown=unknown)
+    async with serving(server) as (upstream, changes):
+        server.session = 2
+        with pytest.raises(UpstreamUnavailable, match="been restarted"):
+            await upstream.call_tool("x", {}, context(), 5)
+        assert server.called == 0
+        while upstream.status.connections < 2:
+            await next_change(changes)
+        assert await upstream.call_tool("x", {}, context(), 5) == {"content": [], "isError": False}
+
+
+@requirement("W-SESSIONS")
+async def test_a_tool_that_says_the_words_of_a_lost_session_has_run_and_keeps_the_session() -> None:
+    error = {"code": -32000, "message": "Session not found"}
+    server = Server()
+    async with serving(server) as (upstream, _):
+        server.error = error
+        with pytest.raises(UpstreamError) as refused:
+            await upstream.call_tool("x", {}, context(), 5)
+        assert not isinstance(refused.value, UpstreamUnavailable)
+        server.error = None
+        assert server.called == 1
+        assert upstream.status.connections == 1
+
+
+@requirement("W-SESSIONS")
+async def test_a_server_that_was_restarted_while_nobody_calls_is_connected_again_by_its_stream() -> None:
+    server = Server(stream=Reply(b"retry: 10\n\n", headers={"content-type": "text/event-stream"}))
+    async with serving(server) as (upstream, changes):
+        server.session = 2
+        while upstream.status.connections < 2:
+            await next_change(changes)
+
+
+@requirement("W-ISOLATION")
+@pytest.mark.parametrize("zipped", [False, True])
+async def test_an_answer_without_measure_is_not_kept_and_costs_its_call_alone(zipped: bool) -> None:
+    body = b"0" * 3_000_000
+    server = Server(call=Reply(gzip.compress(body), headers={**JSON, "content-encoding": "gzip"}) if zipped else None)
+    server.call = server.call or Reply(body)
+    async with serving(server) as (upstream, _):
+        with pytest.raises(UpstreamError, match="more than 1000000 bytes"):
+            await upstream.call_tool("x", {}, context(), 5)
+        server.call = None
+        await upstream.call_tool("x", {}, context(), 5)
+        assert upstream.status.connections == 1
+
+
+@requirement("W-SESSIONS")
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (401, "refused the gateway's credentials"),
+        (307, "redirects to another place"),
+        (429, "takes no more requests for now"),
+        (500, "gave no MCP answer"),
+    ],
+)
+async def test_an_http_status_in_the_place_of_an_answer_is_told_in_our_words(status: int, told: str) -> None:
+    refusal = Reply(b"<p>secret</p>", status, {"content-type": "text/html", "location": "http://elsewhere.invalid/"})
+    server = Server(call=refusal)
+    async with serving(server) as (upstream, _):
+        with pytest.raises(UpstreamError, match=told):
+            await upstream.call_tool("x", {}, context(), 5)
+    async with HttpService(lambda _: refusal) as service, anyio.create_task_group() as tasks:
+        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()))
+        tasks.start_soon(upstream.supervise, lambda _: None)
+        with anyio.fail_after(BOUND_S):
+            while upstream.status.phase != "down":
+                await anyio.sleep(0.01)
+        assert upstream.status.error.startswith(f"it {told}")
+        tasks.cancel_scope.cancel()
+
+
+class Tokens:
+    """Implements Credentials: a value is new until it is renewed."""
+
+    renewed = 0
+
+    async def authorization(self) -> str:
+        return f"Bearer {self.renewed}"
+
+    async def renew(self) -> None:
+        self.renewed += 1
+
+
+@requirement("W-SECRETS")
+async def test_a_call_whose_token_has_expired_is_made_once_more_before_it_is_refused() -> None:
+    server, least = Server(), "0"
+
+    def answer(seen: Seen) -> Reply:
+        fresh = seen.headers["authorization"] >= f"Bearer {least}"
+        return server(seen) if fresh else Reply(b"expired", 401, {"content-type": "text/plain"})
+
+    async with HttpService(answer) as service, asyncio.timeout(BOUND_S):
+        upstream = over(
+            partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing(), credentials=Tokens()),
+            "legacy",
+        )
+        async with connected(upstream):
+            least = "1"
+            await upstream.call_tool("x", {}, context(), 5)
+            least = "never"
+            with pytest.raises(UpstreamError, match="refused the gateway's credentials"):
+                await upstream.call_tool("x", {}, context(), 5)
+            assert upstream.status.connections == 1
+
+
+@requirement("W-ISOLATION")
+async def test_a_server_that_ends_its_stream_and_wants_it_again_at_once_is_not_obeyed() -> None:
+    server = Server(stream=Reply(b"retry: 0\n\n", headers={"content-type": "text/event-stream"}))
+    async with serving(server) as (upstream, _):
+        for _ in range(20):
+            await upstream.call_tool("x", {}, context(), 5)
+        assert server.opened < 40
+
+
+async def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    begin = datetime(2020, 1, 1, tzinfo=UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), begin, begin.replace(2120))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = tmp_path / "server.pem"
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    pem.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(pem)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=own)
+    port = server.sockets[0].getsockname()[1]
+    async with server, anyio.create_task_group() as tasks:
+        upstream = over(partial(http_transport, "stub", f"https://127.0.0.1:{port}/mcp", {}, outgoing=Outgoing()))
+        tasks.start_soon(upstream.supervise, lambda _: None)
+        with anyio.fail_after(BOUND_S):
+            while upstream.status.phase != "down":
+                await anyio.sleep(0.01)
+        assert upstream.status.error == "it has a certificate that is not trusted here"
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,195 @@
+"""Every type of content, from a real MCP server through the SDK into an envelope and back to its bytes (S1)."""
+
+import json
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.support import content_server as content
+from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.errors import UpstreamError
+from wicketgate.faces.gateway import GatewayFace
+from wicketgate.gateway.archive import Execution
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext
+from wicketgate.results.envelope import ResultEnvelope
+from wicketgate.results.view import View
+from wicketgate.upstreams.mcp.stdio import stdio_transport
+from wicketgate.upstreams.mcp.upstream import McpServerUpstream
+
+CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "session")
+BOUND_S = 20.0
+
+
+class Connected:
+    """A runtime over one content server."""
+
+    def __init__(self, runtime: ProxyRuntime) -> None:
+        self.runtime = runtime
+
+    def tool_id(self, name: str) -> str:
+        (found,) = (item.id for item in self.runtime.catalog().items.values() if item.upstream_name == name)
+        return found
+
+    async def call(self, name: str, **args: Any) -> ResultEnvelope:
+        execution = await self.runtime.execute(self.tool_id(name), args, CONTEXT)
+        assert isinstance(execution, Execution)
+        envelope = execution.envelope
+        # Whatever came, it can be sent on.
+        assert json.dumps(envelope.as_dict(), ensure_ascii=False).encode()
+        return envelope
+
+    async def view(self, handle: str, **selector: Any) -> View:
+        return await self.runtime.view(handle, selector, CONTEXT)
+
+    async def whole(self, handle: str) -> str:
+        """All pages of ``head``."""
+        pages = [await self.view(handle, type="head", chars=20_000)]
+        while pages[-1].next is not None:
+            pages.append(await self.view(handle, **pages[-1].next))
+        return "".join(page.content for page in pages)
+
+
+@asynccontextmanager
+async def connected(*arguments: str) -> AsyncIterator[Connected]:
+    command = [sys.executable, "-m", "tests.support.content_server", *arguments]
+    connect = partial(stdio_transport, "content", command, {}, None)
+    upstream = McpServerUpstream("content", connect, connect_timeout_s=15, jitter=random.random)
+    runtime = ProxyRuntime(upstream)
+    ready = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(upstream.supervise, lambda name: ready.set())
+        with anyio.fail_after(BOUND_S):
+            await ready.wait()
+            await runtime.refresh_catalog()
+        yield Connected(runtime)
+        tasks.cancel_scope.cancel()
+
+
+def handles(envelope: ResultEnvelope) -> dict[str, str]:
+    return {ref.handle.partition(":")[0]: ref.handle for ref in envelope.artifacts}
+
+
+@requirement("gateway 79", "gateway 80", "gateway 84", "gateway 85", "gateway 86", "gateway 89", "gateway 91", "S1")
+async def test_text_errors_notes_and_nothing_at_all_come_through_a_real_session() -> None:
+    async with connected() as server:
+        text = await server.call("text")
+        assert (text.status, text.summary) == ("ok", content.TEXT.text)
+        assert await server.whole(handles(text)["text"]) == content.TEXT.text
+        failed = await server.call("failed")
+        assert (failed.status, failed.summary) == ("error", "no such file")
+        empty = await server.call("empty")
+        assert (empty.status, empty.summary, empty.artifacts) == ("ok", "(no content)", ())
+        noted = await server.call("annotated")
+        (note,) = noted.provenance["content_annotations"]
+        assert (note["part_index"], note["audience"], note["priority"]) == (1, ["user"], 0.5)
+        structured = await server.call("structured")
+        assert structured.facts == ("count: 42", "status: done")
+        assert json.loads(await server.whole(handles(structured)["structured_content"])) == {
+            "count": 42,
+            "status": "done",
+        }
+
+
+@requirement("gateway 81", "gateway 82", "gateway 83", "gateway 88", "gateway 89", "DESIGN §3 Results")
+async def test_no_byte_of_images_sounds_and_resources_is_lost_through_a_real_session() -> None:
+    async with connected() as server:
+        for name, data, media_type in (("image", content.PNG, "image/png"), ("audio", content.WAV, "audio/wav")):
+            envelope = await server.call(name)
+            page = await server.view(handles(envelope)[name], type="head")
+            assert page.media is not None
+            assert (page.media.kind, page.media.media_type, page.media.data) == (name, media_type, data)
+        blob = await server.call("blob_resource")
+        assert bytes.fromhex(await server.whole(handles(blob)["resource"])) == content.BLOB
+        text = await server.call("text_resource")
+        assert await server.whole(handles(text)["resource"]) == "# A heading"
+        assert text.artifacts[-1].media_type == "text/markdown"
+        link = await server.call("link")
+        assert link.facts == ("link: q3 | file:///reports/q3.pdf | application/pdf | The third quarter.",)
+        assert await server.whole(handles(link)["resource_link"]) == "file:///reports/q3.pdf"
+
+
+@requirement("gateway 89", "gateway 92")
+async def test_many_parts_are_all_reachable_and_the_envelope_stays_small() -> None:
+    async with connected() as server:
+        envelope = await server.call("several")
+        assert envelope.status == "ok"
+        assert "parts: 7" in envelope.facts
+        listing = json.loads(await server.whole(handles(envelope)["index"]))
+        kinds = [each["handle"].partition(":")[0] for each in listing]
+        assert kinds == ["text", "image", "audio", "resource_link", "resource", "resource", "structured_content"]
+        sizes = [(await server.view(each["handle"], type="head")).total for each in listing]
+        assert all(sizes)
+
+
+@requirement("W-FIREWALL", "gateway 87")
+async def test_a_megabyte_of_text_is_a_head_and_all_of_it_can_be_read_or_searched() -> None:
+    async with connected() as server:
+        envelope = await server.call("large")
+        assert "kept out" in envelope.summary
+        assert len(json.dumps(envelope.as_dict())) < 2_000
+        handle = handles(envelope)["text"]
+        assert await server.whole(handle) == content.LARGE
+        found = await server.view(handle, type="grep", pattern="line 031999")
+        assert (found.content, found.total) == ("31999:line 031999 of a large text", 1)
+
+
+@requirement("DESIGN §3 Results")
+async def test_an_image_goes_on_to_the_client_as_an_image_beside_its_description() -> None:
+    async with connected() as server:
+        face = GatewayFace(server.runtime)
+        handle = handles(await server.call("image"))["image"]
+        shown = await face.call("tool_view", {"handle": handle, "selector": {"type": "head"}}, CONTEXT)
+        text, image = shown.content
+        assert (image["type"], image["mimeType"], image["data"]) == ("image", "image/png", content.IMAGE.data)
+        assert shown.structured is not None
+        assert json.loads(text["text"]) == shown.structured
+        assert shown.structured["content"] == f"image, image/png, {len(content.PNG):,} bytes"
+
+
+NO_OBJECTS: list[Any] = [None, "text", 5, []]
+
+ODD_OBJECTS: list[Any] = [
+    {},
+    {"content": None},
+    {"content": "text"},
+    {"content": [None]},
+    {"content": [{"type": "text", "text": None}]},
+    {"content": [{"type": "hologram", "data": "x"}]},
+    {"content": [{"type": "image", "data": "!!", "mimeType": 5}]},
+    {"content": [], "isError": "perhaps"},
+]
+
+
+@requirement("gateway 90")
+async def test_an_answer_that_is_no_object_is_an_upstream_error_at_once_and_the_session_goes_on() -> None:
+    async with connected("raw") as server:
+        for answer in NO_OBJECTS:
+            with anyio.fail_after(5), pytest.raises(UpstreamError, match="not a valid MCP result"):
+                await server.call("say", answer=answer)
+        assert (await server.call("say", answer={"content": []})).status == "ok"
+
+
+@requirement("gateway 90")
+async def test_an_answer_of_an_odd_shape_is_an_envelope_and_nothing_of_it_is_lost() -> None:
+    async with connected("raw") as server:
+        statuses = [(await server.call("say", answer=answer)).status for answer in ODD_OBJECTS]
+    assert statuses == ["ok", *["partial"] * 6, "error"]
+
+
+@requirement("gateway 81", "gateway 90")
+async def test_an_answer_that_the_sdk_lets_pass_is_an_envelope_that_says_what_is_wrong() -> None:
+    async with connected("raw") as server:
+        answer = {"content": [{"type": "image", "data": "!!", "mimeType": "image/png"}], "isError": False}
+        envelope = await server.call("say", answer=answer)
+        assert (envelope.status, envelope.provenance["problems"]) == (
+            "partial",
+            ["content[0] is not base64; its characters are kept"],
+        )

@@ -1,0 +1,129 @@
+"""What each message on a connection means, whatever requests are in flight (gatekit D)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.requirement import requirement
+from tests.support.supervised import context
+from wicketgate.ports import CallContext
+from wicketgate.upstreams.mcp.session import (
+    STRAY,
+    Announcement,
+    Answer,
+    News,
+    Question,
+    Reply,
+    Session,
+    Stray,
+    Withdrawn,
+)
+from wicketgate.upstreams.mcp.wire import Message
+
+ASK = "elicitation/create"
+
+
+@dataclass
+class Request:
+    """Implements Pending."""
+
+    token: str
+    context: CallContext | None
+
+
+def session(*contexts: CallContext | None) -> tuple[Session[Request], list[Request]]:
+    of: Session[Request] = Session()
+    calls = [Request(of.new_token(), each) for each in contexts]
+    for call in calls:
+        of.begin(call)
+    return of, calls
+
+
+@requirement("gatekit G71", "gatekit G72")
+def test_an_answer_belongs_to_the_request_with_its_id_and_to_no_other() -> None:
+    of, (first, second) = session(context(), context())
+    answer = Message(second.token, result={})
+    assert of.sort(answer) == Answer(second, answer)
+    assert of.sort(Message("another", result={})) == STRAY
+    assert of.sort(Message(0, result={})) == STRAY
+    assert isinstance(of.sort(Message(first.token, "ping")), Reply)
+    of.end(second)
+    assert of.sort(answer) == STRAY
+
+
+@requirement("gatekit G48")
+def test_news_goes_to_its_own_request_and_a_log_message_to_the_only_call() -> None:
+    progress = {"progressToken": "wicketgate-1", "progress": 1}
+    of, (first, second) = session(context(), context())
+    assert of.sort(Message(None, "notifications/progress", progress)) == News(
+        second, "notifications/progress", progress
+    )
+    log: dict[str, Any] = {"level": "info", "data": 1}
+    assert of.sort(Message(None, "notifications/message", log)) == STRAY
+    assert of.sort(Message(None, "notifications/message", log), first) == News(first, "notifications/message", log)
+    of.end(first)
+    assert of.sort(Message(None, "notifications/message", log)) == News(second, "notifications/message", log)
+
+
+def test_an_event_of_a_subscription_goes_to_its_request_and_any_other_is_an_announcement() -> None:
+    of, (listening,) = session(None)
+    params = {"_meta": {"io.modelcontextprotocol/subscriptionId": listening.token}}
+    changed = "notifications/tools/list_changed"
+    assert of.sort(Message(None, changed, params)) == News(listening, changed, params)
+    assert of.sort(Message(None, changed, None)) == Announcement(changed, None)
+    of.end(listening)
+    assert of.sort(Message(None, changed, params)) == Announcement(changed, params)
+
+
+@requirement("gatekit G47")
+def test_a_question_belongs_to_a_call_only_where_all_calls_are_one_clients() -> None:
+    of, (first, second) = session(context(), context())
+    assert of.sort(Message(1, ASK, {})) == Question(1, {}, second)
+    of.begin(Request("x", context(session="other")))
+    assert of.sort(Message(2, ASK, {})) == Question(2, {}, None)
+    assert of.sort(Message(3, ASK, {}), first) == Question(3, {}, first)
+    assert of.sort(Message(3, ASK, {})) == STRAY, "the same question again"
+    assert of.sort(Message(None, "notifications/cancelled", {"requestId": 3})) == Withdrawn(3)
+    assert of.end(first) == [3]
+    of.answered(3)
+    assert of.sort(Message(None, "notifications/cancelled", {"requestId": 3})) == STRAY
+
+
+@requirement("W-ISOLATION")
+def test_no_more_than_64_questions_are_open_at_once() -> None:
+    of, _ = session(context())
+    sorted_as = [of.sort(Message(number, ASK, {})) for number in range(65)]
+    assert all(isinstance(each, Question) for each in sorted_as[:-1])
+    assert sorted_as[-1] == Reply({"jsonrpc": "2.0", "id": 64, "result": {"action": "cancel"}})
+
+
+@pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "unknown"])
+def test_what_was_not_declared_is_refused(method: str) -> None:
+    of, _ = session(context())
+    reply = of.sort(Message(7, method))
+    assert isinstance(reply, Reply)
+    assert (reply.message["id"], reply.message["error"]["code"]) == (7, -32601)
+
+
+NOTIFICATIONS = ("progress", "message", "cancelled", "tools/list_changed", "resources/updated")
+METHODS = st.sampled_from([None, ASK, "ping", "roots/list", "x", *(f"notifications/{each}" for each in NOTIFICATIONS)])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.just("wicketgate-0"),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["progressToken", "requestId", "_meta", "level", "uri"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.tuples(st.none() | st.integers(0, 3) | st.just("wicketgate-0"), METHODS, JSON), max_size=8))
+def test_no_sequence_of_messages_makes_sorting_fail(messages: list[tuple[Any, Any, Any]]) -> None:
+    of, (call,) = session(context())
+    for request_id, method, params in messages:
+        found = of.sort(Message(request_id, method, params))
+        assert isinstance(found, Answer | News | Question | Withdrawn | Announcement | Reply | Stray)
+    of.end(call)

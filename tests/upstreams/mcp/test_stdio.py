@@ -1,0 +1,285 @@
+"""What a tool server over stdio may do wrong, and what it costs: its own call at most (gatekit D, gateway K)."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.support.process import alive, children
+from tests.support.requirement import requirement
+from tests.support.supervised import BOUND_S, cancellations, connected, context, next_change, over, unruly, value
+from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.member import Member
+from wicketgate.upstreams.mcp.stdio import stdio_transport
+
+GOOD = '{"jsonrpc":"2.0","id":{id},"result":{"structuredContent":{"value":"good"}}}'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("{not json", marks=requirement("gatekit G65")),
+        pytest.param('caf\xe9 {"id":1', marks=requirement("gatekit G66")),
+        pytest.param("", marks=requirement("gatekit G67")),
+        pytest.param(" \t ", marks=requirement("gatekit G67")),
+        pytest.param('"a string"', marks=requirement("gatekit G70")),
+        pytest.param('[{"jsonrpc":"2.0","id":{id},"result":{}}]', marks=requirement("gatekit G70")),
+        pytest.param('{"jsonrpc":"2.0","id":"another","result":{}}', marks=requirement("gatekit G71")),
+        pytest.param('{"jsonrpc":"2.0","id":99999,"result":{}}', marks=requirement("gatekit G71")),
+        pytest.param('{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}', marks=requirement("gatekit G71")),
+        pytest.param('{"jsonrpc":"2.0","id":{"a":1},"result":{}}', marks=requirement("gatekit G71")),
+        pytest.param('{"jsonrpc":"2.0","id":{id},"method":"ping"}', marks=requirement("gatekit G72")),
+        pytest.param('{"jsonrpc":"2.0","id":{id},"method":"roots/list"}', marks=requirement("gatekit G72", "G47")),
+        pytest.param('{"jsonrpc":"2.0","method":"notifications/unknown","params":5}'),
+        pytest.param('{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":[]}}'),
+        pytest.param('{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}'),
+        pytest.param("[" * 100_000),
+    ],
+)
+async def test_a_line_that_is_no_answer_is_passed_over_and_the_answer_after_it_counts(line: str) -> None:
+    upstream = unruly()
+    async with connected(upstream):
+        assert await value(upstream, "say", {"lines": [line, GOOD]}) == "good"
+        assert upstream.status.connections == 1
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        pytest.param('"result":{},"error":{"code":1,"message":"x"}', marks=requirement("gatekit G68")),
+        pytest.param('"more":1', marks=requirement("gatekit G68")),
+        pytest.param('"result":null', marks=requirement("gatekit G69")),
+        pytest.param('"result":[]', marks=requirement("gatekit G69")),
+        pytest.param('"error":"no"'),
+        pytest.param('"error":{"code":"1","message":"x"}'),
+    ],
+)
+async def test_an_answer_that_is_none_fails_its_call_at_once_and_nothing_else(members: str) -> None:
+    upstream = unruly()
+    async with connected(upstream):
+        with pytest.raises(UpstreamError, match="not a valid MCP result"):
+            await value(upstream, "say", {"lines": ['{"jsonrpc":"2.0","id":{id},' + members + "}"]})
+        assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
+        assert upstream.status.connections == 1
+
+
+async def test_a_text_cut_amid_a_character_arrives_with_a_mark_in_its_place() -> None:
+    upstream = unruly()
+    async with connected(upstream):
+        half = '{"jsonrpc":"2.0","id":{id},"result":{"structuredContent":{"value":"caf\xe9 \\ud83d."}}}'
+        assert (await value(upstream, "say", {"lines": [half]})) == "caf\ufffd ?."
+
+
+@requirement("gatekit G61", "gateway 127")
+async def test_a_server_that_crashes_in_a_call_is_told_with_its_exit_code() -> None:
+    upstream = unruly()
+    async with connected(upstream) as changes:
+        with pytest.raises(UpstreamLost, match="ended with code 3"):
+            await value(upstream, "crash")
+        await next_change(changes)
+        assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
+        assert (upstream.status.connections, upstream.status.last_error) == (2, "it ended with code 3")
+
+
+async def test_an_answer_that_was_given_before_the_end_counts() -> None:
+    upstream = unruly()
+    async with connected(upstream):
+        assert await value(upstream, "answer_and_crash", {"a": 1}) == {"a": 1}
+
+
+@requirement("gatekit G63")
+async def test_between_two_sessions_a_call_is_refused_at_once() -> None:
+    upstream = unruly()
+    async with connected(upstream):
+        with pytest.raises(UpstreamLost):
+            await value(upstream, "crash")
+        with pytest.raises(UpstreamUnavailable, match="ended with code 3"):
+            await value(upstream, "echo")
+
+
+@requirement("gatekit G64", "gatekit G51")
+async def test_a_call_that_times_out_or_is_left_is_cancelled_on_the_server_and_no_other() -> None:
+    upstream = unruly()
+    async with connected(upstream):
+        with pytest.raises(UpstreamTimeout, match=r"within 0\.1 s"):
+            await Member(upstream).call_tool("hang", {}, context(), 0.1)
+        other = asyncio.create_task(upstream.call_tool("hang", {}, context(), 10))
+        left = asyncio.create_task(upstream.call_tool("ask", {"method": "x"}, context(), 10))
+        await asyncio.sleep(0)
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        assert upstream.status.connections == 1
+        assert not other.done()
+        other.cancel()
+
+
+async def test_the_server_is_told_which_calls_were_left_and_not_those_that_were_answered() -> None:
+    upstream = unruly()
+    async with connected(upstream):
+        with pytest.raises(UpstreamTimeout):
+            await Member(upstream).call_tool("hang", {}, context(), 0.05)
+        await value(upstream, "echo")
+        assert await cancellations(upstream) == ["hang"]
+
+
+@requirement("gatekit G64")
+async def test_a_server_that_reads_nothing_more_times_its_callers_out_and_holds_nobody_else() -> None:
+    stuck, other = unruly(grace_s=0.1), unruly()
+    async with connected(stuck), connected(other):
+        member = Member(stuck)
+        calls = [asyncio.create_task(member.call_tool("stop_reading", {}, context(), 0.5))]
+        much = {"text": "x" * 1_000_000}
+        calls += [asyncio.create_task(member.call_tool("echo", much, context(), 0.5)) for _ in range(20)]
+        async with asyncio.timeout(BOUND_S):
+            assert await value(other, "echo", {"a": 1}) == {"a": 1}
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(outcome, UpstreamTimeout) for outcome in outcomes)
+
+
+@requirement("W-ISOLATION")
+@pytest.mark.parametrize("kind", ["question", "ping", "noise"])
+async def test_a_server_that_never_stops_talking_is_read_more_slowly_and_answered_no_more_than_it_reads(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    flood = {
+        "question": '{"jsonrpc":"2.0","id":%d,"method":"elicitation/create","params":{"message":"m"}}',
+        "ping": '{"jsonrpc":"2.0","id":%d,"method":"ping"}',
+        "noise": "line %d",
+    }[kind]
+    answer = '{"jsonrpc":"2.0","id":{id},"result":{"content":[]}}'
+    lines = [flood % number for number in range(1_500 if kind != "noise" else 12_000)]
+    upstream = unruly(name=kind)
+    async with connected(upstream), asyncio.timeout(BOUND_S):
+        assert await upstream.call_tool("say", {"lines": [*lines, answer]}, context(), 10) == {"content": []}
+        assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
+    assert "it is read more slowly" in caplog.text
+
+
+@requirement("gatekit G74", "gatekit G73")
+async def test_an_answer_larger_than_what_is_taken_fails_its_call_and_says_so() -> None:
+    upstream = unruly(max_answer_bytes=100_000)
+    async with connected(upstream):
+        assert (
+            len((await upstream.call_tool("large", {"bytes": 90_000}, context(), 10))["content"][0]["text"]) == 90_000
+        )
+        with pytest.raises(UpstreamError, match="more than 100000 bytes"):
+            await upstream.call_tool("large", {"bytes": 5_000_000}, context(), 10)
+        assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
+
+
+@requirement("gatekit G77")
+async def test_stderr_is_read_at_any_rate_and_logged_in_pieces(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "wicketgate.upstream")
+    upstream = unruly()
+    async with connected(upstream):
+        for _ in range(3):
+            assert await value(upstream, "stderr", {"bytes": 200_000}) == {"bytes": 200_000}
+        assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
+    assert max(len(record.getMessage()) for record in caplog.records) < 1_100
+
+
+@requirement("gatekit G76", "gatekit G78")
+async def test_a_greeting_is_passed_over_and_many_tools_in_one_list_all_arrive() -> None:
+    upstream = unruly("--banner", "--tools", "300")
+    async with connected(upstream):
+        names = [tool["name"] for tool in await upstream.list_tools()]
+    assert names[-300:] == [f"tool_{number}" for number in range(300)]
+
+
+async def test_a_list_without_an_end_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    upstream = unruly("--endless")
+    async with connected(upstream):
+        assert len(await upstream.list_tools()) == 1_000
+    assert any("did not end" in message for message in caplog.messages)
+
+
+async def test_a_server_that_ends_when_it_is_asked_for_the_newer_era_is_asked_for_the_handshake() -> None:
+    upstream = unruly("--strict")
+    async with connected(upstream):
+        assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
+
+
+@requirement("gatekit G79")
+@pytest.mark.parametrize(
+    ("command", "cwd", "reason"),
+    [
+        (["/no/such/bin"], None, "the command was not found"),
+        ([sys.executable], "/no/such/folder", "its working directory was not found"),
+        ([os.devnull], None, "the command may not be run"),
+    ],
+)
+async def test_what_cannot_be_started_is_told_while_the_others_serve(
+    command: list[str], cwd: str | None, reason: str
+) -> None:
+    broken, fine = over(partial(stdio_transport, "broken", command, {}, cwd)), unruly()
+    async with connected(fine):
+        supervising = asyncio.create_task(broken.supervise(lambda _: None))
+        async with asyncio.timeout(BOUND_S):
+            while broken.status.phase != "down":
+                await asyncio.sleep(0.01)
+        assert broken.status.error == reason
+        assert await value(fine, "echo", {"a": 1}) == {"a": 1}
+        supervising.cancel()
+
+
+@requirement("gatekit G83", "gatekit G84")
+async def test_nothing_that_a_server_started_outlives_it_however_it_ends() -> None:
+    upstream = unruly()
+    async with connected(upstream) as changes:
+        left_by_crash = await value(upstream, "child")
+        with pytest.raises(UpstreamLost):
+            await value(upstream, "crash")
+        await next_change(changes)
+        left_by_stop = await value(upstream, "child")
+        assert alive(left_by_stop)
+    async with asyncio.timeout(BOUND_S):
+        while alive(left_by_crash) or alive(left_by_stop):  # a signal takes its time
+            await asyncio.sleep(0.01)
+
+
+async def test_a_server_that_ignores_the_end_of_its_input_is_stopped_by_signals() -> None:
+    ignoring = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1); time.sleep(600)"
+    before = set(children(os.getpid()))
+    async with asyncio.timeout(BOUND_S):
+        async with stdio_transport("deaf", [sys.executable, "-c", ignoring], {}, None, lambda _: None, grace_s=0.1):
+            (pid,) = set(children(os.getpid())) - before
+            assert alive(pid)
+    assert not alive(pid)
+
+
+@requirement("gatekit G52")
+async def test_calls_of_one_server_do_not_wait_for_one_another() -> None:
+    upstream = unruly()
+    async with connected(upstream):
+        hanging = [asyncio.create_task(upstream.call_tool("hang", {}, context(), 10)) for _ in range(50)]
+        assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
+        for task in hanging:
+            task.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+        assert len(await cancellations(upstream)) == 50
+
+
+async def test_a_killed_server_is_told_by_its_signal() -> None:
+    upstream = unruly()
+    async with connected(upstream) as changes:
+        os.kill(await value(upstream, "pid"), signal.SIGKILL)
+        await next_change(changes)
+        assert upstream.status.last_error == "it was ended by signal 9"
+
+
+async def test_the_stamp_of_its_era_is_on_every_call() -> None:
+    for options, expected in (("--modern", True), ("--banner", False)):
+        upstream = unruly(options)
+        async with connected(upstream):
+            call = (await value(upstream, "seen"))[-1]
+            meta: dict[str, Any] = call["params"]["_meta"]
+            assert ("io.modelcontextprotocol/protocolVersion" in meta) is expected
+            assert meta["wicketgate/correlation_id"] == "trace-1"
+            assert isinstance(call["id"], str)
+            assert json.dumps(meta)

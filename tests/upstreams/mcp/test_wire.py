@@ -1,0 +1,68 @@
+"""Lines and messages of tool servers, whatever was cut where and whatever they hold (gatekit D)."""
+
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.requirement import requirement
+from wicketgate.upstreams.mcp import wire
+from wicketgate.upstreams.mcp.wire import LineReader
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+def never(head: bytes, tail: bytes) -> None:
+    raise AssertionError("no line is too long here")
+
+
+@given(st.lists(st.binary(max_size=20)), st.data())
+def test_lines_do_not_depend_on_where_the_bytes_are_cut(lines: list[bytes], data: st.DataObject) -> None:
+    stream = b"\n".join(lines)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
+    pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    reader = LineReader(never)
+    found = [line for piece in pieces for line in reader.feed(piece)]
+    assert found == [line for line in stream.split(b"\n")[:-1] if line.strip()]
+
+
+@requirement("gatekit G74")
+@given(st.integers(1, 50))
+def test_a_line_over_the_bound_is_shown_by_its_ends_and_the_next_one_is_whole(step: int) -> None:
+    shown: list[tuple[bytes, bytes]] = []
+    reader = LineReader(lambda head, tail: shown.append((head, tail)), max_bytes=1_000)
+    stream = b"first\n" + b"<" + b"x" * 5_000 + b">\nlast\n"
+    found = [line for at in range(0, len(stream), step) for line in reader.feed(stream[at : at + step])]
+    assert found == [b"first", b"last"]
+    ((head, tail),) = shown
+    assert head.startswith(b"<x")
+    assert tail.endswith(b"x>")
+
+
+@given(VALUES)
+def test_a_value_decoded_in_parts_is_the_value(value: Any) -> None:
+    # Large and full of values, so that it is taken apart.
+    heavy = {"a": [value, {"b": value, "c": list(range(20_000))}], "d": value, "e": "x" * 100_000}
+    data = json.dumps({"id": 1, "result": heavy}).encode()
+    message = wire.decode(data)
+    assert message is not None
+    assert isinstance(message.result, msgspec.Raw)
+    assert wire.whole(message.result) == heavy
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_make_decoding_fail(data: bytes) -> None:
+    wire.decode(data)
+    wire.decode(b'{"id":1,"result":"' + data + b'"}')
+
+
+def test_a_heavy_answer_with_a_damaged_text_is_mended_too() -> None:
+    data = b'{"id":1,"result":{"a":"caf\xe9","b":[' + b"1," * 50_000 + b"1]}}"
+    message = wire.decode(data)
+    assert message is not None
+    assert wire.whole(message.result)["a"] == "caf\ufffd"

@@ -1,0 +1,142 @@
+"""One request on its way to an MCP server: the caller hears the server's news in order, and before the answer
+(gatekit G48 to G50)."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wicketgate.ports import SILENT, CallContext, Caller
+from wicketgate.upstreams.mcp import wire
+from wicketgate.upstreams.mcp.failures import NOT_VALID, Malformed, refusal
+
+_MAX_WAITING = 1_000
+
+Heard = Callable[[str, Any], None]
+"""Gets the method and the parameters of a notification. Called on the event loop; must not wait."""
+
+
+class Call:
+    """Settled by the task that reads from the server, awaited by the task that asked.
+
+    *token* is the id and the progress token. *context* is None for requests that no client asked for; *heard* then gets
+    the events of a subscription. *carried*: the request may have reached the server. *cancellable*: the server may be
+    asked to cancel it.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_failure",
+        "_heard",
+        "_news",
+        "_passing",
+        "_wakes",
+        "caller",
+        "cancellable",
+        "carried",
+        "context",
+        "token",
+    )
+
+    def __init__(self, token: str, context: CallContext | None, heard: Heard | None = None) -> None:
+        self.token = token
+        self.context = context
+        self.carried = False
+        self.cancellable = True
+        self.caller: Caller = SILENT if context is None else context.caller
+        self._heard = heard
+        self._news: deque[tuple[str, Mapping[str, Any]]] = deque()
+        self._passing: asyncio.Lock | None = None
+        self._wakes: asyncio.Future[None] | None = None
+        self._answer: Any = None
+        self._failure: Exception | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether its caller hears nothing until the call is over."""
+        return self.caller is SILENT
+
+    @property
+    def settled(self) -> bool:
+        return self._answer is not None or self._failure is not None
+
+    def note(self, method: str, params: object) -> None:
+        """Keep one notification for the caller. If the caller is too slow, the oldest ones are dropped."""
+        if self._heard is not None:
+            self._heard(method, params)
+        elif not self.silent and isinstance(params, Mapping):
+            if len(self._news) == _MAX_WAITING:
+                self._news.popleft()
+            self._news.append((method, params))
+            self._wake()
+
+    def settle(self, message: wire.Message) -> None:
+        """Take the answer. One with both result and error, or with neither, is not valid (gatekit G68)."""
+        has_result = message.result is not wire.ABSENT
+        has_error = message.error is not wire.ABSENT and message.error is not None
+        if has_result == has_error:
+            self.fail(Malformed(NOT_VALID))
+        elif has_error:
+            self.fail(refusal(message.error))
+        elif not self.settled:
+            if message.result is None:
+                self._failure = Malformed(NOT_VALID)
+            self._answer = message.result
+            self._wake()
+
+    def fail(self, error: Exception) -> None:
+        if not self.settled:
+            self._failure = error
+            self._wake()
+
+    async def answer(self) -> dict[str, Any]:
+        """Wait for the result, and pass on the news that came before it. Raises the failure of the call."""
+        while True:
+            await self.pass_on()
+            if self._failure is not None:
+                raise self._failure
+            if self._answer is not None:
+                return await _object(self._answer)
+            self._wakes = asyncio.get_running_loop().create_future()
+            await self._wakes
+
+    async def pass_on(self) -> None:
+        """Give the caller the news that wait, in order even if two tasks do so at once."""
+        if not self._news and (self._passing is None or not self._passing.locked()):
+            return
+        if self._passing is None:
+            self._passing = asyncio.Lock()
+        async with self._passing:
+            while self._news:
+                await _forward(self.caller, *self._news.popleft())
+
+    def _wake(self) -> None:
+        if self._wakes is not None and not self._wakes.done():
+            self._wakes.set_result(None)
+
+
+async def _object(result: object) -> dict[str, Any]:
+    """A result that may still be encoded. Raises Malformed unless it is an object."""
+    if isinstance(result, wire.Raw):
+        try:
+            result = await asyncio.to_thread(wire.whole, result)
+        except wire.DAMAGED:
+            raise Malformed(NOT_VALID) from None
+    if not isinstance(result, dict):
+        raise Malformed(NOT_VALID)
+    return result
+
+
+async def _forward(caller: Caller, method: str, params: Mapping[str, Any]) -> None:
+    """Pass one notification of the server on; one that is not well-formed is dropped."""
+    match method, params:
+        case ("notifications/progress", {"progress": int() | float() as progress}) if not isinstance(progress, bool):
+            total, message = params.get("total"), params.get("message")
+            await caller.progress(
+                progress,
+                float(total) if isinstance(total, int | float) and not isinstance(total, bool) else None,
+                message if isinstance(message, str) else None,
+            )
+        case ("notifications/message", {"level": str(level), "data": data}):
+            logger = params.get("logger")
+            await caller.log(level, data, logger if isinstance(logger, str) else None)

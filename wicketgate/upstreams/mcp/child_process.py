@@ -1,0 +1,193 @@
+"""A tool server as a child process of ours: its environment, its input and output, the signs of its end, its stopping.
+
+It leads a process group of its own, so that the processes it starts end with it (gatekit G61, G83).
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol, Self, cast
+
+from wicketgate.upstreams.mcp.tasks import to_its_end, within
+
+_INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+GRACE_S = 2.0
+"""How long a child may take after the end of its input, and again after SIGTERM."""
+_SETTLE_S = 0.3
+"""The ends of the output and of the process show one after the other; the second is waited for this long."""
+_CLOSE_S = 1.0
+_WRITE_BUFFER = 1024 * 1024
+_MOST_UNREAD = 4 * _WRITE_BUFFER
+
+
+class Reader(Protocol):
+    """Gets the output of a child. Called on the event loop; must not wait."""
+
+    def output(self, data: bytes) -> None: ...
+
+    def errors(self, data: bytes) -> None: ...
+
+    def ended(self, how: str) -> None:
+        """Once, when it ends by itself: *how* is a phrase such as ``it ended with code 3``."""
+        ...
+
+
+class ChildEnded(Exception):
+    """Nothing can be written any more."""
+
+
+class ChildProcess(asyncio.SubprocessProtocol):
+    """Made by ``start``; ``stop`` it once."""
+
+    def __init__(self, reader: Reader, grace_s: float) -> None:
+        self._reader = reader
+        self._grace_s = grace_s
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._stdin: asyncio.WriteTransport | None = None
+        self._reading = True
+        self._ended = False
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._exited = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._settling: asyncio.TimerHandle | None = None
+        self._resting: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], env: Mapping[str, str], cwd: str | None, reader: Reader, grace_s: float = GRACE_S
+    ) -> Self:
+        """It inherits HOME, LOGNAME, PATH, SHELL, TERM and USER, and gets *env*. Servers installed beside this program
+        are found too, after those on PATH. Raises OSError."""
+        if cwd is not None and not await asyncio.to_thread(Path(cwd).is_dir):
+            raise NotADirectoryError(cwd)
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+        transport, child = await asyncio.get_running_loop().subprocess_exec(
+            lambda: cls(reader, grace_s),
+            *command,
+            env={**inherited, "PATH": path, **env},
+            cwd=cwd,
+            start_new_session=True,
+        )
+        child._transport = transport
+        stdin = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
+        if not stdin.is_closing():  # the end of a child that has ended already shows like any other
+            stdin.set_write_buffer_limits(high=_WRITE_BUFFER)
+        child._stdin = stdin
+        return child
+
+    async def writable(self) -> None:
+        """Waits while the child reads nothing and a buffer's worth is unread. Raises ChildEnded."""
+        while not self._resumed.is_set():
+            await self._resumed.wait()
+        if not self._takes_input():
+            raise ChildEnded
+
+    def write(self, data: bytes) -> None:
+        """At once; nothing happens when the child has ended, or has left several megabytes unread."""
+        if self._stdin is not None and self._takes_input() and self._stdin.get_write_buffer_size() < _MOST_UNREAD:
+            self._stdin.write(data)
+
+    def rest(self, seconds: float) -> None:
+        """Read no more of its output for so long."""
+        if self._transport is None or self._ended or self._resting is not None:
+            return
+        stdout = cast(asyncio.ReadTransport, self._transport.get_pipe_transport(1))
+        if not stdout.is_closing():
+            stdout.pause_reading()
+            self._resting = asyncio.get_running_loop().call_later(seconds, self._read_on, stdout)
+
+    def _read_on(self, stdout: asyncio.ReadTransport) -> None:
+        self._resting = None
+        if not stdout.is_closing():
+            stdout.resume_reading()
+
+    async def stop(self) -> None:
+        """End it: its input is closed, 2 s, SIGTERM, 2 s, SIGKILL; the rest of its group is killed at any rate.
+
+        Takes its time even when the caller is cancelled, and no more than some five seconds.
+        """
+        if self._transport is not None:
+            self._end()
+            await to_its_end(self._stop(self._transport))
+
+    async def _stop(self, transport: asyncio.SubprocessTransport) -> None:
+        try:
+            if self._stdin is not None:
+                # Input that the child has not read yet would keep the pipe open.
+                self._stdin.abort() if self._stdin.get_write_buffer_size() else self._stdin.close()
+            if not await within(self._grace_s, self._exited):
+                self._signal(signal.SIGTERM)
+                await within(self._grace_s, self._exited)
+        finally:
+            self._signal(signal.SIGKILL)
+            await within(self._grace_s, self._exited)
+            transport.close()
+            await within(_CLOSE_S, self._closed)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            self._reader.errors(data)
+        elif not self._ended:
+            self._reader.output(data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 1:
+            self._reading = False
+            self._settle(complete=self._exited.is_set())
+        elif fd == 0:
+            self._settle(complete=False)
+
+    def process_exited(self) -> None:
+        self._exited.set()
+        self._settle(complete=not self._reading)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._exited.set()
+        self._closed.set()
+
+    def pause_writing(self) -> None:
+        self._resumed.clear()
+
+    def resume_writing(self) -> None:
+        self._resumed.set()
+
+    def _takes_input(self) -> bool:
+        # Its input can be closed some time before its end is known, and uvloop raises then.
+        return not self._ended and self._stdin is not None and not self._stdin.is_closing()
+
+    def _settle(self, *, complete: bool) -> None:
+        """One sign of the end came. An answer that was given before it may still come; so may the exit code."""
+        if self._ended:
+            return
+        if complete:
+            self._lost()
+        elif self._settling is None:
+            self._settling = asyncio.get_running_loop().call_later(_SETTLE_S, self._lost)
+
+    def _lost(self) -> None:
+        if not self._ended:
+            self._end()
+            self._reader.ended(self._how())
+
+    def _end(self) -> None:
+        self._ended = True
+        self._resumed.set()
+        if self._settling is not None:
+            self._settling.cancel()
+
+    def _how(self) -> str:
+        code = self._transport.get_returncode() if self._transport is not None else None
+        if code is None:
+            return "it closed its input or output"
+        return f"it ended with code {code}" if code >= 0 else f"it was ended by signal {-code}"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._transport is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._transport.get_pid(), number)

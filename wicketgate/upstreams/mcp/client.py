@@ -1,0 +1,187 @@
+"""The client of one connected MCP server: the port to its transport, the agreement with it, every kind of request."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, Self
+
+from mcp_types import HEADER_MISMATCH
+
+from wicketgate.ports import CallContext, InputAnswers
+from wicketgate.text.correlation import META_KEY
+from wicketgate.upstreams.mcp.call import Call, Heard
+from wicketgate.upstreams.mcp.elicitation import with_answers
+from wicketgate.upstreams.mcp.eras import Agreement, Mode, Negotiation, Stamp
+from wicketgate.upstreams.mcp.exchange import Exchange
+from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
+from wicketgate.upstreams.mcp.listing import Mirrored, read_listing
+from wicketgate.upstreams.mcp.session import McpRequest
+
+_DISCOVER_S = 10.0
+"""A server of the handshake era may not answer at all to ``server/discover``."""
+
+
+class Connection(Protocol):
+    """An open way to one MCP server, on which requests run side by side."""
+
+    @property
+    def one_era(self) -> bool:
+        """A server of the handshake era may end, or stay silent, when it is asked for another era first."""
+        ...
+
+    @property
+    def shows_its_end(self) -> bool:
+        """Its end shows by itself; otherwise only a request finds out."""
+        ...
+
+    @property
+    def handshake_only(self) -> bool:
+        """The transport is older than 2026-07-28."""
+        ...
+
+    @property
+    def has_headers(self) -> bool:
+        """Requests of 2026-07-28 carry headers on it."""
+        ...
+
+    @property
+    def exchange(self) -> Exchange: ...
+
+    def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call: ...
+
+    async def request(self, outgoing: McpRequest, call: Call) -> dict[str, Any]:
+        """The result. A caller that leaves early has the request cancelled on the server, and no other one. Raises
+        Refused, Malformed, Gone."""
+        ...
+
+    async def agreed(self, agreement: Agreement) -> None:
+        """The version is settled: complete the handshake, if there is one, and listen where this era listens."""
+        ...
+
+
+Lost = Callable[[str], None]
+"""Called once when the other side is gone; the argument says how, such as ``it ended with code 3``."""
+
+Connect = Callable[[Lost], AbstractAsyncContextManager[Connection]]
+
+
+class McpClient:
+    """Lasts as long as its connection. *lost* is called by a request that finds the connection gone."""
+
+    def __init__(self, name: str, connection: Connection, agreement: Agreement, lost: Callable[[str], None]) -> None:
+        self.agreement = agreement
+        self._name = name
+        self._connection = connection
+        self._lost = lost
+        self._stamp = Stamp(agreement)
+        self._modern = agreement.modern
+        self._has_headers = connection.has_headers
+        self._mirrored: Mapping[str, Mirrored] = {}
+
+    @classmethod
+    async def open(cls, name: str, connection: Connection, mode: Mode, lost: Callable[[str], None]) -> Self:
+        """Agree with the server on a version. Raises Refused, Malformed, Gone; bound it by a deadline."""
+        negotiation = Negotiation("legacy" if connection.handshake_only else mode)
+        while negotiation.agreement is None:
+            request = negotiation.request
+            deadline_s = _DISCOVER_S if request.method == "server/discover" else None
+            try:
+                async with asyncio.timeout(deadline_s) as deadline:
+                    negotiation.answered(await _answer(connection, request))
+            except (Refused, Malformed, Gone) as error:
+                if isinstance(error, Gone) and connection.shows_its_end:
+                    raise
+                negotiation.failed(error)
+            except TimeoutError as error:
+                if not deadline.expired():
+                    raise
+                negotiation.failed(error)
+        await connection.agreed(negotiation.agreement)
+        return cls(name, connection, negotiation.agreement, lost)
+
+    async def list_tools(self) -> list[Any]:
+        """Every definition as wire JSON. Raises Refused, Malformed, Gone."""
+
+        async def page(cursor: str | None) -> dict[str, Any]:
+            return await self._request("tools/list", {"cursor": cursor} if cursor is not None else {}, None)
+
+        listing = await read_listing(self._name, page, mirrors=self._modern)
+        self._mirrored = listing.mirrored
+        return listing.tools
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        """The result. Raises Refused, Malformed, Gone, and InputRequired or UpstreamError for unanswered questions."""
+        params = {"name": name, "arguments": arguments}
+        try:
+            return await self.ask("tools/call", params, context)
+        except Refused as refused:
+            if refused.code != HEADER_MISMATCH or not self._modern:
+                raise
+        # It was refused unseen: the tool has another schema by now, or was never listed.
+        await self.list_tools()
+        return await self.ask("tools/call", params, context)
+
+    async def ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> dict[str, Any]:
+        """Any request. Raises as ``call_tool``."""
+        if context is None or not self._modern:
+            return await self._request(method, params, context)
+
+        async def attempt(answers: InputAnswers | None) -> dict[str, Any]:
+            return await self._request(method, {**params, **_second(answers)}, context)
+
+        return await with_answers(self._name, attempt, context)
+
+    async def ping(self) -> None:
+        """Ask for something that costs the server nothing. Raises Refused, Malformed, Gone."""
+        await self._request("server/discover" if self._modern else "ping", {}, None)
+
+    async def listen(self, lists: Sequence[str], uris: Sequence[str], heard: Heard) -> None:
+        """Hold a stream of changes of *lists* (``tools``, ``prompts``, ``resources``) and of the resources *uris*;
+        *heard* first gets the server's acknowledgement. Only in 2026-07-28.
+
+        Returns when the server ends the stream. Raises Refused, Malformed, Gone.
+        """
+        wanted: dict[str, Any] = {f"{name}ListChanged": True for name in lists}
+        if uris:
+            wanted["resourceSubscriptions"] = list(uris)
+        await self._request("subscriptions/listen", {"notifications": wanted}, None, heard)
+
+    async def _request(
+        self, method: str, params: Mapping[str, Any], context: CallContext | None, heard: Heard | None = None
+    ) -> dict[str, Any]:
+        call = self._connection.new_call(context, heard)
+        stamped = {**params, "_meta": self._meta(call)}
+        mirrored = self._mirrored.get(params["name"]) if method == "tools/call" else None
+        headers = self._stamp.headers(method, params, mirrored) if self._has_headers else {}
+        try:
+            return await self._connection.request(McpRequest(method, stamped, headers), call)
+        except Gone as gone:
+            if not gone.carried and not self._connection.shows_its_end:
+                self._lost(gone.how)
+            raise
+
+    def _meta(self, call: Call) -> dict[str, Any]:
+        if call.context is None:
+            return self._stamp.meta(asked=True, progress_token=None)
+        asked = call.caller.answers != "never"
+        meta = self._stamp.meta(asked=asked, progress_token=None if call.silent else call.token)
+        meta[META_KEY] = call.context.correlation_id
+        return meta
+
+
+async def _answer(connection: Connection, request: McpRequest) -> dict[str, Any]:
+    """The answer to a request of the negotiation, which must not be cancelled on the server."""
+    call = connection.new_call(None)
+    call.cancellable = False
+    return await connection.request(request, call)
+
+
+def _second(answers: InputAnswers | None) -> dict[str, Any]:
+    """The parameters that a second attempt has more than the first."""
+    params: dict[str, Any] = {}
+    if answers is not None:
+        if answers.responses:
+            params["inputResponses"] = answers.responses
+        if answers.request_state is not None:
+            params["requestState"] = answers.request_state
+    return params

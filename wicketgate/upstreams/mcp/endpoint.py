@@ -1,0 +1,170 @@
+"""HTTP as MCP's transports use it: one URL of a server, requests to it, and streams of messages from it.
+
+Redirects are followed within the origin only and with the method kept; a 401 renews the gateway's own credential once.
+"""
+
+import base64
+from collections.abc import Mapping
+from urllib.parse import unquote, urljoin, urlsplit
+
+import httpx
+
+from wicketgate.errors import ProviderError, UpstreamUnavailable
+from wicketgate.net import (
+    CONNECT_S,
+    AnswerUndecodable,
+    CertificateRefused,
+    Credentials,
+    HttpClient,
+    NeverSent,
+    Target,
+    body_of,
+    read_bounded,
+    redirect_of,
+    send_authorized,
+)
+from wicketgate.net.sse import SseDecoder, SseEvent
+from wicketgate.upstreams.mcp.failures import (
+    CONNECTION_LOST,
+    NOT_REACHED,
+    NOT_TRUSTED,
+    Gone,
+    Malformed,
+    too_large,
+)
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+
+FAILURES = (Gone, Malformed, UpstreamUnavailable)
+"""The exceptions of a request over HTTP; the last is for a credential that cannot be had."""
+
+_ACCEPTED = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
+_MAX_REDIRECTS = 5
+_FOLLOWED = {"POST": (307, 308), "DELETE": (307, 308), "GET": (301, 302, 307, 308)}
+
+
+class Endpoint:
+    """*headers* go with every request. *credentials* replace an ``Authorization`` among them."""
+
+    def __init__(
+        self, http: HttpClient, url: str, headers: Mapping[str, str], credentials: Credentials | None = None
+    ) -> None:
+        self._http = http
+        self._url = url
+        self._credentials = credentials
+        own = {name: value for name, value in headers.items() if name.lower() != "authorization" or not credentials}
+        self._headers = {**_ACCEPTED, **own}
+        self.authorized = credentials is not None or any(name.lower() == "authorization" for name in own)
+        self._add_user_of(url)
+        self._targets: dict[str, Target] = {}
+
+    async def send(self, method: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """The answer, which the caller closes. Raises Gone, Malformed, and UpstreamUnavailable without a credential."""
+
+        async def send(authorization: str | None) -> httpx.Response:
+            own = headers if authorization is None else {**headers, "Authorization": authorization}
+            return await self._followed(method, content, own)
+
+        try:
+            if self._credentials is None:
+                return await self._followed(method, content, headers)
+            return await send_authorized(self._credentials, send)
+        except httpx.RequestError as error:
+            raise failure_of(error) from None
+
+    def at(self, reference: str) -> "Endpoint | None":
+        """Another URL of the same origin, with the same headers and credentials; None if it lies elsewhere."""
+        try:
+            url = urljoin(self._url, reference)
+            here, there = urlsplit(self._url), urlsplit(url)
+            if (here.scheme, here.hostname, here.port) != (there.scheme, there.hostname, there.port):
+                return None
+        except ValueError:
+            return None
+        return Endpoint(self._http, url, self._headers, self._credentials)
+
+    async def _followed(self, method: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        for _ in range(_MAX_REDIRECTS):
+            target = self._targets.get(method)
+            if target is None:
+                target = self._targets[method] = Target(method, self._url, self._headers)
+            response = await self._http.transport.send(target, content, headers, connect_s=CONNECT_S)
+            if response.status_code not in _FOLLOWED[method]:
+                return response
+            onward = redirect_of(self._url, response)
+            if onward is None:
+                return response
+            await response.aclose()
+            # Remembered, so that the next request goes there directly.
+            self._url = onward
+            self._targets.clear()
+        raise Malformed("redirects again and again")
+
+    def _add_user_of(self, url: str) -> None:
+        """Send a user and password that stand in the URL as HTTP does (Basic)."""
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            return
+        if parts.username is not None and not self.authorized:
+            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode('ascii')}"
+            self.authorized = True
+
+
+class EventStream:
+    """The events of one answer, each within *max_bytes*. *last_id*: of the stream that this one resumes."""
+
+    def __init__(self, response: httpx.Response, max_bytes: int, last_id: str = "") -> None:
+        self._body = body_of(response)
+        self._decoder = SseDecoder(max_bytes, max_bytes)
+        self._decoder.last_id = last_id
+        self._max_bytes = max_bytes
+
+    @property
+    def last_id(self) -> str:
+        """The id of the last event that had one; empty if none had."""
+        return self._decoder.last_id
+
+    @property
+    def retry_s(self) -> float | None:
+        """The server's wish for the pause before a reconnection."""
+        return None if self._decoder.retry_ms is None else self._decoder.retry_ms / 1000
+
+    async def read(self) -> list[SseEvent] | None:
+        """The events that the next piece completed; None at the end. Raises Gone and Malformed."""
+        try:
+            data = await self._body.read()
+            return list(self._decoder.feed(data)) if data else None
+        except ProviderError:
+            raise too_large(self._max_bytes) from None
+        except httpx.RequestError as error:
+            raise failure_of(error) from None
+
+
+def kind_of(response: httpx.Response) -> str:
+    """The media type of an answer, without parameters."""
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+
+async def body_within(response: httpx.Response, max_bytes: int) -> bytes:
+    """The whole body. Raises Malformed if it is larger, and Gone."""
+    try:
+        data, cut = await read_bounded(response, max_bytes)
+    except httpx.RequestError as error:
+        raise failure_of(error) from None
+    if cut:
+        raise too_large(max_bytes)
+    return data
+
+
+def failure_of(error: httpx.RequestError) -> Gone | Malformed:
+    match error:
+        case AnswerUndecodable():
+            return Malformed("gave an answer in a content coding that was not asked for")
+        case CertificateRefused():
+            return Gone(NOT_TRUSTED, carried=False)
+        case _ if isinstance(error, NeverSent):
+            return Gone(NOT_REACHED, carried=False)
+    return Gone(CONNECTION_LOST, carried=True)

@@ -1,0 +1,193 @@
+"""Agreeing with a server on a version of MCP, and what each request carries in that version's era.
+
+Servers of 2026-07-28 answer ``server/discover``, and every request carries its version, client and capabilities in
+``_meta``, and headers over HTTP. Older ones want the handshake (``initialize``) first.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version as installed
+from typing import Any, Literal
+
+import mcp_types as t
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
+from wicketgate.upstreams.mcp.session import McpRequest
+
+VERSION_HEADER = "mcp-protocol-version"
+METHOD_HEADER = "mcp-method"
+NAME_HEADER = "mcp-name"
+PARAM_HEADER = "Mcp-Param-"
+
+Mode = Literal["auto", "legacy"]
+"""``legacy``: only the handshake."""
+
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""By method, the parameter that the name header repeats."""
+_LOG_LEVEL = "info"
+"""Servers of 2026-07-28 log only for requests that ask for it; messages below it are rarely worth a stream."""
+_CLIENT = {"name": "wicketgate", "version": installed("wicketgate")}
+_ELICITATION: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
+_MAX_INSTRUCTIONS = 2_000
+
+_PLAIN = re.compile(r"[\x20-\x7e]*")
+_ENCODED = re.compile(r"=\?base64\?.*\?=")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What was agreed on with a server: the version of MCP, and what the server can do."""
+
+    version: str
+    capabilities: t.ServerCapabilities
+    instructions: str
+
+    @property
+    def modern(self) -> bool:
+        return self.version in MODERN_PROTOCOL_VERSIONS
+
+
+class Negotiation:
+    """Decides which request to send next until there is an *agreement*.
+
+    Send ``request``, then give its outcome to ``answered`` or ``failed``. Everything but positive evidence of the newer
+    era leads to the handshake.
+    """
+
+    def __init__(self, mode: Mode) -> None:
+        self.agreement: Agreement | None = None
+        self._may_repeat = True
+        self.request = _initialize() if mode == "legacy" else _discover(MODERN_PROTOCOL_VERSIONS[-1])
+
+    def answered(self, result: Mapping[str, Any]) -> None:
+        """Raises Malformed for a server that speaks no MCP, or no version that is known here."""
+        if self.request.method == "initialize":
+            self.agreement = _initialized(result)
+        elif (agreement := _discovered(result)) is not None:
+            self.agreement = agreement
+        else:
+            self.request = _initialize()
+
+    def failed(self, error: Refused | Malformed | Gone | TimeoutError) -> None:
+        """Raises *error* where nothing more can be tried."""
+        supported = _supported(error)
+        mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in (supported or ())]
+        # An "unsupported version" that names one of ours is evidence of the newer era, from either request.
+        if mutual and self._may_repeat:
+            self._may_repeat = False
+            self.request = _discover(mutual[-1])
+            return
+        never_sent = isinstance(error, Gone) and not error.carried
+        other_era_only = supported is not None and not set(supported) & set(HANDSHAKE_PROTOCOL_VERSIONS)
+        if self.request.method == "initialize" or never_sent or other_era_only:
+            raise error
+        self.request = _initialize()
+
+
+class Stamp:
+    """Puts into each request what the era of *agreement* wants in it."""
+
+    def __init__(self, agreement: Agreement) -> None:
+        self._modern = agreement.modern
+        self._asked = _envelope(agreement.version, _ELICITATION) if self._modern else {}
+        self._never_asked = _envelope(agreement.version, {}) if self._modern else {}
+        self._version = {VERSION_HEADER: agreement.version}
+
+    def meta(self, *, asked: bool, progress_token: str | None) -> dict[str, Any]:
+        """``_meta`` of a request. *asked*: its caller can answer questions. *progress_token*: its caller listens."""
+        meta = dict(self._asked if asked else self._never_asked)
+        if progress_token is not None:
+            meta["progressToken"] = progress_token
+            if self._modern:
+                meta[t.LOG_LEVEL_META_KEY] = _LOG_LEVEL
+        return meta
+
+    def headers(
+        self, method: str, params: Mapping[str, Any], mirrored: Mapping[tuple[str, ...], str] | None = None
+    ) -> Mapping[str, str]:
+        """*mirrored*: by path, the arguments of a tool that travel in headers too."""
+        if not self._modern:
+            return self._version
+        headers = {**self._version, METHOD_HEADER: method}
+        if (key := _NAMED_BY.get(method)) is not None and isinstance(name := params.get(key), str):
+            headers[NAME_HEADER] = header_value(name)
+        if mirrored:
+            headers.update(_param_headers(mirrored, params["arguments"]))
+        return headers
+
+
+def header_value(text: str) -> str:
+    """*text*, encoded if it would not survive as the value of a header."""
+    if _PLAIN.fullmatch(text) and text == text.strip() and not _ENCODED.fullmatch(text):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode('ascii')}?="
+
+
+def _discover(version: str) -> McpRequest:
+    headers = {VERSION_HEADER: version, METHOD_HEADER: "server/discover"}
+    return McpRequest("server/discover", {"_meta": _envelope(version, _ELICITATION)}, headers)
+
+
+def _initialize() -> McpRequest:
+    params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": _ELICITATION, "clientInfo": _CLIENT}
+    return McpRequest("initialize", params)
+
+
+def _envelope(version: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        t.PROTOCOL_VERSION_META_KEY: version,
+        t.CLIENT_INFO_META_KEY: _CLIENT,
+        t.CLIENT_CAPABILITIES_META_KEY: capabilities,
+    }
+
+
+def _discovered(result: Mapping[str, Any]) -> Agreement | None:
+    """None for a server that does not speak the newer era after all."""
+    # A hint about caching that is out of range says nothing about the era.
+    given = {key: value for key, value in result.items() if key not in ("ttlMs", "cacheScope")}
+    try:
+        found = t.DiscoverResult.model_validate({"ttlMs": 0, "cacheScope": "private", **given})
+    except ValidationError:
+        return None
+    mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in found.supported_versions]
+    if not mutual:
+        return None
+    return Agreement(mutual[-1], found.capabilities, (found.instructions or "")[:_MAX_INSTRUCTIONS])
+
+
+def _initialized(result: Mapping[str, Any]) -> Agreement:
+    try:
+        found = t.InitializeResult.model_validate(result)
+    except ValidationError:
+        raise Malformed("does not speak MCP") from None
+    if found.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        raise Malformed("speaks no version of MCP that is known here")
+    return Agreement(found.protocol_version, found.capabilities, (found.instructions or "")[:_MAX_INSTRUCTIONS])
+
+
+def _supported(error: Exception) -> list[str] | None:
+    """The versions that an "unsupported version" names."""
+    if isinstance(error, Refused) and error.code == t.UNSUPPORTED_PROTOCOL_VERSION:
+        match error.data:
+            case {"supported": list(versions)} if all(isinstance(version, str) for version in versions):
+                return versions
+    return None
+
+
+def _param_headers(mirrored: Mapping[tuple[str, ...], str], arguments: Mapping[str, Any]) -> dict[str, str]:
+    headers = {}
+    for path, name in mirrored.items():
+        value: Any = arguments
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, bool):
+            value = "true" if value else "false"
+        if isinstance(value, str | int | float):
+            with suppress(ValueError):  # an integer of thousands of digits
+                headers[PARAM_HEADER + name] = header_value(str(value))
+    return headers

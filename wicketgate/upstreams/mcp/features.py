@@ -1,0 +1,177 @@
+"""The features of one MCP server beside its tools: resources, prompts, completions, and their changes (S2, gatekit B).
+
+A server of the handshake era announces changes by itself, and those of resources that were subscribed to; one of
+2026-07-28 does so on a stream that is opened for what is wanted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import mcp_types as t
+
+from wicketgate.errors import GatewayError, UpstreamError, UpstreamRefused
+from wicketgate.fleet.features import FeatureChange, FeatureKind, FeatureSupport, ListChanged, ResourceChanged
+from wicketgate.ports import CallContext
+from wicketgate.upstreams.mcp.client import McpClient
+from wicketgate.upstreams.mcp.eras import Agreement
+from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
+from wicketgate.upstreams.mcp.session import LIST_CHANGED, RESOURCE_UPDATED
+from wicketgate.upstreams.mcp.tasks import Background
+
+log = logging.getLogger("wicketgate.upstream")
+
+_LISTS: Mapping[FeatureKind, tuple[str, str]] = {
+    "resources": ("resources/list", "resources"),
+    "templates": ("resources/templates/list", "resourceTemplates"),
+    "prompts": ("prompts/list", "prompts"),
+}
+_MAX_PAGES = 100
+_MAX_ITEMS = 10_000
+_AGAIN_S = 5.0
+
+
+class Ask(Protocol):
+    async def __call__(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> Mapping[str, Any]:
+        """Any request over the session of the moment, without a deadline. Raises as ``Upstream.call_tool``."""
+        ...
+
+
+class McpFeatures:
+    """Implements Features. The upstream runs ``serve`` with each session, and passes announcements to ``heard``."""
+
+    def __init__(self, name: str, ask: Ask, list_timeout_s: float) -> None:
+        self._name = name
+        self._ask = ask
+        self._list_timeout_s = list_timeout_s
+        self._support: FeatureSupport | None = None
+        self._wanted: frozenset[str] = frozenset()
+        self._wanting = asyncio.Event()
+        self._watchers: list[Callable[[FeatureChange], None]] = []
+
+    @property
+    def support(self) -> FeatureSupport | None:
+        return self._support
+
+    async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
+        method, key = _LISTS[kind]
+        items: list[Any] = []
+        cursor: str | None = None
+        seen: set[str] = set()
+        try:
+            async with asyncio.timeout(self._list_timeout_s):
+                for _ in range(_MAX_PAGES):
+                    params = {} if cursor is None else {"cursor": cursor}
+                    page = await self._ask(method, params, None)
+                    given = page.get(key)
+                    if not isinstance(given, list):
+                        raise UpstreamError(f"{self._name} gave something other than a list of its {kind}.")
+                    items += given
+                    cursor = page.get("nextCursor")
+                    if not isinstance(cursor, str) or not cursor or cursor in seen or len(items) > _MAX_ITEMS:
+                        break
+                    seen.add(cursor)
+        except TimeoutError:
+            raise UpstreamError(f"{self._name} did not give all its {kind} in time.") from None
+        except UpstreamRefused as refused:
+            if refused.upstream_code == t.METHOD_NOT_FOUND:
+                return []
+            raise
+        return items
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        return await self._ask(method, params, context)
+
+    def follow(self, uris: frozenset[str]) -> None:
+        if uris != self._wanted:
+            self._wanted = uris
+            self._wanting.set()
+
+    def watch(self, heard: Callable[[FeatureChange], None]) -> None:
+        self._watchers.append(heard)
+
+    async def serve(self, client: McpClient) -> None:
+        """For as long as a session lasts: show what the server supports, and follow its changes."""
+        agreement = client.agreement
+        self._support = _support_of(agreement)
+        try:
+            self._notify(ListChanged("resources"), ListChanged("prompts"))
+            if not agreement.modern:
+                await self._subscribe()
+            elif _announces(agreement):
+                await self._listen(client)
+        finally:
+            self._support = None
+
+    def heard(self, method: str, params: object) -> None:
+        """Take one notification of the server; any but a change of a feature is passed over."""
+        match LIST_CHANGED.get(method), params:
+            case ("resources" | "prompts") as changed, _:
+                self._notify(ListChanged(changed))
+            case _, {"uri": str(uri)} if method == RESOURCE_UPDATED:
+                self._notify(ResourceChanged(uri))
+
+    async def _subscribe(self) -> None:
+        assert self._support is not None
+        subscribed: frozenset[str] = frozenset()
+        while self._support.subscriptions:
+            self._wanting.clear()
+            wanted = self._wanted
+            for uri in wanted - subscribed:
+                await self._request_for("resources/subscribe", uri)
+            for uri in subscribed - wanted:
+                await self._request_for("resources/unsubscribe", uri)
+            subscribed = wanted
+            await self._wanting.wait()
+
+    async def _request_for(self, method: str, uri: str) -> None:
+        try:
+            async with asyncio.timeout(self._list_timeout_s):
+                await self._ask(method, {"uri": uri}, None)
+        except GatewayError as error:
+            log.warning("%s: %s failed: %s", self._name, method, error)
+        except TimeoutError:
+            log.warning("%s: %s got no answer", self._name, method)
+
+    async def _listen(self, client: McpClient) -> None:
+        """Hold a stream for what is wanted now; open another one when that changes."""
+        while True:
+            self._wanting.clear()
+            streams = Background()
+            streams.start(self._hold_stream(client, sorted(self._wanted)))
+            try:
+                await self._wanting.wait()
+            finally:
+                await streams.close()
+
+    async def _hold_stream(self, client: McpClient, uris: Sequence[str]) -> None:
+        while True:
+            with suppress(Refused, Malformed, Gone):  # the upstream itself finds out whether the connection is gone
+                await client.listen(("prompts", "resources"), uris, self.heard)
+            await asyncio.sleep(_AGAIN_S)
+
+    def _notify(self, *changes: FeatureChange) -> None:
+        for heard in self._watchers:
+            for change in changes:
+                heard(change)
+
+
+def _support_of(agreement: Agreement) -> FeatureSupport:
+    can = agreement.capabilities
+    return FeatureSupport(
+        resources=can.resources is not None,
+        prompts=can.prompts is not None,
+        completions=can.completions is not None,
+        subscriptions=can.resources is not None and bool(can.resources.subscribe),
+        instructions=agreement.instructions,
+    )
+
+
+def _announces(agreement: Agreement) -> bool:
+    can = agreement.capabilities
+    lists = any(one is not None and one.list_changed for one in (can.resources, can.prompts))
+    return lists or (can.resources is not None and bool(can.resources.subscribe))

@@ -1,0 +1,299 @@
+"""MCP over streamable HTTP, in both eras: each request is a POST, whose answer the caller's own task reads.
+
+2026-07-28 has nothing but these: leaving one closes its connection, which cancels it. The handshake era has a session
+besides: a header on every request, notifications and answers to questions as POSTs, and a GET stream for the rest.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import httpx
+
+from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
+from wicketgate.ports import CallContext
+from wicketgate.upstreams.mcp import wire
+from wicketgate.upstreams.mcp.call import Call, Heard
+from wicketgate.upstreams.mcp.client import Connection, Lost
+from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, JSON, Endpoint, EventStream, body_within, kind_of
+from wicketgate.upstreams.mcp.eras import VERSION_HEADER, Agreement
+from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
+from wicketgate.upstreams.mcp.failures import CONNECTION_LOST, NOT_VALID, RESTARTED, Gone, Malformed, no_answer, refusal
+from wicketgate.upstreams.mcp.pace import Pace
+from wicketgate.upstreams.mcp.session import McpRequest
+from wicketgate.upstreams.mcp.tasks import to_its_end
+from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES
+
+log = logging.getLogger("wicketgate.upstream")
+
+SESSION_HEADER = "mcp-session-id"
+RESUME_HEADER = "last-event-id"
+
+_NOTIFY_S = 10.0
+_OPEN_S = 1.0
+_GOODBYE_S = 2.0
+_MAX_POSTS = 256
+_MAX_REFUSAL_BYTES = 1024 * 1024
+
+_STREAMS_AT_ONCE = 20
+_STREAMS_A_SECOND = 5.0
+_REOPEN_S = 1.0
+_LONGEST_REOPEN_S = 60.0
+_MAX_RESUMED = 2
+_LISTEN = {"Accept": EVENTS}
+
+
+@asynccontextmanager
+async def http_transport(
+    name: str,
+    url: str,
+    headers: Mapping[str, str],
+    lost: Lost,
+    *,
+    outgoing: Outgoing,
+    credentials: Credentials | None = None,
+    max_answer_bytes: int = MAX_MESSAGE_BYTES,
+) -> AsyncGenerator[Connection, None]:
+    """Talk to the streamable-HTTP endpoint at *url*, with *headers* on every request.
+
+    *lost* is called when a session of the handshake era is gone. There is no other standing connection; a call that
+    reaches no server finds out.
+    """
+    http = make_http_client(outgoing)
+    connection = _StreamableHttp(name, http, Endpoint(http, url, headers, credentials), lost, max_answer_bytes)
+    try:
+        yield connection
+    finally:
+        await to_its_end(connection.close())
+
+
+class _StreamableHttp:
+    """Implements Connection."""
+
+    one_era = False
+    handshake_only = False
+    shows_its_end = False
+    has_headers = True
+
+    def __init__(self, name: str, http: HttpClient, endpoint: Endpoint, lost: Lost, max_bytes: int) -> None:
+        self.exchange = Exchange(name, self)
+        self._http = http
+        self._endpoint = endpoint
+        self._lost = lost
+        self._max_bytes = max_bytes
+        # The headers of a session of the handshake era; empty without one.
+        self._session: dict[str, str] = {}
+        self._has_session = False
+        self._modern = True
+        now = asyncio.get_running_loop().time
+        self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, now)
+        self._opening = Pace(_STREAMS_A_SECOND, _STREAMS_AT_ONCE, now)
+        self._posts = 0
+        self._running = 0
+        self._closed = False
+
+    def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call:
+        return self.exchange.new_call(context, heard)
+
+    async def request(self, request: McpRequest, call: Call) -> dict[str, Any]:
+        message = {"jsonrpc": "2.0", "id": call.token, "method": request.method, "params": request.params}
+        self.exchange.begin(call)
+        self._running += 1
+        try:
+            call.carried = True
+            opens = request.method == "initialize"
+            return await self._asked(wire.encode(message), {**self._session, **request.headers}, call, opens=opens)
+        except FAILURES as error:
+            call.fail(error)
+            raise
+        finally:
+            self._running -= 1
+            self.exchange.end(call)
+            await self._retire()
+
+    async def agreed(self, agreement: Agreement) -> None:
+        self._modern = agreement.modern
+        if self._modern:
+            self._session = {}
+            return
+        self._session[VERSION_HEADER] = agreement.version
+        # Awaited, because a server may refuse requests that arrive before it.
+        await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        if self._has_session:
+            opened = asyncio.Event()
+            self.exchange.background.start(self._listen(opened))
+            # An announcement before the stream is open would be lost. Some servers open it with their first message.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_OPEN_S):
+                    await opened.wait()
+
+    def post(self, message: Mapping[str, Any]) -> None:
+        """In 2026-07-28 a client sends nothing but requests."""
+        if not self._modern and self._posts < _MAX_POSTS:
+            self._posts += 1
+            task = self.exchange.background.start(self._post(message))
+            task.add_done_callback(self._posted)
+
+    async def close(self) -> None:
+        """End the session. Calls that run are read to their end."""
+        self.exchange.refuse(CONNECTION_LOST)
+        await self.exchange.background.close()
+        if self._has_session:
+            with suppress(*FAILURES, TimeoutError):
+                async with asyncio.timeout(_GOODBYE_S):
+                    await (await self._endpoint.send("DELETE", b"", self._session)).aclose()
+        self._closed = True
+        await self._retire()
+
+    async def _retire(self) -> None:
+        if self._closed and self._running == 0:
+            await self._http.aclose()
+
+    async def _asked(self, body: bytes, headers: Mapping[str, str], call: Call, *, opens: bool) -> dict[str, Any]:
+        """*opens*: the answer may name the session that it opens."""
+        response = await self._endpoint.send("POST", body, headers)
+        try:
+            if response.status_code >= 300 or response.status_code == 202:
+                raise await self._refused(response)
+            if opens and SESSION_HEADER in response.headers:
+                self._session = {SESSION_HEADER: response.headers[SESSION_HEADER]}
+                self._has_session = True
+            match kind_of(response):
+                case "application/json":
+                    message = wire.decode(await body_within(response, self._max_bytes))
+                    if message is None or message.method is not None or message.id not in (call.token, None):
+                        raise Malformed(NOT_VALID)
+                    call.settle(message)
+                    return await call.answer()
+                case "text/event-stream":
+                    return await self._streamed(response, call)
+            raise Malformed(NOT_VALID)
+        finally:
+            await response.aclose()
+
+    async def _streamed(self, response: httpx.Response, call: Call) -> dict[str, Any]:
+        """Read an answer that is a stream. If the stream breaks off and can be resumed, that is tried twice."""
+        stream, resumed = EventStream(response, self._max_bytes), 0
+        while True:
+            lost = Gone("it ended its stream without an answer", carried=True)
+            try:
+                if await self._read(stream, call):
+                    return await call.answer()
+            except Gone as gone:
+                lost = gone
+            finally:
+                await response.aclose()
+            # Only the handshake era resumes, and only a stream whose events have ids.
+            if self._modern or not stream.last_id or resumed == _MAX_RESUMED:
+                raise lost
+            resumed += 1
+            await asyncio.sleep(min(_REOPEN_S if stream.retry_s is None else stream.retry_s, _LONGEST_REOPEN_S))
+            headers = {**_LISTEN, **self._session, RESUME_HEADER: stream.last_id}
+            response = await self._endpoint.send("GET", b"", headers)
+            if kind_of(response) != EVENTS:
+                await response.aclose()
+                raise lost
+            stream = EventStream(response, self._max_bytes, stream.last_id)
+
+    async def _read(self, stream: EventStream, call: Call) -> bool:
+        """Whether the answer came before the stream ended."""
+        while (events := await stream.read()) is not None:
+            for event in events:
+                message = wire.decode(event.data)
+                if message is None:
+                    continue
+                if message.method is None and message.id is None:
+                    message.id = call.token  # an error of a server that could not read our id
+                weight = self.exchange.take(message, call)
+                await call.pass_on()
+                if call.settled:
+                    return True
+                await self._rest(weight)
+        return False
+
+    async def _listen(self, opened: asyncio.Event) -> None:
+        """Hold the stream of a session; open it again when it ends. *opened*: the first attempt is over."""
+        last_id, pause_s, failures = "", _REOPEN_S, 0
+        while True:
+            # A server may ask for its stream again at once, and end each.
+            await asyncio.sleep(self._opening.take())
+            response = None
+            try:
+                resume = {RESUME_HEADER: last_id} if last_id else {}
+                response = await self._endpoint.send("GET", b"", {**_LISTEN, **self._session, **resume})
+            except FAILURES as error:
+                if isinstance(error, Gone) and not error.carried:
+                    self._forgotten()
+                    return
+            finally:
+                opened.set()
+            failures += 1
+            if response is not None:
+                try:
+                    # A server that is out of order may offer the stream later; any other refusal is final.
+                    if response.status_code < 500:
+                        if not await self._offers_stream(response):
+                            return
+                        failures, stream = 0, EventStream(response, self._max_bytes, last_id)
+                        with suppress(Gone, Malformed):
+                            await self._hear(stream)
+                        last_id, pause_s = stream.last_id, _REOPEN_S if stream.retry_s is None else stream.retry_s
+                finally:
+                    await response.aclose()
+            await asyncio.sleep(min(pause_s * 2**failures, _LONGEST_REOPEN_S))
+
+    async def _offers_stream(self, response: httpx.Response) -> bool:
+        if response.status_code in (400, 401, 404) and not await self._is_known():
+            self._forgotten()
+        return response.status_code < 300 and kind_of(response) == EVENTS
+
+    async def _hear(self, stream: EventStream) -> None:
+        while (events := await stream.read()) is not None:
+            for event in events:
+                message = wire.decode(event.data)
+                if message is not None:
+                    await self._rest(self.exchange.take_elsewhere(message))
+
+    async def _rest(self, weight: int) -> None:
+        if weight and (pause_s := self._unasked.take(weight)):
+            await asyncio.sleep(pause_s)
+
+    async def _refused(self, response: httpx.Response) -> Exception:
+        """A server may say why in JSON-RPC at any status; otherwise the status must do."""
+        status = response.status_code
+        if self._has_session and (status == 404 or (status in (400, 401) and not await self._is_known())):
+            self._forgotten()
+            return Gone(RESTARTED, carried=False)
+        if kind_of(response) == JSON:
+            message = wire.decode(await body_within(response, min(self._max_bytes, _MAX_REFUSAL_BYTES)))
+            if message is not None and message.method is None and message.error is not wire.ABSENT:
+                return refusal(message.error)
+        return no_answer(status)
+
+    async def _is_known(self) -> bool:
+        """Whether the server knows our session. MCP says 404 for one that it does not know, but many servers say 400,
+        and some 401, which have other meanings too: a ping then gets the same answer."""
+        ping = wire.encode({"jsonrpc": "2.0", "id": self.exchange.new_call(None).token, "method": "ping"})
+        try:
+            async with asyncio.timeout(_NOTIFY_S):
+                response = await self._endpoint.send("POST", ping, self._session)
+        except (*FAILURES, TimeoutError):
+            return True
+        await response.aclose()
+        # A 401 speaks of the credential, where there is one.
+        return response.status_code not in ((400, 404) if self._endpoint.authorized else (400, 401, 404))
+
+    def _forgotten(self) -> None:
+        self._has_session = False
+        # Later, so that a call that finds out reports it first.
+        asyncio.get_running_loop().call_soon(self._lost, RESTARTED)
+
+    async def _post(self, message: Mapping[str, Any]) -> None:
+        with suppress(*FAILURES, TimeoutError):
+            async with asyncio.timeout(_NOTIFY_S):
+                await (await self._endpoint.send("POST", wire.encode(message), self._session)).aclose()
+
+    def _posted(self, _: object) -> None:
+        self._posts -= 1

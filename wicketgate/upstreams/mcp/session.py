@@ -1,0 +1,199 @@
+"""The state of one connection to an MCP server: the requests in flight, and the meaning of each message that comes.
+
+``Session.sort`` decides; ``exchange.py`` then does the I/O. Nothing here waits, reads a clock or opens a socket.
+
+Ids are strings of our own. A request of the server that has an id of ours is still a request (gatekit G72).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Generic, Protocol, TypeVar
+
+from mcp_types import METHOD_NOT_FOUND
+
+from wicketgate.ports import CallContext
+from wicketgate.upstreams.mcp.wire import Message, params_of
+
+PROGRESS = "notifications/progress"
+LOG = "notifications/message"
+CANCELLED = "notifications/cancelled"
+ELICIT = "elicitation/create"
+LIST_CHANGED = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/resources/list_changed": "resources",
+    "notifications/prompts/list_changed": "prompts",
+}
+RESOURCE_UPDATED = "notifications/resources/updated"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+_PREFIX = "wicketgate-"
+_MAX_QUESTIONS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class McpRequest:
+    """A request without its id. *headers* go with it where the transport is HTTP."""
+
+    method: str
+    params: Mapping[str, Any]
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Pending(Protocol):
+    """A request in flight. *context* is None for requests that no client asked for, such as a list of tools."""
+
+    @property
+    def token(self) -> str: ...
+
+    @property
+    def context(self) -> CallContext | None: ...
+
+
+P = TypeVar("P", bound=Pending)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[P]):
+    """The answer to *call*."""
+
+    call: P
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class News(Generic[P]):
+    """A notification that belongs to *call*: progress, a log message, or an event of its subscription."""
+
+    call: P
+    method: str
+    params: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[P]):
+    """The server asks the person behind *call*; None where it cannot be known whose question it is."""
+
+    request_id: int | str
+    params: Any
+    call: P | None
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The server no longer wants the answer to its question."""
+
+    request_id: int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A notification about the server itself, such as a changed list."""
+
+    method: str
+    params: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A request of the server that is answered at once with *message*."""
+
+    message: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """Nothing of ours: an answer to no request, or a notification for no one."""
+
+
+Sorted = Answer[P] | News[P] | Question[P] | Withdrawn | Announcement | Reply | Stray
+
+STRAY = Stray()
+
+
+class Session(Generic[P]):
+    def __init__(self) -> None:
+        self._ids = count()
+        self._calls: dict[str, P] = {}
+        self._questions: dict[int | str, P | None] = {}
+
+    @property
+    def calls(self) -> list[P]:
+        return list(self._calls.values())
+
+    def new_token(self) -> str:
+        """The id of the next request, which is its progress token too."""
+        return f"{_PREFIX}{next(self._ids)}"
+
+    def begin(self, call: P) -> None:
+        self._calls[call.token] = call
+
+    def end(self, call: P) -> list[int | str]:
+        """Forget *call*. Returns its open questions, which have no one left to answer them."""
+        self._calls.pop(call.token, None)
+        return [request_id for request_id, of in self._questions.items() if of is call] if self._questions else []
+
+    def answered(self, request_id: int | str) -> None:
+        """Forget a question."""
+        self._questions.pop(request_id, None)
+
+    def sort(self, message: Message, related: P | None = None) -> Sorted[P]:
+        """What *message* is. *related*: the request on whose own stream it came."""
+        if message.method is None:
+            call = self._calls.get(message.id) if isinstance(message.id, str) else None
+            return STRAY if call is None else Answer(call, message)
+        if message.id is not None:
+            return self._request(message.id, message.method, message, related)
+        return self._notification(message.method, params_of(message), related)
+
+    def named_in(self, text: bytes) -> P | None:
+        """The request whose id stands in *text*, a piece of an answer that could not be taken whole."""
+        return next((call for token, call in self._calls.items() if f'"{token}"'.encode() in text), None)
+
+    def _request(self, request_id: int | str, method: str, message: Message, related: P | None) -> Sorted[P]:
+        if method == "ping":
+            return Reply(result(request_id, {}))
+        if method != ELICIT:
+            # Sampling and roots are not declared, so a server has no right to them.
+            error = {"code": METHOD_NOT_FOUND, "message": "Method not found"}
+            return Reply({"jsonrpc": "2.0", "id": request_id, "error": error})
+        if request_id in self._questions:
+            return STRAY
+        if len(self._questions) >= _MAX_QUESTIONS:
+            return Reply(result(request_id, {"action": "cancel"}))
+        call = related or self._asker()
+        self._questions[request_id] = call
+        return Question(request_id, params_of(message), call)
+
+    def _notification(self, method: str, params: Any, related: P | None) -> Sorted[P]:
+        call: P | None
+        match method, params:
+            case "notifications/progress", {"progressToken": str(token)}:
+                call = self._calls.get(token)
+                return STRAY if call is None else News(call, method, params)
+            case "notifications/message", _:
+                call = related or self._only()
+                return STRAY if call is None else News(call, method, params)
+            case "notifications/cancelled", {"requestId": int() | str() as request_id}:
+                return Withdrawn(request_id) if request_id in self._questions else STRAY
+            case _, {"_meta": {"io.modelcontextprotocol/subscriptionId": str(token)}} if token in self._calls:
+                return News(self._calls[token], method, params)
+        if method in LIST_CHANGED or method == RESOURCE_UPDATED:
+            return Announcement(method, params)
+        return STRAY
+
+    def _only(self) -> P | None:
+        """The one call in flight, if there is just one: a message must not reach the caller of another call."""
+        calls = [call for call in self._calls.values() if call.context is not None]
+        return calls[0] if len(calls) == 1 else None
+
+    def _asker(self) -> P | None:
+        """The call that a question belongs to, if all calls in flight are one client's."""
+        calls = [call for call in self._calls.values() if call.context is not None]
+        clients = {(call.context.identity.actor, call.context.session) for call in calls if call.context is not None}
+        return calls[-1] if len(clients) == 1 else None
+
+
+def result(request_id: int | str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Our answer to a request of the server."""
+    return {"jsonrpc": "2.0", "id": request_id, "result": value}

@@ -1,0 +1,134 @@
+"""The HTTP+SSE transport of 2024-11-05: one stream brings all messages, and names the place for ours."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
+from wicketgate.ports import CallContext
+from wicketgate.upstreams.mcp import wire
+from wicketgate.upstreams.mcp.call import Call, Heard
+from wicketgate.upstreams.mcp.client import Connection, Lost
+from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, Endpoint, EventStream, kind_of
+from wicketgate.upstreams.mcp.eras import Agreement
+from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
+from wicketgate.upstreams.mcp.failures import CONNECTION_LOST, Gone, Malformed, no_answer
+from wicketgate.upstreams.mcp.pace import Pace
+from wicketgate.upstreams.mcp.session import McpRequest
+from wicketgate.upstreams.mcp.tasks import to_its_end
+from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES
+
+_NOTIFY_S = 10.0
+_MAX_POSTS = 256
+
+
+@asynccontextmanager
+async def sse_transport(
+    name: str,
+    url: str,
+    headers: Mapping[str, str],
+    lost: Lost,
+    *,
+    outgoing: Outgoing,
+    credentials: Credentials | None = None,
+    max_answer_bytes: int = MAX_MESSAGE_BYTES,
+) -> AsyncGenerator[Connection, None]:
+    """Talk to the server whose stream is at *url*, with *headers* on every request. Raises Gone and Malformed."""
+    connection = _Sse(name, make_http_client(outgoing), lost, max_answer_bytes)
+    try:
+        await connection.open(url, headers, credentials)
+        yield connection
+    finally:
+        connection.exchange.close(CONNECTION_LOST)
+        await to_its_end(connection.close())
+
+
+async def _place(stream: EventStream, own: Endpoint) -> Endpoint:
+    """The endpoint for our messages, which the server's first event names."""
+    while (events := await stream.read()) is not None:
+        for event in events:
+            if event.name == "endpoint":
+                place = own.at(event.data.decode("utf-8", "replace"))
+                if place is None:
+                    raise Malformed("wants its messages at another origin, which is not followed")
+                return place
+    raise Gone(CONNECTION_LOST, carried=False)
+
+
+class _Sse:
+    """Implements Connection and Sender."""
+
+    one_era = False
+    handshake_only = True
+    shows_its_end = False
+    has_headers = False
+    _place: Endpoint
+
+    def __init__(self, name: str, http: HttpClient, lost: Lost, max_bytes: int) -> None:
+        self.exchange = Exchange(name, self)
+        self._http = http
+        self._lost = lost
+        self._max_bytes = max_bytes
+        self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, asyncio.get_running_loop().time)
+        self._posts = 0
+
+    async def open(self, url: str, headers: Mapping[str, str], credentials: Credentials | None) -> None:
+        """Open the stream, and wait until it has named the place for our messages. Raises Gone and Malformed."""
+        response = await Endpoint(self._http, url, {**headers, "Accept": EVENTS}, credentials).send("GET", b"", {})
+        if response.status_code != 200 or kind_of(response) != EVENTS:
+            await response.aclose()
+            raise no_answer(response.status_code)
+        stream = EventStream(response, self._max_bytes)
+        self._place = await _place(stream, Endpoint(self._http, url, headers, credentials))
+        self.exchange.background.start(self._read(stream))
+
+    async def close(self) -> None:
+        await self.exchange.background.close()
+        await self._http.aclose()
+
+    def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call:
+        return self.exchange.new_call(context, heard)
+
+    async def request(self, request: McpRequest, call: Call) -> dict[str, Any]:
+        return await self.exchange.request(request, call, self)
+
+    async def agreed(self, agreement: Agreement) -> None:
+        await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    async def send(self, message: Mapping[str, Any], call: Call) -> None:
+        call.carried = True
+        try:
+            response = await self._place.send("POST", wire.encode(message), {})
+        except FAILURES as error:
+            call.fail(error)
+            raise
+        await response.aclose()
+        if response.status_code >= 300:
+            # The answer would have come on the stream.
+            call.fail(no_answer(response.status_code))
+
+    def post(self, message: Mapping[str, Any]) -> None:
+        if self._posts < _MAX_POSTS:
+            self._posts += 1
+            self.exchange.background.start(self._post(message)).add_done_callback(self._posted)
+
+    async def _read(self, stream: EventStream) -> None:
+        """Take messages until the stream ends, which ends the connection."""
+        with suppress(Gone, Malformed):
+            while (events := await stream.read()) is not None:
+                for event in events:
+                    message = wire.decode(event.data)
+                    weight = 1 if message is None else self.exchange.take(message)
+                    if weight and (pause_s := self._unasked.take(weight)):
+                        await asyncio.sleep(pause_s)
+        self.exchange.close(CONNECTION_LOST)
+        self._lost(CONNECTION_LOST)
+
+    async def _post(self, message: Mapping[str, Any]) -> None:
+        with suppress(*FAILURES, TimeoutError):
+            async with asyncio.timeout(_NOTIFY_S):
+                await (await self._place.send("POST", wire.encode(message), {})).aclose()
+
+    def _posted(self, _: object) -> None:
+        self._posts -= 1

@@ -1,0 +1,261 @@
+"""McpServerUpstream: one configured MCP server, kept connected by one supervisor (S1).
+
+Calls run in the tasks of their callers, and every call has a deadline of its own, so that no call can hurt another one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from wicketgate.errors import UpstreamUnavailable
+from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.upstreams.mcp.client import Connect, Connection, McpClient
+from wicketgate.upstreams.mcp.eras import Mode
+from wicketgate.upstreams.mcp.failures import (
+    NOT_REACHED,
+    Gone,
+    Malformed,
+    Refused,
+    reported,
+    timed_out,
+)
+from wicketgate.upstreams.mcp.features import McpFeatures
+from wicketgate.upstreams.mcp.pace import PROBE_S, Silence
+from wicketgate.upstreams.mcp.session import ACKNOWLEDGED, LIST_CHANGED
+
+log = logging.getLogger("wicketgate.upstream")
+
+_FIRST_DELAY_S = 0.2
+_MAX_DELAY_S = 10.0
+_LASTED_S = 30.0
+
+
+class McpServerUpstream:
+    """Implements Upstream and HasFeatures. It is of use while ``supervise`` runs."""
+
+    def __init__(
+        self,
+        name: str,
+        connect: Connect,
+        *,
+        connect_timeout_s: float,
+        jitter: Callable[[], float],
+        mode: Mode = "auto",
+        probe_s: float = PROBE_S,
+    ) -> None:
+        """*jitter* returns 0 to 1 and spreads reconnections."""
+        self._name = name
+        self._connect = connect
+        self._connect_timeout_s = connect_timeout_s
+        self._jitter = jitter
+        self._mode = mode
+        self._mode_now = mode
+        self._probe_s = probe_s
+        self._client: McpClient | None = None
+        self._silence = Silence(_nothing)
+        self._status = UpstreamStatus("connecting")
+        self.features = McpFeatures(name, self._ask, connect_timeout_s)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def status(self) -> UpstreamStatus:
+        return self._status
+
+    async def supervise(self, changed: Callable[[str], None]) -> None:
+        """Between sessions it waits, ever longer while they do not last, up to ten seconds."""
+        delay = _Delay(self._jitter)
+        while True:
+            began = _now()
+            connected = await self._serve_one_session(changed)
+            await delay.wait(lasted_s=_now() - began if connected else 0)
+
+    async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+        client = self._connected()
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                return await client.list_tools()
+        except TimeoutError:
+            raise timed_out(self._name, self._connect_timeout_s) from None
+        except Refused as error:
+            raise reported(self._name, error) from error
+        except (Malformed, Gone):
+            raise UpstreamUnavailable(f"{self._name} did not give its tools.") from None
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        return await self._answered(self._connected().call_tool(name, arguments, context))
+
+    async def _ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> Mapping[str, Any]:
+        return await self._answered(self._connected().ask(method, params, context))
+
+    async def _answered(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+        silence = self._silence
+        silence.in_flight += 1
+        try:
+            result = await answer
+            silence.heard()
+            return result
+        except (Refused, Malformed, Gone) as error:
+            if not isinstance(error, Gone):
+                silence.heard()
+            raise reported(self._name, error) from error
+        except asyncio.CancelledError:
+            # By its deadline, or because its caller left: a probe finds out which, if several follow one another.
+            silence.unanswered()
+            raise
+        finally:
+            silence.in_flight -= 1
+
+    def _connected(self) -> McpClient:
+        if self._client is None:
+            raise UpstreamUnavailable(f"{self._name} is not connected ({self._status.error or 'connecting'}).")
+        return self._client
+
+    async def _serve_one_session(self, changed: Callable[[str], None]) -> bool:
+        """Connect and stay until the session is lost; False if it never came about."""
+        ending = _Ending()
+        connected = False
+        opened: Connection | None = None
+        try:
+            async with asyncio.timeout(self._connect_timeout_s) as attempt, self._connect(ending.lost) as opened:
+                client = await McpClient.open(self._name, opened, self._mode_now, ending.lost)
+                # The deadline is for connecting only.
+                attempt.reschedule(None)
+                connected = True
+                await self._serve(client, opened, ending, changed)
+        except TimeoutError:
+            self._gone(f"no answer within {self._connect_timeout_s:g} s" if attempt.expired() else NOT_REACHED)
+        except Exception as error:
+            why = _why(error)
+            if why is None:
+                log.error("%s: connection failed unexpectedly", self._name, exc_info=error)
+            elif ending.how:
+                why = ending.how if connected else f"{ending.how} before it was ready"
+            self._gone(why or ("it failed" if connected else "it does not speak MCP"))
+        finally:
+            self._client = None
+        # It may be a server that ends, or says nothing, when it is first asked for the newer era.
+        one_era = opened is not None and opened.one_era and not connected and self._mode_now == "auto"
+        self._mode_now = "legacy" if one_era else self._mode
+        return connected
+
+    async def _serve(
+        self, client: McpClient, connection: Connection, ending: "_Ending", changed: Callable[[str], None]
+    ) -> None:
+        """Answer calls, and follow the server's changes, until the session is lost."""
+
+        def heard(method: str, params: object) -> None:
+            if LIST_CHANGED.get(method) == "tools":
+                changed(self._name)
+            else:
+                self.features.heard(method, params)
+
+        connection.exchange.announced = heard
+        self._ready(client)
+        changed(self._name)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.features.serve(client)), group.create_task(self._give_up(ending))]
+            tools = client.agreement.capabilities.tools
+            if client.agreement.modern and tools is not None and tools.list_changed:
+                tasks.append(group.create_task(self._listen(client, changed)))
+            await ending.event.wait()
+            # At once, so that no new call goes to a session that is gone.
+            self._gone(ending.how)
+            for task in tasks:
+                task.cancel()
+
+    async def _listen(self, client: McpClient, changed: Callable[[str], None]) -> None:
+        """Hold the stream of changed tools of the newer era. A change before it was open is asked for."""
+
+        def heard(method: str, params: object) -> None:
+            if method == ACKNOWLEDGED or LIST_CHANGED.get(method) == "tools":
+                changed(self._name)
+
+        delay = _Delay(self._jitter)
+        while True:
+            began = _now()
+            with suppress(Refused, Malformed, Gone):  # a server that is gone is found so by the next attempt
+                await client.listen(["tools"], (), heard)
+            await delay.wait(lasted_s=_now() - began)
+
+    async def _give_up(self, ending: "_Ending") -> None:
+        await self._silence.lasting()
+        ending.lost("it answers nothing any more")
+
+    def _ready(self, client: McpClient) -> None:
+        before = self._status
+        self._client = client
+        self._silence = Silence(client.ping, self._probe_s)
+        self._status = UpstreamStatus("ready", "", before.connections + 1, before.error)
+        log.info("%s: connected, protocol %s", self._name, client.agreement.version)
+
+    def _gone(self, reason: str) -> None:
+        self._client = None
+        before = self._status
+        if (before.phase, before.error) != ("down", reason):
+            log.warning("%s: %s", self._name, reason)
+        self._status = UpstreamStatus("down", reason, before.connections, reason)
+
+
+class _Ending:
+    """The first reason for which a session ends."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.how = ""
+
+    def lost(self, how: str) -> None:
+        self.how = self.how or how
+        self.event.set()
+
+
+class _Delay:
+    """The pause before the next attempt: it doubles while attempts do not last."""
+
+    def __init__(self, jitter: Callable[[], float]) -> None:
+        self._jitter = jitter
+        self._next_s = _FIRST_DELAY_S
+
+    async def wait(self, *, lasted_s: float) -> None:
+        if lasted_s > _LASTED_S:
+            self._next_s = _FIRST_DELAY_S
+        pause_s, self._next_s = self._next_s, min(self._next_s * 2, _MAX_DELAY_S)
+        await asyncio.sleep(pause_s * (0.5 + self._jitter() / 2))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _nothing() -> None:
+    """The probe while there is no server."""
+
+
+def _why(error: Exception) -> str | None:
+    """A fixed phrase for an expected failure of a connection, because an exception's own text may hold paths and
+    addresses; None for any other."""
+    match error:
+        case FileNotFoundError():
+            return "the command was not found"
+        case NotADirectoryError():
+            return "its working directory was not found"
+        case PermissionError():
+            return "the command may not be run"
+        case UpstreamUnavailable(message=message):
+            return message
+        case Gone(how=how):
+            return how
+        case Malformed():
+            return f"it {error}"
+        case Refused():
+            return "it refused the MCP handshake"
+        case OSError():
+            return NOT_REACHED
+        case _:
+            return None

@@ -1,0 +1,176 @@
+"""JSON-RPC messages as bytes: decoded once, encoded once, and cut into lines for stdio.
+
+Nothing of a message's shape is taken for granted. Bytes that are no message give None; a message that one bad byte or
+half a character would spoil is mended (gatekit G65 to G70, G74).
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+_LARGE_BYTES = 4 * 1024 * 1024
+_SMALL_BYTES = 64 * 1024
+_MANY_VALUES = 10_000
+_SAMPLE = 64
+_MAX_DEPTH = 4
+_SHOWN = 512
+
+Raw = msgspec.Raw
+ABSENT = msgspec.UNSET
+
+DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""The exceptions that decoding may raise."""
+
+
+class Message(msgspec.Struct):
+    """One message. With a *method* it is a request (if it has an *id*) or a notification, otherwise an answer.
+
+    *params* and *result* of a heavy message are still encoded (``msgspec.Raw``).
+    """
+
+    id: int | str | None = None
+    method: str | None = None
+    params: Any = None
+    result: Any = msgspec.UNSET
+    error: Any = msgspec.UNSET
+
+
+class _Heavy(msgspec.Struct):
+    id: int | str | None = None
+    method: str | None = None
+    params: msgspec.Raw = msgspec.Raw(b"null")
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: Any = msgspec.UNSET
+
+
+_message = msgspec.json.Decoder(Message)
+_heavy = msgspec.json.Decoder(_Heavy)
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_any = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+
+def decode(data: bytes | bytearray) -> Message | None:
+    """None for bytes that are not one JSON-RPC message."""
+    try:
+        if is_heavy(data):
+            heavy = _heavy.decode(data)
+            return Message(heavy.id, heavy.method, heavy.params, heavy.result, heavy.error)
+        return _message.decode(data)
+    except DAMAGED:
+        mended = _mended(data)
+        if mended is None:
+            return None
+        try:
+            return _message.decode(mended)
+        except DAMAGED:
+            return None
+
+
+def encode(message: Any) -> bytes:
+    return _encoder.encode(message)
+
+
+def is_heavy(data: bytes | bytearray | memoryview) -> bool:
+    """Whether decoding takes more than some two milliseconds: many values take long, a long text does not."""
+    if len(data) <= _SMALL_BYTES:
+        return False
+    return len(data) > _LARGE_BYTES or bytes(data[::_SAMPLE]).count(b",") * _SAMPLE > _MANY_VALUES
+
+
+def in_parts(raw: msgspec.Raw, depth: int = 0) -> Any:
+    """A heavy value, decoded member by member. Run it in a thread: other threads run between the members.
+
+    Raises the exceptions in DAMAGED.
+    """
+    data = memoryview(raw)
+    if depth < _MAX_DEPTH and is_heavy(data):
+        match bytes(data[:1]):
+            case b"{":
+                return {key: in_parts(member, depth + 1) for key, member in _object.decode(data).items()}
+            case b"[":
+                return [in_parts(member, depth + 1) for member in _array.decode(data)]
+    return _any.decode(data)
+
+
+def whole(value: Any) -> Any:
+    """*value*, decoded if it is still encoded, mended if it must be. Raises the exceptions in DAMAGED."""
+    if not isinstance(value, msgspec.Raw):
+        return value
+    try:
+        return in_parts(value)
+    except DAMAGED:
+        mended = _mended(bytes(value))
+        if mended is None:
+            raise
+        return _any.decode(mended)
+
+
+def params_of(message: Message) -> Any:
+    """None where the parameters cannot be read."""
+    try:
+        return whole(message.params)
+    except DAMAGED:
+        return None
+
+
+def _mended(data: bytes | bytearray) -> bytes | None:
+    """A JSON object with a mark in the place of bytes that are not UTF-8 and of halves of surrogate pairs (servers cut
+    text amid them); None for anything but a JSON object."""
+    if data.lstrip()[:1] != b"{":
+        return None
+    try:
+        value = json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+
+
+class LineReader:
+    """Cuts a stream into lines: incremental, in linear time, holding one bounded line at most.
+
+    A line of more than *max_bytes* is dropped: *too_long* gets its first and last bytes, which may hold an id.
+    """
+
+    def __init__(self, too_long: Callable[[bytes, bytes], None], max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._too_long = too_long
+        self._max_bytes = max_bytes
+        self._open = bytearray()
+        self._head: bytes | None = None
+        self._tail = b""
+
+    def feed(self, data: bytes) -> list[bytes | bytearray]:
+        """The lines that *data* completed, in order, without their ends; blank ones are left out."""
+        if b"\n" not in data:
+            self._keep(data)
+            return []
+        lines: list[bytes | bytearray] = [*data.split(b"\n")]
+        rest = lines.pop()
+        if self._open or self._head is not None:
+            lines[0] = self._closed(lines[0])
+        if rest:
+            self._keep(rest)
+        return [line for line in lines if line and not line.isspace()]
+
+    def _closed(self, end: bytes | bytearray) -> bytearray:
+        """The open line with its *end*; empty if it was too long."""
+        self._keep(end)
+        line, self._open = self._open, bytearray()
+        if self._head is not None:
+            self._too_long(self._head, self._tail)
+            self._head, self._tail = None, b""
+        return line
+
+    def _keep(self, piece: bytes | bytearray) -> None:
+        if self._head is not None:
+            self._tail = (self._tail + piece)[-_SHOWN:]
+            return
+        self._open += piece
+        if len(self._open) > self._max_bytes:
+            self._head, self._tail = bytes(self._open[:_SHOWN]), bytes(self._open[-_SHOWN:])
+            self._open = bytearray()
