@@ -5,8 +5,7 @@ from contextlib import asynccontextmanager
 
 import click
 
-from app.commands.screened import screened_lines
-from app.commands.shown import shown
+from app.commands.output import printable, screened_lines
 from app.process import search_python_folders
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.catalog import Catalog
@@ -66,7 +65,7 @@ async def explain_tool(settings: Settings, tool: str, identity: Identity, query:
             runtime.catalog(), runtime.access, tool, identity, query, runtime.screened(), runtime.declared()
         )
         for line in lines:
-            click.echo(shown(line))
+            click.echo(printable(line))
     return 0 if usable else 1
 
 

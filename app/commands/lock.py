@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from app.commands.check import connected, without_audit
-from app.commands.screened import quarantine_lines
+from app.commands.output import quarantine_lines
 from wicketgate.catalog.pins import Declared, Difference, Pins, accept, differences, pin_all
 from wicketgate.config.lock_file import read_lock, write_lock
 from wicketgate.config.settings import PinSettings, Settings

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from app.commands.options import parse_identity, with_config, with_identity
-from app.commands.shown import shown, shown_text
+from app.commands.output import printable, printable_text
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import load_settings
 
@@ -93,21 +93,21 @@ async def _show(gate: "GateClient", tool: str, arguments: Mapping[str, Any], as_
     elif answer.is_error and "error" in answer.structured:
         _print_error(answer)
     elif tool == "tool_execute":
-        click.echo(shown_text(json.dumps(answer.structured, ensure_ascii=False, indent=2)))
+        click.echo(printable_text(json.dumps(answer.structured, ensure_ascii=False, indent=2)))
     elif tool == "tool_view":
         content = str(answer.structured.get("content", answer.text))
         # Unchanged for a file or a program.
-        click.echo(shown_text(content) if sys.stdout.isatty() else content)
+        click.echo(printable_text(content) if sys.stdout.isatty() else content)
     else:
-        click.echo(shown_text(answer.text))
+        click.echo(printable_text(answer.text))
     return 1 if answer.is_error else 0
 
 
 def _print_error(answer: "ToolAnswer") -> None:
     body = answer.structured
-    click.echo(shown(f"{body.get('error')}: {body.get('message')}"), err=True)
+    click.echo(printable(f"{body.get('error')}: {body.get('message')}"), err=True)
     if body.get("details"):
-        click.echo(shown_text(json.dumps(body["details"], ensure_ascii=False, indent=2)), err=True)
+        click.echo(printable_text(json.dumps(body["details"], ensure_ascii=False, indent=2)), err=True)
 
 
 async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> int:
@@ -147,21 +147,21 @@ def _ask() -> str:
 def _print_event(name: str, data: Mapping[str, Any]) -> None:
     match name:
         case "text-delta":
-            click.echo(shown_text(data["content"]), nl=False)
+            click.echo(printable_text(data["content"]), nl=False)
         case "tool-call":
             arguments = json.dumps(data["arguments"], ensure_ascii=False)
-            click.echo(f"\n[{shown(data['name'])} {shown(arguments[:200])}]", err=True)
+            click.echo(f"\n[{printable(data['name'])} {printable(arguments[:200])}]", err=True)
         case "tool-result" if "error" in data:
-            click.echo(f"[failed: {shown(data['error'][:200])}]", err=True)
+            click.echo(f"[failed: {printable(data['error'][:200])}]", err=True)
         case "done":
             reason = data["finish_reason"]
             click.echo("" if reason == "stop" else f"\n[{reason}]")
         case "error":
-            click.echo("\n" + shown(f"{data['code']}: {data['message']}"), err=True)
+            click.echo("\n" + printable(f"{data['code']}: {data['message']}"), err=True)
 
 
 def _line(body: Mapping[str, Any]) -> str:
-    return shown(json.dumps(body, ensure_ascii=False))
+    return printable(json.dumps(body, ensure_ascii=False))
 
 
 def _json(text: str, what: str) -> Any:

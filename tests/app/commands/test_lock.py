@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from app.cli import cli
-from app.commands.screened import quarantine_lines
+from app.commands.output import quarantine_lines
 from tests.support.requirement import requirement
 from wicketgate.catalog.pins import differences, pin_all
 from wicketgate.config.lock_file import read_lock
