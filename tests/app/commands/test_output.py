@@ -1,4 +1,4 @@
-"""What tools and models say cannot take over the terminal that shows it."""
+"""Texts of tools and models cannot take over the terminal that shows them."""
 
 import json
 
