@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import UpstreamStatus
+from wicketgate.upstreams.embedded import StubUpstream
 from wicketgate.upstreams.mcp.tasks import to_its_end
-from wicketgate.upstreams.stub import StubUpstream
 
 TOOL = {"name": "one", "inputSchema": {"type": "object"}}
 

@@ -14,8 +14,7 @@ from pydantic import BaseModel
 from wicketgate.config.arrangement import runtime_policies, upstream_limits
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings, UpstreamSettings
 from wicketgate.errors import CatalogError, ConfigError
-from wicketgate.fleet.member import Member
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.runtime import ProxyRuntime
 

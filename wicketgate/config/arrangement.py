@@ -9,10 +9,9 @@ from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.access import access_policy
 from wicketgate.config.upstreams import make_upstream
 from wicketgate.errors import ConfigError
-from wicketgate.fleet.breaker import BreakerPolicy
-from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
+from wicketgate.fleet.guards import BreakerPolicy
 from wicketgate.fleet.member import Member, UpstreamLimits
-from wicketgate.gateway.options import RuntimePolicies
+from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimePolicies
 from wicketgate.net import Outgoing
 from wicketgate.ports import Upstream
 

@@ -6,7 +6,7 @@ from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.config.arrangement import runtime_policies
 from wicketgate.config.plugin_loader import make_plugin_chain
 from wicketgate.config.settings import Settings, StorageSettings
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Auditor
 from wicketgate.gateway.options import HeapKeeper, RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime

@@ -21,7 +21,7 @@ from wicketgate.engine.turn import Turn
 from wicketgate.engine.window import ModelWindow
 from wicketgate.errors import EngineError, ProviderError, ToolError
 from wicketgate.faces.surface import ToolSurface
-from wicketgate.gateway.meter import Meter, NoMeter, TokenCost
+from wicketgate.gateway.options import Meter, NoMeter, TokenCost
 from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider, Usage
 from wicketgate.ports import CallContext
 

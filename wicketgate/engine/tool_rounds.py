@@ -11,7 +11,7 @@ from wicketgate.engine.events import ToolFailure, ToolOutput, ToolResult
 from wicketgate.engine.limits import Interruption
 from wicketgate.engine.loop_guard import LoopGuard
 from wicketgate.faces.surface import ToolSurface, UnknownTool
-from wicketgate.gateway.meter import TokenCost
+from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import ToolCall
 from wicketgate.ports import Approver, CallContext
 

@@ -15,7 +15,7 @@ from wicketgate.faces.meta_tool import dry_run_json, json_result, read_fields, r
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.faces.views import Views, Visible
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.meter import Meter, NoMeter
+from wicketgate.gateway.options import Meter, NoMeter
 from wicketgate.gateway.runtime import DEFAULT_TOP_K, Browse, ProxyRuntime
 from wicketgate.ports import CallContext
 

@@ -7,7 +7,7 @@ from typing import Any
 from wicketgate.errors import ArgsInvalid
 from wicketgate.faces.surface import SurfaceResult
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.meter import TokenCost, estimate_tokens
+from wicketgate.gateway.options import TokenCost, estimate_tokens
 from wicketgate.results.envelope import ResultEnvelope
 
 

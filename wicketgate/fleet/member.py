@@ -1,17 +1,19 @@
-"""A member of the fleet: one upstream, guarded so that it costs the others nothing, with its state.
+"""The fleet and its members: upstreams, each guarded so that it fails alone (S1 "MultiplexUpstream", S2 "Multi-Server
+Operations").
 
-Every call goes through its places (``call_slots.py``), its breaker (``breaker.py``) and its deadline, in which waiting
+Every call goes through the slots and the breaker of its upstream (``guards.py``) and its deadline, in which waiting
 counts. Where there is room, that is a few look-ups and one timer.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from wicketgate.errors import (
+    CatalogError,
     GatewayError,
     InputRequired,
     RateLimited,
@@ -20,9 +22,8 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from wicketgate.fleet.breaker import BreakerPolicy, BreakerState, CircuitBreaker
-from wicketgate.fleet.call_slots import CallSlots, SlotRefused
 from wicketgate.fleet.features import Features, GuardedFeatures, HasFeatures
+from wicketgate.fleet.guards import BreakerPolicy, BreakerState, CallSlots, CircuitBreaker, SlotRefused
 from wicketgate.ports import CallContext, Upstream, UpstreamStatus
 
 log = logging.getLogger("wicketgate.fleet")
@@ -245,3 +246,62 @@ class Member:
             "or use another tool.",
             details={"retry_after_s": retry_after_s},
         )
+
+
+Listing = Sequence[Mapping[str, Any]]
+
+
+class MultiplexUpstream:
+    """Upstreams by name. A call goes to the one that owns the tool; a listing asks them all at once.
+
+    Which they are may change while it is in use: *members* is replaced whole, by one assignment.
+    """
+
+    def __init__(self, upstreams: Sequence[Upstream | Member]) -> None:
+        """An upstream that is not a Member yet becomes one, with the default limits.
+
+        An upstream without a name gets one by its place; the namespaces of its tools are inferred from their names.
+        """
+        members = [one if isinstance(one, Member) else Member(one) for one in upstreams]
+        self.unnamed = frozenset(f"upstream{place}" for place, one in enumerate(members, start=1) if not one.name)
+        for place, member in enumerate(members, start=1):
+            member.name = member.name or f"upstream{place}"
+        self.members = by_name(members)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.members)
+
+    def statuses(self) -> dict[str, UpstreamStatus]:
+        return {name: member.upstream.status for name, member in self.members.items()}
+
+    def states(self) -> dict[str, MemberState]:
+        return {name: member.state() for name, member in self.members.items()}
+
+    async def list_tools(self, names: Collection[str] | None = None) -> dict[str, Listing | GatewayError]:
+        """Definitions by upstream name; an upstream that fails gives its error, the others their tools."""
+        chosen = [member for name, member in self.members.items() if names is None or name in names]
+        listings = await asyncio.gather(*map(_list_one, chosen))
+        return {member.name: listing for member, listing in zip(chosen, listings, strict=True)}
+
+    def member(self, server: str) -> Member:
+        """Raises UpstreamUnavailable for a server that is not there."""
+        member = self.members.get(server)
+        if member is None:
+            raise UpstreamUnavailable(f"Unknown server '{server}'.")
+        return member
+
+
+def by_name(members: Sequence[Member]) -> Mapping[str, Member]:
+    """Raises CatalogError when two have the same name."""
+    found = {member.name: member for member in members}
+    if len(found) != len(members):
+        raise CatalogError("two upstreams have the same name")
+    return found
+
+
+async def _list_one(member: Member) -> Listing | GatewayError:
+    try:
+        return await member.list_tools()
+    except GatewayError as error:
+        return error

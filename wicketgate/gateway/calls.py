@@ -16,15 +16,12 @@ from wicketgate.access.policy import AccessPolicy, Denied, Hidden, NeedsApproval
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import Forbidden, GatewayError, HydrateFailed, RateLimited, UpstreamRefused, UpstreamUnavailable
-from wicketgate.fleet.call_policy import CallPolicy
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import AuditedCall
-from wicketgate.gateway.digest import arguments_digest
-from wicketgate.gateway.options import RuntimePolicies
+from wicketgate.gateway.call_memory import Quota, ResultCache, arguments_digest
+from wicketgate.gateway.catalog_keeper import Snapshot
+from wicketgate.gateway.options import CallPolicy, RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
-from wicketgate.gateway.quota import Quota
-from wicketgate.gateway.result_cache import ResultCache
-from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.plugin_api import Request
 from wicketgate.ports import AnswerTime, CallContext, Caller, CallMarks, PendingCall
 from wicketgate.results.firewall import is_bulky

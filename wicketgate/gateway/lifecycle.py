@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from wicketgate.errors import CatalogError
-from wicketgate.fleet.member import Member
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 
 log = logging.getLogger("wicketgate.refresher")

@@ -8,10 +8,8 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
-from wicketgate.net.body import read_bounded
-from wicketgate.net.errors import NotSendable
-from wicketgate.net.outgoing import Outgoing
-from wicketgate.net.transport import IDLE_S, Transport, path_of, read_url
+from wicketgate.net.outgoing import NotSendable, Outgoing
+from wicketgate.net.transport import IDLE_S, Transport, path_of, read_bounded, read_url
 
 CONNECT_S = 10.0
 
@@ -120,7 +118,7 @@ async def fetch(
     """One request and its answer, the body cut after *max_bytes*. *url* is sent as it is written.
 
     At most *hops* redirects within the origin are followed; any other is the answer. The body of a content type that
-    is *unread* is left. Raises the errors of ``wicketgate.net.errors``, and those of the *credentials*.
+    is *unread* is left. Raises the errors of ``wicketgate.net.outgoing``, and those of the *credentials*.
     """
     while True:
         response = await send_authorized(credentials, partial(_sent, http, method, url, headers, body))

@@ -14,7 +14,7 @@ from typing import cast
 import httptools
 import httpx
 
-from wicketgate.net.errors import (
+from wicketgate.net.outgoing import (
     AnswerAbandoned,
     AnswerBroken,
     AnswerTimedOut,

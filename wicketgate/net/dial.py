@@ -12,8 +12,15 @@ from itertools import chain, zip_longest
 from typing import Any, TypeVar, cast
 
 from wicketgate.net.connection import MAX_HEAD_BYTES, HttpConnection
-from wicketgate.net.errors import CannotConnect, CertificateRefused, ConnectTimedOut, ProxyFailed
-from wicketgate.net.outgoing import Origin, Outgoing, Proxy
+from wicketgate.net.outgoing import (
+    CannotConnect,
+    CertificateRefused,
+    ConnectTimedOut,
+    Origin,
+    Outgoing,
+    Proxy,
+    ProxyFailed,
+)
 
 _NEXT_ADDRESS_S = 0.25
 """How long one address of a name is tried before the next one is tried beside it (RFC 8305)."""

@@ -13,9 +13,8 @@ from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, context
 from wicketgate.net import Outgoing
-from wicketgate.upstreams.mcp.call import Call
+from wicketgate.upstreams.mcp.call import Call, Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.client import Connection
-from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.session import McpRequest
 

@@ -9,11 +9,10 @@ from mcp_types import HEADER_MISMATCH
 
 from wicketgate.ports import CallContext, InputAnswers
 from wicketgate.text.correlation import META_KEY
-from wicketgate.upstreams.mcp.call import Call, Heard
+from wicketgate.upstreams.mcp.call import Call, Gone, Heard, Malformed, Refused
 from wicketgate.upstreams.mcp.elicitation import with_answers
 from wicketgate.upstreams.mcp.eras import Agreement, Mode, Negotiation, Stamp
 from wicketgate.upstreams.mcp.exchange import Exchange
-from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.listing import Mirrored, read_listing
 from wicketgate.upstreams.mcp.session import McpRequest
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from wicketgate.errors import InputRequired, UpstreamError
 from wicketgate.ports import CallContext, CannotAsk, InputAnswers
-from wicketgate.upstreams.mcp.call import Call
-from wicketgate.upstreams.mcp.failures import NOT_VALID, Malformed
+from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Malformed
 from wicketgate.upstreams.mcp.session import ELICIT
 
 log = logging.getLogger("wicketgate.upstream")

@@ -24,7 +24,7 @@ from wicketgate.net import (
     send_authorized,
 )
 from wicketgate.net.sse import SseDecoder, SseEvent
-from wicketgate.upstreams.mcp.failures import (
+from wicketgate.upstreams.mcp.call import (
     CONNECTION_LOST,
     NOT_REACHED,
     NOT_TRUSTED,

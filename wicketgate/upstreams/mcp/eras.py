@@ -16,7 +16,7 @@ import mcp_types as t
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
+from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.session import McpRequest
 
 VERSION_HEADER = "mcp-protocol-version"

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from wicketgate.ports import CallContext
-from wicketgate.upstreams.mcp.call import Call, Heard
+from wicketgate.upstreams.mcp.call import Call, Gone, Heard
 from wicketgate.upstreams.mcp.elicitation import answer_to
-from wicketgate.upstreams.mcp.failures import Gone
 from wicketgate.upstreams.mcp.session import (
     CANCELLED,
     Announcement,

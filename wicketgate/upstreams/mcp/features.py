@@ -15,9 +15,9 @@ import mcp_types as t
 from wicketgate.errors import GatewayError, UpstreamError, UpstreamRefused
 from wicketgate.fleet.features import FeatureChange, FeatureKind, FeatureSupport, ListChanged, ResourceChanged
 from wicketgate.ports import CallContext
+from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.client import McpClient
 from wicketgate.upstreams.mcp.eras import Agreement
-from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.session import LIST_CHANGED, RESOURCE_UPDATED
 from wicketgate.upstreams.mcp.tasks import Background
 

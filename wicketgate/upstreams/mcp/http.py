@@ -15,12 +15,21 @@ import httpx
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import Call, Heard
+from wicketgate.upstreams.mcp.call import (
+    CONNECTION_LOST,
+    NOT_VALID,
+    RESTARTED,
+    Call,
+    Gone,
+    Heard,
+    Malformed,
+    no_answer,
+    refusal,
+)
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, JSON, Endpoint, EventStream, body_within, kind_of
 from wicketgate.upstreams.mcp.eras import VERSION_HEADER, Agreement
 from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
-from wicketgate.upstreams.mcp.failures import CONNECTION_LOST, NOT_VALID, RESTARTED, Gone, Malformed, no_answer, refusal
 from wicketgate.upstreams.mcp.pace import Pace
 from wicketgate.upstreams.mcp.session import McpRequest
 from wicketgate.upstreams.mcp.tasks import to_its_end

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wicketgate.upstreams.mcp.failures import NOT_VALID, Malformed
+from wicketgate.upstreams.mcp.call import NOT_VALID, Malformed
 
 log = logging.getLogger("wicketgate.upstream")
 

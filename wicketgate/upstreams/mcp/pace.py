@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
+from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
 
 UNANSWERED = 3
 PROBE_S = 10.0

@@ -8,12 +8,11 @@ from typing import Any
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import Call, Heard
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Heard, Malformed, no_answer
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, Endpoint, EventStream, kind_of
 from wicketgate.upstreams.mcp.eras import Agreement
 from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
-from wicketgate.upstreams.mcp.failures import CONNECTION_LOST, Gone, Malformed, no_answer
 from wicketgate.upstreams.mcp.pace import Pace
 from wicketgate.upstreams.mcp.session import McpRequest
 from wicketgate.upstreams.mcp.tasks import to_its_end

@@ -10,12 +10,11 @@ from typing import Any
 
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import Call, Heard
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Heard, too_large
 from wicketgate.upstreams.mcp.child_process import GRACE_S, ChildEnded, ChildProcess
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.eras import Agreement
 from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
-from wicketgate.upstreams.mcp.failures import CONNECTION_LOST, Gone, too_large
 from wicketgate.upstreams.mcp.pace import Pace
 from wicketgate.upstreams.mcp.session import McpRequest
 from wicketgate.upstreams.mcp.tasks import to_its_end, within

@@ -11,9 +11,7 @@ from typing import Any
 
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.upstreams.mcp.client import Connect, Connection, McpClient
-from wicketgate.upstreams.mcp.eras import Mode
-from wicketgate.upstreams.mcp.failures import (
+from wicketgate.upstreams.mcp.call import (
     NOT_REACHED,
     Gone,
     Malformed,
@@ -21,6 +19,8 @@ from wicketgate.upstreams.mcp.failures import (
     reported,
     timed_out,
 )
+from wicketgate.upstreams.mcp.client import Connect, Connection, McpClient
+from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.features import McpFeatures
 from wicketgate.upstreams.mcp.pace import PROBE_S, Silence
 from wicketgate.upstreams.mcp.session import ACKNOWLEDGED, LIST_CHANGED
