@@ -12,7 +12,7 @@ from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import UpstreamStatus
 from wicketgate.upstreams.embedded import StubUpstream
-from wicketgate.upstreams.mcp.tasks import to_its_end
+from wicketgate.upstreams.mcp.exchange import to_its_end
 
 TOOL = {"name": "one", "inputSchema": {"type": "object"}}
 

@@ -128,7 +128,7 @@ class NoMeter:
 
 
 class ExposureMode(StrEnum):
-    """How clients find the tools (S1 "Runtime modes"): in a stripped list of all, or by browsing."""
+    """The way to the tools (S1 "Runtime modes"): a stripped list of all, or browsing."""
 
     TRANSPARENT = "transparent"
     GATEWAY = "gateway"

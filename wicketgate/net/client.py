@@ -154,7 +154,7 @@ async def _sent(
 
 
 def redirect_of(url: str, response: httpx.Response) -> str | None:
-    """Where *response* to a request for *url* redirects to, if the request may be sent there: within the origin, or
+    """The URL that *response* to a request for *url* redirects to, if the request may be sent there: within the origin, or
     from http to https of the same host at the usual ports."""
     location = response.headers.get("location")
     if response.status_code not in _REDIRECTS or not location:

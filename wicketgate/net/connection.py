@@ -51,7 +51,7 @@ class HttpConnection(asyncio.Protocol):
         self.headers: list[tuple[bytes, bytes]] = []
         self.has_head = False
         self.keep_s = inf
-        """For how long the server says it keeps the connection after this exchange."""
+        """Seconds for which the server says it keeps the connection after this exchange."""
         self.codings: list[bytes] = []
         """The content codings of the body, in the order in which they were applied."""
         self._is_head = is_head
@@ -67,7 +67,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the exchange is over and another one may follow."""
+        """True if the exchange is over and another one may follow."""
         transport = self._transport
         return (
             self._whole
@@ -82,7 +82,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def has_news(self) -> bool:
-        """Whether the socket holds bytes, or an end, that the loop has not handed over yet."""
+        """True if the socket holds bytes, or an end, that the loop has not handed over yet."""
         if self._poll is None:
             assert self._transport is not None
             self._poll = select.poll()
@@ -119,7 +119,7 @@ class HttpConnection(asyncio.Protocol):
                 self._waiter = None
 
     async def read(self) -> bytes:
-        """What has come of the body, waited for; empty at its end. What came before a failure is given first."""
+        """Wait for the next bytes of the body; empty at its end. Bytes that came before a failure are given first."""
         while True:
             body = self._body
             if body:

@@ -1,4 +1,4 @@
-"""How a connection comes about: the addresses of a name, the proxy's tunnel, and TLS.
+"""The making of a connection: the addresses of a name, the proxy's tunnel, and TLS.
 
 Nothing of a request is sent here, so all that fails here is a NeverSent.
 """
@@ -23,7 +23,7 @@ from wicketgate.net.outgoing import (
 )
 
 _NEXT_ADDRESS_S = 0.25
-"""How long one address of a name is tried before the next one is tried beside it (RFC 8305)."""
+"""Seconds for which one address of a name is tried before the next one is tried beside it (RFC 8305)."""
 
 Address = tuple[Any, ...]
 """One row of getaddrinfo."""
@@ -33,7 +33,7 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How an origin is reached. *prefix* stands before the path in the request line, *fields* are added to the head;
+    """The way to an origin. *prefix* stands before the path in the request line, *fields* are added to the head;
     both are for a proxy that is given the request itself."""
 
     origin: Origin

@@ -34,7 +34,7 @@ class TokenRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TokenGrant:
-    """How an access token is asked for: by *refresh_token* if there is one, otherwise by client credentials."""
+    """The request for an access token: by *refresh_token* if there is one, otherwise by client credentials."""
 
     token_url: str
     client_id: str
@@ -43,7 +43,7 @@ class TokenGrant:
     audience: str = ""
     refresh_token: str = field(default="", repr=False)
     in_form: bool = False
-    """Whether the client's secret is sent in the form instead of a Basic header."""
+    """True if the client's secret is sent in the form instead of a Basic header."""
 
 
 class OAuthCredentials:
@@ -80,7 +80,7 @@ class OAuthCredentials:
             self._renewed_until = self._now() + _COOLDOWN_S
 
     async def _get(self) -> None:
-        """Have another token, together with whoever waits for one. Raises UpstreamUnavailable."""
+        """Have another token, together with all who wait for one. Raises UpstreamUnavailable."""
         if self._asking is None:
             if self._now() < self._quiet_until:
                 raise self._unavailable()

@@ -184,7 +184,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _exempts(entry: str, host: str, port: int) -> bool:
-    """Whether the *entry* of NO_PROXY covers the host: ``*``, a name and those below it, an address, a network; each
+    """True if the *entry* of NO_PROXY covers the host: ``*``, a name and those below it, an address, a network; each
     with a port or without."""
     if entry == "*":
         return True

@@ -1,4 +1,4 @@
-"""How a provider's byte stream is cut into server-sent events (WHATWG HTML §9.2, as far as a single answer needs it).
+"""Server-sent events, cut out of a provider's byte stream (WHATWG HTML §9.2, as far as a single answer needs it).
 
 ``id`` and ``retry`` serve reconnection: the decoder keeps the last of each for streams that can be resumed.
 """

@@ -13,7 +13,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 
@@ -119,23 +119,13 @@ def decoder_of(codings: Sequence[bytes], read: Read) -> Read | None:
     raise AnswerUndecodable("the server used a content coding that was not asked for")
 
 
-class _Decompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unconsumed_tail(self) -> bytes: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = ..., /) -> bytes: ...
-
-
 class _Inflating:
     """Undoes gzip or deflate, at most ``_STEP_BYTES`` at a time."""
 
     def __init__(self, read: Read, window_bits: int) -> None:
         self._read = read
         self._bits = window_bits
-        self._inflate: _Decompressor = zlib.decompressobj(window_bits)
+        self._inflate = zlib.decompressobj(window_bits)
         self._pending = b""
         self._begun = False
 
@@ -177,7 +167,7 @@ def _ignored(_: float) -> None:
 
 
 IDLE_S = 4.0
-"""How long a connection is kept for the next request: common servers close it after five seconds, and a request that
+"""Seconds for which a connection is kept for the next request: common servers close it after five seconds, and a request that
 meets the closing is lost."""
 
 _METHOD = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

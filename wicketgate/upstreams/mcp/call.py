@@ -147,7 +147,7 @@ class Call:
 
     @property
     def silent(self) -> bool:
-        """Whether its caller hears nothing until the call is over."""
+        """True if its caller gets nothing until the call is over."""
         return self.caller is SILENT
 
     @property

@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, Self, cast
 
-from wicketgate.upstreams.mcp.tasks import to_its_end, within
+from wicketgate.upstreams.mcp.exchange import to_its_end, within
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 GRACE_S = 2.0
-"""How long a child may take after the end of its input, and again after SIGTERM."""
+"""Seconds that a child may take after the end of its input, and again after SIGTERM."""
 _SETTLE_S = 0.3
 """The ends of the output and of the process show one after the other; the second is waited for this long."""
 _CLOSE_S = 1.0

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
-from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import (
     CONNECTION_LOST,
@@ -21,7 +20,6 @@ from wicketgate.upstreams.mcp.call import (
     RESTARTED,
     Call,
     Gone,
-    Heard,
     Malformed,
     no_answer,
     refusal,
@@ -29,10 +27,8 @@ from wicketgate.upstreams.mcp.call import (
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, JSON, Endpoint, EventStream, body_within, kind_of
 from wicketgate.upstreams.mcp.eras import VERSION_HEADER, Agreement
-from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
-from wicketgate.upstreams.mcp.pace import Pace
+from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end
 from wicketgate.upstreams.mcp.session import McpRequest
-from wicketgate.upstreams.mcp.tasks import to_its_end
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES
 
 log = logging.getLogger("wicketgate.upstream")
@@ -87,7 +83,7 @@ class _StreamableHttp:
     has_headers = True
 
     def __init__(self, name: str, http: HttpClient, endpoint: Endpoint, lost: Lost, max_bytes: int) -> None:
-        self.exchange = Exchange(name, self)
+        self.exchange = Exchange(name, self.post)
         self._http = http
         self._endpoint = endpoint
         self._lost = lost
@@ -102,9 +98,6 @@ class _StreamableHttp:
         self._posts = 0
         self._running = 0
         self._closed = False
-
-    def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call:
-        return self.exchange.new_call(context, heard)
 
     async def request(self, request: McpRequest, call: Call) -> dict[str, Any]:
         message = {"jsonrpc": "2.0", "id": call.token, "method": request.method, "params": request.params}
@@ -207,7 +200,7 @@ class _StreamableHttp:
             stream = EventStream(response, self._max_bytes, stream.last_id)
 
     async def _read(self, stream: EventStream, call: Call) -> bool:
-        """Whether the answer came before the stream ended."""
+        """True if the answer came before the stream ended."""
         while (events := await stream.read()) is not None:
             for event in events:
                 message = wire.decode(event.data)
@@ -282,7 +275,7 @@ class _StreamableHttp:
         return no_answer(status)
 
     async def _is_known(self) -> bool:
-        """Whether the server knows our session. MCP says 404 for one that it does not know, but many servers say 400,
+        """True if the server knows our session. MCP says 404 for one that it does not know, but many servers say 400,
         and some 401, which have other meanings too: a ping then gets the same answer."""
         ping = wire.encode({"jsonrpc": "2.0", "id": self.exchange.new_call(None).token, "method": "ping"})
         try:

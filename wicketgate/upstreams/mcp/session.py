@@ -138,7 +138,7 @@ class Session(Generic[P]):
         self._questions.pop(request_id, None)
 
     def sort(self, message: Message, related: P | None = None) -> Sorted[P]:
-        """What *message* is. *related*: the request on whose own stream it came."""
+        """The meaning of *message*. *related*: the request on whose own stream it came."""
         if message.method is None:
             call = self._calls.get(message.id) if isinstance(message.id, str) else None
             return STRAY if call is None else Answer(call, message)

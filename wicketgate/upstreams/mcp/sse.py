@@ -6,16 +6,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
-from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Heard, Malformed, no_answer
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, no_answer
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, Endpoint, EventStream, kind_of
 from wicketgate.upstreams.mcp.eras import Agreement
-from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
-from wicketgate.upstreams.mcp.pace import Pace
+from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end
 from wicketgate.upstreams.mcp.session import McpRequest
-from wicketgate.upstreams.mcp.tasks import to_its_end
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES
 
 _NOTIFY_S = 10.0
@@ -56,7 +53,7 @@ async def _place(stream: EventStream, own: Endpoint) -> Endpoint:
 
 
 class _Sse:
-    """Implements Connection and Sender."""
+    """Implements Connection."""
 
     one_era = False
     handshake_only = True
@@ -65,7 +62,7 @@ class _Sse:
     _place: Endpoint
 
     def __init__(self, name: str, http: HttpClient, lost: Lost, max_bytes: int) -> None:
-        self.exchange = Exchange(name, self)
+        self.exchange = Exchange(name, self.post)
         self._http = http
         self._lost = lost
         self._max_bytes = max_bytes
@@ -86,11 +83,8 @@ class _Sse:
         await self.exchange.background.close()
         await self._http.aclose()
 
-    def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call:
-        return self.exchange.new_call(context, heard)
-
     async def request(self, request: McpRequest, call: Call) -> dict[str, Any]:
-        return await self.exchange.request(request, call, self)
+        return await self.exchange.request(request, call, self.send)
 
     async def agreed(self, agreement: Agreement) -> None:
         await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})

@@ -1,4 +1,4 @@
-"""McpServerUpstream: one configured MCP server, kept connected by one supervisor (S1).
+"""McpServerUpstream: one configured MCP server, kept connected by one supervisor (S1; W-SESSIONS).
 
 Calls run in the tasks of their callers, and every call has a deadline of its own, so that no call can hurt another one.
 """
@@ -22,14 +22,63 @@ from wicketgate.upstreams.mcp.call import (
 from wicketgate.upstreams.mcp.client import Connect, Connection, McpClient
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.features import McpFeatures
-from wicketgate.upstreams.mcp.pace import PROBE_S, Silence
 from wicketgate.upstreams.mcp.session import ACKNOWLEDGED, LIST_CHANGED
 
 log = logging.getLogger("wicketgate.upstream")
 
+UNANSWERED = 3
+PROBE_S = 10.0
+
 _FIRST_DELAY_S = 0.2
 _MAX_DELAY_S = 10.0
 _LASTED_S = 30.0
+
+
+class Silence:
+    """Gives up a server that runs but answers nothing any more, on one connection.
+
+    A stopped or deadlocked server, or one that closed its output, does not end, so nothing else would show it. *probe*
+    asks the server for something that costs it nothing.
+    """
+
+    def __init__(self, probe: Callable[[], Awaitable[object]], probe_s: float = PROBE_S) -> None:
+        self._probe = probe
+        self._probe_s = probe_s
+        self._unanswered = 0
+        self._doubt = asyncio.Event()
+        self.in_flight = 0
+
+    def heard(self) -> None:
+        self._unanswered = 0
+
+    def unanswered(self) -> None:
+        """A call was given up before it had an answer."""
+        self._unanswered += 1
+        if self._unanswered >= UNANSWERED:
+            self._doubt.set()
+
+    async def lasting(self) -> None:
+        """Return when several calls in a row got no answer, the server answers no probe either, and no call is left
+        that has time: a server with one thread may be busy with that one."""
+        while True:
+            await self._doubt.wait()
+            while self._unanswered >= UNANSWERED:
+                if not await self._answers() and not self.in_flight:
+                    return
+            self._doubt.clear()
+
+    async def _answers(self) -> bool:
+        try:
+            async with asyncio.timeout(self._probe_s):
+                await self._probe()
+        except TimeoutError:
+            return False
+        except Gone:
+            await asyncio.sleep(self._probe_s)  # the connection's own signs show it
+        except (Refused, Malformed):
+            pass
+        self.heard()
+        return True
 
 
 class McpServerUpstream:
