@@ -84,12 +84,8 @@ class HasFeatures(Protocol):
     def features(self) -> Features: ...
 
 
-class Guard(Protocol):
-    """As ``Member.guarded``."""
-
-    async def __call__(
-        self, context: CallContext, timeout_s: float, run: Callable[[float], Awaitable[Mapping[str, Any]]]
-    ) -> Mapping[str, Any]: ...
+Guard = Callable[[CallContext, float, Callable[[float], Awaitable[Mapping[str, Any]]]], Awaitable[Mapping[str, Any]]]
+"""As ``Member.guarded``."""
 
 
 class GuardedFeatures:

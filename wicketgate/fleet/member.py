@@ -57,7 +57,8 @@ class MemberState:
     turned_away: int
 
 
-def _loop_time() -> float:
+def loop_time() -> float:
+    """Seconds on the clock of the running event loop."""
     return asyncio.get_running_loop().time()
 
 
@@ -69,7 +70,7 @@ class Member:
         upstream: Upstream,
         limits: UpstreamLimits | None = None,
         *,
-        now: Callable[[], float] = _loop_time,
+        now: Callable[[], float] = loop_time,
         chance: Callable[[], float] = lambda: 0.0,
     ) -> None:
         limits = limits or UpstreamLimits()
@@ -204,7 +205,7 @@ class Member:
             self._ended = True
             for deadline in self._deadlines:
                 if not deadline.expired():
-                    deadline.reschedule(_loop_time())
+                    deadline.reschedule(loop_time())
             await self._idle.wait()
 
     async def _queue(self, actor: str, timeout_s: float) -> float:

@@ -28,7 +28,7 @@ from wicketgate.errors import (
     UpstreamUnavailable,
     ViewFailed,
 )
-from wicketgate.gateway.plugin_chain import Stage, Trail
+from wicketgate.gateway.plugin_chain import Stage
 from wicketgate.ports import CallContext, CallMarks
 
 log = logging.getLogger("wicketgate.audit")
@@ -208,7 +208,7 @@ class AuditedCall:
         self.cached = False
         self.tool_error = False
         self.upstream_s = 0.0
-        self.trail = Trail()
+        self.trail: list[Stage] = []
         self.marks = CallMarks()
 
     @property
@@ -260,7 +260,7 @@ class AuditedCall:
             cached=self.cached,
             duration_ms=round(duration * 1_000, 3),
             upstream_ms=round(self.upstream_s * 1_000, 3),
-            stages=tuple(self.trail.stages),
+            stages=tuple(self.trail),
         )
 
     def _outcome(self, error: BaseException | None) -> AuditOutcome:

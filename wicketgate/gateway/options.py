@@ -4,7 +4,6 @@ Tokens are estimates for the meter, four characters each, cheap enough for every
 (cards, envelopes, the context) are counted exactly where they are fitted.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from wicketgate.catalog.pins import PinPolicy
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import GatewayError, UpstreamLost, UpstreamResting, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.member import loop_time
 from wicketgate.gateway.audit import Auditor
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.models.events import Usage
@@ -132,11 +132,6 @@ class ExposureMode(StrEnum):
 
     TRANSPARENT = "transparent"
     GATEWAY = "gateway"
-
-
-def loop_time() -> float:
-    """Seconds on the clock of the running event loop."""
-    return asyncio.get_running_loop().time()
 
 
 class HeapKeeper(Protocol):

@@ -154,8 +154,8 @@ async def _sent(
 
 
 def redirect_of(url: str, response: httpx.Response) -> str | None:
-    """The URL that *response* to a request for *url* redirects to, if the request may be sent there: within the origin, or
-    from http to https of the same host at the usual ports."""
+    """The URL that *response* to a request for *url* redirects to, if the request may be sent there: within the
+    origin, or from http to https of the same host at the usual ports."""
     location = response.headers.get("location")
     if response.status_code not in _REDIRECTS or not location:
         return None

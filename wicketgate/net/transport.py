@@ -167,8 +167,8 @@ def _ignored(_: float) -> None:
 
 
 IDLE_S = 4.0
-"""Seconds for which a connection is kept for the next request: common servers close it after five seconds, and a request that
-meets the closing is lost."""
+"""Seconds for which a connection is kept for the next request: common servers close it after five seconds, and a
+request that meets the closing is lost."""
 
 _METHOD = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _PATH = re.compile(rb"[!-~\x80-\xff]+")

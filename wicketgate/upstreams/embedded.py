@@ -75,7 +75,7 @@ _MAX_PAGES = 1_000
 _MAX_MESSAGE_CHARS = 256
 
 
-class Session(Protocol):
+class ToolSession(Protocol):
     """The part of the SDK's session that is used."""
 
     @property
@@ -91,7 +91,7 @@ class McpClientUpstream:
     With a *name*, that is the namespace of all its tools; without, their own names give their namespaces.
     """
 
-    def __init__(self, session: Session, *, name: str = "") -> None:
+    def __init__(self, session: ToolSession, *, name: str = "") -> None:
         self.status = UpstreamStatus("ready")
         self._session = session
         self._name = name

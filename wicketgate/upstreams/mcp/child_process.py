@@ -24,7 +24,7 @@ _WRITE_BUFFER = 1024 * 1024
 _MOST_UNREAD = 4 * _WRITE_BUFFER
 
 
-class Reader(Protocol):
+class ChildReader(Protocol):
     """Gets the output of a child. Called on the event loop; must not wait."""
 
     def output(self, data: bytes) -> None: ...
@@ -43,7 +43,7 @@ class ChildEnded(Exception):
 class ChildProcess(asyncio.SubprocessProtocol):
     """Made by ``start``; ``stop`` it once."""
 
-    def __init__(self, reader: Reader, grace_s: float) -> None:
+    def __init__(self, reader: ChildReader, grace_s: float) -> None:
         self._reader = reader
         self._grace_s = grace_s
         self._transport: asyncio.SubprocessTransport | None = None
@@ -59,7 +59,12 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], env: Mapping[str, str], cwd: str | None, reader: Reader, grace_s: float = GRACE_S
+        cls,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | None,
+        reader: ChildReader,
+        grace_s: float = GRACE_S,
     ) -> Self:
         """It inherits HOME, LOGNAME, PATH, SHELL, TERM and USER, and gets *env*. Servers installed beside this program
         are found too, after those on PATH. Raises OSError."""

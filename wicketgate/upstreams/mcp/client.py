@@ -18,7 +18,7 @@ from wicketgate.text.correlation import META_KEY
 from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed, Refused
 from wicketgate.upstreams.mcp.eras import ANNOTATION, Agreement, Mirrored, Mode, Negotiation, Stamp, mirrored_arguments
 from wicketgate.upstreams.mcp.exchange import Exchange
-from wicketgate.upstreams.mcp.session import ELICIT, McpRequest
+from wicketgate.upstreams.mcp.session import ELICIT, OutgoingRequest
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -62,7 +62,7 @@ class Connection(Protocol):
     @property
     def exchange(self) -> Exchange: ...
 
-    async def request(self, outgoing: McpRequest, call: Call) -> dict[str, Any]:
+    async def request(self, outgoing: OutgoingRequest, call: Call) -> dict[str, Any]:
         """The result. A caller that leaves early has the request cancelled on the server, and no other one. Raises
         Refused, Malformed, Gone."""
         ...
@@ -113,12 +113,20 @@ class McpClient:
         return cls(name, connection, negotiation.agreement, lost)
 
     async def list_tools(self) -> list[Any]:
-        """Every definition as wire JSON. Raises Refused, Malformed, Gone."""
+        """Every definition as it came (S1; gateway 120 to 122). Raises Refused, Malformed, Gone.
+
+        The catalog reads each by itself, so that a bad one costs only itself.
+        """
 
         async def page(cursor: str | None) -> dict[str, Any]:
             return await self._request("tools/list", {"cursor": cursor} if cursor is not None else {}, None)
 
-        tools, self._mirrored = await _read_tools(self._name, page, mirrors=self._modern)
+        tools, complete = await read_pages(page, "tools", _MAX_TOOLS, _MAX_PAGES)
+        if not complete:
+            log.warning("%s: tools/list did not end after %d tools; the rest is left out", self._name, len(tools))
+        mirrored: dict[str, Mirrored] = {}
+        tools = _usable(self._name, tools, mirrored) if self._modern else tools
+        self._mirrored = mirrored
         return tools
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
@@ -166,7 +174,7 @@ class McpClient:
         mirrored = self._mirrored.get(params["name"]) if method == "tools/call" else None
         headers = self._stamp.headers(method, params, mirrored) if self._has_headers else {}
         try:
-            return await self._connection.request(McpRequest(method, stamped, headers), call)
+            return await self._connection.request(OutgoingRequest(method, stamped, headers), call)
         except Gone as gone:
             if not gone.carried and not self._connection.shows_its_end:
                 self._lost(gone.how)
@@ -181,7 +189,7 @@ class McpClient:
         return meta
 
 
-async def _answer(connection: Connection, request: McpRequest) -> dict[str, Any]:
+async def _answer(connection: Connection, request: OutgoingRequest) -> dict[str, Any]:
     """The answer to a request of the negotiation, which must not be cancelled on the server."""
     call = connection.exchange.new_call(None)
     call.cancellable = False
@@ -245,30 +253,25 @@ async def _answered(name: str, result: Mapping[str, Any], context: CallContext) 
     raise UpstreamError(f"{name} needs an answer from a person before it can run this tool; this client cannot ask.")
 
 
-async def _read_tools(name: str, page: Page, *, mirrors: bool) -> tuple[list[Any], dict[str, Mirrored]]:
-    """Every tool as it came, and by tool its mirrored arguments (S1; gateway 120 to 122).
-
-    The catalog reads each definition by itself, so that a bad one costs only itself. A server that repeats a cursor, or
-    never ends, is cut off. Raises Malformed, and the exceptions of *page*.
-    """
-    tools: list[Any] = []
-    mirrored: dict[str, Mirrored] = {}
+async def read_pages(page: Page, key: str, max_items: int, max_pages: int) -> tuple[list[Any], bool]:
+    """The items under *key*, page after page; False if the list went on. A server that repeats a cursor, or never
+    ends, is cut off. Raises Malformed, and the exceptions of *page*."""
+    items: list[Any] = []
     cursor: str | None = None
     seen: set[str] = set()
-    for _ in range(_MAX_PAGES):
+    for _ in range(max_pages):
         result = await page(cursor)
-        given = result.get("tools")
+        given = result.get(key)
         if not isinstance(given, list):
             raise Malformed(NOT_VALID)
-        tools += _usable(name, given, mirrored) if mirrors else given
+        items += given
         cursor = result.get("nextCursor")
         if not isinstance(cursor, str) or not cursor or cursor in seen:
-            return tools, mirrored
-        if len(tools) > _MAX_TOOLS:
+            return items, True
+        if len(items) > max_items:
             break
         seen.add(cursor)
-    log.warning("%s: tools/list did not end after %d tools; the rest is left out", name, len(tools))
-    return tools, mirrored
+    return items, False
 
 
 def _usable(name: str, tools: Sequence[Any], mirrored: dict[str, Mirrored]) -> list[Any]:

@@ -18,7 +18,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from pydantic import ValidationError
 
 from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
-from wicketgate.upstreams.mcp.session import McpRequest
+from wicketgate.upstreams.mcp.session import OutgoingRequest
 
 VERSION_HEADER = "mcp-protocol-version"
 METHOD_HEADER = "mcp-method"
@@ -155,14 +155,14 @@ def header_value(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode()).decode('ascii')}?="
 
 
-def _discover(version: str) -> McpRequest:
+def _discover(version: str) -> OutgoingRequest:
     headers = {VERSION_HEADER: version, METHOD_HEADER: "server/discover"}
-    return McpRequest("server/discover", {"_meta": _envelope(version, _ELICITATION)}, headers)
+    return OutgoingRequest("server/discover", {"_meta": _envelope(version, _ELICITATION)}, headers)
 
 
-def _initialize() -> McpRequest:
+def _initialize() -> OutgoingRequest:
     params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": _ELICITATION, "clientInfo": _CLIENT}
-    return McpRequest("initialize", params)
+    return OutgoingRequest("initialize", params)
 
 
 def _envelope(version: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:

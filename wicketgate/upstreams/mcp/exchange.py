@@ -16,12 +16,12 @@ from wicketgate.upstreams.mcp.session import (
     CANCELLED,
     ELICIT,
     Announcement,
-    Answer,
-    McpRequest,
+    AnswerTo,
+    ConnectionState,
     News,
+    OutgoingRequest,
+    OwnReply,
     Question,
-    Reply,
-    Session,
     Sorted,
     Withdrawn,
     result,
@@ -115,6 +115,11 @@ class Pace:
         self._at = now
         return max(0.0, -self._left / self._rate)
 
+    async def rest(self, weight: int) -> None:
+        """Take *weight*, and wait until the next may come."""
+        if weight and (pause_s := self.take(weight)):
+            await asyncio.sleep(pause_s)
+
 
 class Exchange:
     """The requests in flight on one connection, and the server's own requests and news.
@@ -127,7 +132,7 @@ class Exchange:
         self.background = Background()
         self._name = name
         self._post = post
-        self._session: Session[Call] = Session()
+        self._session = ConnectionState()
         self._questions: dict[int | str, asyncio.Task[None]] = {}
         self._gone: str | None = None
 
@@ -149,7 +154,7 @@ class Exchange:
         if call.carried and call.cancellable and not call.settled:
             self._post({"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": call.token}})
 
-    async def request(self, outgoing: McpRequest, call: Call, send: Send) -> dict[str, Any]:
+    async def request(self, outgoing: OutgoingRequest, call: Call, send: Send) -> dict[str, Any]:
         """The result of a request whose answer comes on the common stream. Raises Refused, Malformed, Gone."""
         self.begin(call)
         try:
@@ -171,9 +176,9 @@ class Exchange:
             self.background.start(found.call.pass_on())
         return weight
 
-    def _carry_out(self, found: Sorted[Call]) -> int:
+    def _carry_out(self, found: Sorted) -> int:
         match found:
-            case Answer(call, message):
+            case AnswerTo(call, message):
                 call.settle(message)
                 return 0
             case News(call, method, params):
@@ -186,7 +191,7 @@ class Exchange:
                 return _LIGHT
             case Announcement(method, params):
                 self.announced(method, params)
-            case Reply(message):
+            case OwnReply(message):
                 self._post(message)
             case _:
                 return _LIGHT

@@ -14,7 +14,7 @@ from wicketgate.upstreams.mcp.child_process import GRACE_S, ChildEnded, ChildPro
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.eras import Agreement
 from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end, within
-from wicketgate.upstreams.mcp.session import McpRequest
+from wicketgate.upstreams.mcp.session import OutgoingRequest
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES, LineReader
 
 log = logging.getLogger("wicketgate.upstream")
@@ -47,7 +47,7 @@ async def stdio_transport(
 
 
 class _Stdio:
-    """Implements Connection and child_process.Reader."""
+    """Implements Connection and ChildReader."""
 
     one_era = True
     handshake_only = False
@@ -71,7 +71,7 @@ class _Stdio:
         await self.exchange.background.close()
         await self.child.stop()
 
-    async def request(self, outgoing: McpRequest, call: Call) -> dict[str, Any]:
+    async def request(self, outgoing: OutgoingRequest, call: Call) -> dict[str, Any]:
         return await self.exchange.request(outgoing, call, self.send)
 
     async def agreed(self, agreement: Agreement) -> None:

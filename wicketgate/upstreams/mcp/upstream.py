@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from wicketgate.errors import UpstreamUnavailable
+from wicketgate.fleet.member import loop_time
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.upstreams.mcp.call import (
     NOT_REACHED,
@@ -119,9 +120,9 @@ class McpServerUpstream:
         """Between sessions it waits, ever longer while they do not last, up to ten seconds."""
         delay = _Delay(self._jitter)
         while True:
-            began = _now()
+            began = loop_time()
             connected = await self._serve_one_session(changed)
-            await delay.wait(lasted_s=_now() - began if connected else 0)
+            await delay.wait(lasted_s=loop_time() - began if connected else 0)
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
         client = self._connected()
@@ -228,10 +229,10 @@ class McpServerUpstream:
 
         delay = _Delay(self._jitter)
         while True:
-            began = _now()
+            began = loop_time()
             with suppress(Refused, Malformed, Gone):  # a server that is gone is found so by the next attempt
                 await client.listen(["tools"], (), heard)
-            await delay.wait(lasted_s=_now() - began)
+            await delay.wait(lasted_s=loop_time() - began)
 
     async def _give_up(self, ending: "_Ending") -> None:
         await self._silence.lasting()
@@ -276,10 +277,6 @@ class _Delay:
             self._next_s = _FIRST_DELAY_S
         pause_s, self._next_s = self._next_s, min(self._next_s * 2, _MAX_DELAY_S)
         await asyncio.sleep(pause_s * (0.5 + self._jitter() / 2))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def _nothing() -> None:
