@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from wicketgate.fleet.guards import BreakerState
 from wicketgate.fleet.member import MemberState
 from wicketgate.gateway.options import TokenCost
-from wicketgate.models.events import Usage
+from wicketgate.models.provider import Usage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

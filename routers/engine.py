@@ -17,10 +17,9 @@ from routers.event_stream import EventStream
 from routers.refusals import refuse
 from routers.resumption import resumption
 from wicketgate.access.identity import Identity
-from wicketgate.engine.call_context import call_context
-from wicketgate.engine.contract import ChatRequest, InvalidRequest, parse_chat_request
+from wicketgate.engine.contract import ChatRequest, InvalidRequest, call_context, parse_chat_request
 from wicketgate.engine.events import Done, ErrorEvent, Event, encode
-from wicketgate.engine.keyed_runs import KeyedRuns, NoPlace
+from wicketgate.engine.keyed_runs import KeyedRuns, TooManyStreams
 from wicketgate.engine.limits import Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ProviderError
@@ -50,10 +49,10 @@ def engine_router(
             request.scope["state"]["correlation_id"] = chat_request.metadata.correlation_id
             if resumed is not None:
                 reader = await keyed.open(chat_request, identity, resumed)
-                return EventStream(reader.pieces(), heartbeat_s=heartbeat_s, left=reader.leave, over=reader.aclose)
+                return EventStream(reader.pieces(), heartbeat_s=heartbeat_s, left=reader.disconnect, over=reader.aclose)
         except InvalidRequest as error:
             return refuse(400, "invalid_request", str(error))
-        except NoPlace:
+        except TooManyStreams:
             return _unavailable()
         place = streams.enter()
         if place is None:

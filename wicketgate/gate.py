@@ -24,8 +24,7 @@ from wicketgate.config.engine import engine_limits, make_keyed_runs, model_windo
 from wicketgate.config.providers import make_provider
 from wicketgate.config.runtime import make_artifact_store, make_runtime
 from wicketgate.config.settings import KeySettings, Settings
-from wicketgate.engine.drain import Drain
-from wicketgate.engine.limits import StreamLimit
+from wicketgate.engine.limits import Drain, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.faces.assembly import make_faces
 from wicketgate.faces.gateway import GatewayFace

@@ -20,8 +20,7 @@ from wicketgate.config.providers import make_provider
 from wicketgate.config.settings import ModelSettings, NetworkSettings, Settings, UpstreamSettings
 from wicketgate.config.upstreams import make_upstream
 from wicketgate.errors import ConfigError, EngineError
-from wicketgate.models.events import TextDelta
-from wicketgate.models.provider import ModelRequest
+from wicketgate.models.provider import ModelRequest, TextDelta
 from wicketgate.ports import CallContext, Upstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "session")

@@ -7,8 +7,7 @@ import pytest
 
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, Turn, says
-from wicketgate.engine.circuit import Circuit
-from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience
+from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience, Preference
 from wicketgate.errors import ContextOverflow, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta
 
@@ -39,7 +38,7 @@ async def test_a_model_that_is_busy_is_asked_again() -> None:
     assert len(model.requests) == 3
 
 
-async def test_attempts_have_an_end_and_the_first_error_tells() -> None:
+async def test_attempts_have_an_end_and_the_first_error_is_raised() -> None:
     first = ProviderUnavailable("the first", 0.0)
     model = ScriptModel([first], BUSY, BUSY)
     assert await error(fallback((model, 8192))) is first
@@ -48,7 +47,7 @@ async def test_attempts_have_an_end_and_the_first_error_tells() -> None:
 
 @requirement("E70")
 @pytest.mark.parametrize("kind", [ProviderUnavailable, ProviderError, ContextOverflow])
-async def test_once_something_was_said_nothing_is_asked_again(kind: type[EngineError]) -> None:
+async def test_after_the_first_event_no_model_is_asked_again(kind: type[EngineError]) -> None:
     model, other = ScriptModel([[TextDelta("par")], kind("lost")]), ScriptModel(says("never"))
     said: list[Sequence[ModelEvent]] = []
     with pytest.raises(kind):
@@ -58,7 +57,7 @@ async def test_once_something_was_said_nothing_is_asked_again(kind: type[EngineE
 
 
 @pytest.mark.parametrize("turn", [[ProviderError("bad key")], [ProviderSilent("late")]])
-async def test_what_asking_again_would_not_mend_is_not_asked_again(turn: Turn) -> None:
+async def test_a_failure_that_would_repeat_is_not_tried_again(turn: Turn) -> None:
     model = ScriptModel(turn)
     assert (await error(fallback((model, 8192)))).code == "provider_error"
     assert len(model.requests) == 1
@@ -127,30 +126,30 @@ async def test_a_model_that_is_down_is_passed_over_until_it_has_rested() -> None
     assert [await text(provider) for _ in range(1)] == ["back"]
 
 
-async def test_a_model_that_is_passed_over_is_asked_when_nobody_else_answers() -> None:
+async def test_a_resting_model_is_asked_when_no_other_answers() -> None:
     down = ScriptModel([ProviderUnavailable("down", 30.0)], says("back"))
     up = ScriptModel(says("x"), [ProviderError("bad key")])
     provider = fallback((down, 1), (up, 1))
     assert [await text(provider), await text(provider)] == ["x", "back"]
 
 
-def test_a_circuit_lets_one_call_try_after_each_rest_and_rests_longer_each_time() -> None:
+def test_one_call_tries_a_model_after_each_rest_and_each_rest_is_longer() -> None:
     now = 0.0
-    circuit = Circuit(lambda: now)
+    preference = Preference(lambda: now)
     for _ in range(2):
-        circuit.failed()
-    assert circuit.admits()
-    circuit.failed()
+        preference.failed()
+    assert preference.holds()
+    preference.failed()
     rests = []
     for _ in range(4):
-        while not circuit.admits():
+        while not preference.holds():
             now += 1.0
         rests.append(now)
-        assert not circuit.admits()
-        circuit.failed()
+        assert not preference.holds()
+        preference.failed()
     assert [later - earlier for earlier, later in zip([0.0, *rests], rests, strict=False)] == [10, 20, 40, 60]
-    circuit.succeeded()
-    assert circuit.admits() and circuit.admits()
+    preference.succeeded()
+    assert preference.holds() and preference.holds()
 
 
 @requirement("E39")

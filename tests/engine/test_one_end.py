@@ -1,4 +1,4 @@
-"""Whatever goes wrong, and wherever: a stream ends with exactly one ``done`` or ``error`` (S3 "Events"; E37, E70, E90).
+"""A stream ends with exactly one ``done`` or ``error``, whatever fails at whatever point (S3 "Events"; E37, E70, E90).
 
 A run of two turns with two tools is played again and again; each time one fault strikes at the next of its await
 points, until it has been through all of them.
@@ -16,13 +16,12 @@ from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, chat_body, frames
 from wicketgate.access.identity import Identity
 from wicketgate.context.sizes import CountedTexts
-from wicketgate.engine.call_context import call_context
-from wicketgate.engine.contract import ChatRequest
+from wicketgate.engine.contract import ChatRequest, call_context
 from wicketgate.engine.events import Done, ErrorEvent, Event
 from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits, Resumption
 from wicketgate.engine.limits import Interruption, StreamLimit
 from wicketgate.engine.loop import Engine
-from wicketgate.engine.window import ModelWindow
+from wicketgate.engine.turn import ModelWindow
 from wicketgate.errors import ContextOverflow, ProviderError, UpstreamLost
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool
 from wicketgate.gateway.options import NoMeter

@@ -1,18 +1,19 @@
-"""The engine's own bound on a call: it ends what no server's deadline ends, such as a plugin that hangs."""
+"""The engine's own bound on a call, and the guard against calls that repeat (E62)."""
 
 import asyncio
+import json
 from typing import Any
 
+from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.engine.events import ToolFailure
 from wicketgate.engine.limits import Interruption
-from wicketgate.engine.loop_guard import LoopGuard
-from wicketgate.engine.tool_rounds import EngineLimits, ToolRounds
+from wicketgate.engine.tool_rounds import EngineLimits, LoopGuard, ToolRounds
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
-from wicketgate.models.provider import ToolCall
+from wicketgate.models.provider import Message, ToolCall
 from wicketgate.plugin_api import Allow, Block, PluginConfig, Request, SecurityPlugin
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
@@ -43,8 +44,67 @@ async def test_a_plugin_that_hangs_ends_with_the_engines_deadline() -> None:
     async with asyncio.timeout(10):
         results = [
             each
-            async for batch in rounds.asked([ToolCall("c1", "tool_execute", arguments, "")], None)
+            async for batch in rounds.run_turn([ToolCall("c1", "tool_execute", arguments, "")], None)
             for each in batch
         ]
     assert results == [ToolFailure("c1", "tool_execute timed out after 0.05s")]
     assert (Hanging.ended, upstream.calls) == (True, [])
+
+
+def call(arguments: dict[str, Any] | None = None, name: str = "tool_browse") -> ToolCall:
+    arguments = {"path": "/"} if arguments is None else arguments
+    return ToolCall("c", name, arguments, json.dumps(arguments))
+
+
+def turn(asked: ToolCall, result: str) -> list[Message]:
+    function = {"name": asked.name, "arguments": asked.raw}
+    return [
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": "c", "content": result},
+    ]
+
+
+@requirement("E62")
+def test_from_the_third_identical_call_with_the_same_result_none_is_run() -> None:
+    guard = LoopGuard(3)
+    for _ in range(2):
+        assert not guard.refusal(call())
+        guard.note(call(), "same")
+    for _ in range(3):
+        refusal = guard.refusal(call())
+        assert refusal.startswith("loop_guard: ")
+        guard.note(call(), refusal)
+
+
+@requirement("E62")
+def test_calls_with_other_arguments_tools_or_results_are_no_loop() -> None:
+    guard = LoopGuard(3)
+    for number in range(6):
+        guard.note(call(), f"result {number}")
+        guard.note(call({"path": f"/{number}"}), "same")
+        guard.note(call(name=f"tool_{number}"), "same")
+    assert not guard.refusal(call())
+    assert not guard.refusal(call({"path": "/0"}))
+    assert not guard.refusal(call(name="tool_0"))
+
+
+@requirement("E62")
+def test_the_order_of_keys_does_not_matter() -> None:
+    guard = LoopGuard(2)
+    guard.note(call({"a": 1, "b": 2}), "same")
+    assert guard.refusal(call({"b": 2, "a": 1}))
+
+
+@requirement("E62")
+def test_a_run_that_continues_in_a_second_stream_counts_whole_until_the_next_message_of_the_user() -> None:
+    user: Message = {"role": "user", "content": "go on"}
+    run = [user, *turn(call(), "same"), *turn(call(), "same")]
+    assert LoopGuard(3, run).refusal(call())
+    assert not LoopGuard(3, [*run, user]).refusal(call())
+    assert not LoopGuard(None, run).refusal(call())
+
+
+def test_arguments_that_are_no_json_are_compared_as_written() -> None:
+    broken = ToolCall("c", "tool_browse", None, '{"path":')
+    guard = LoopGuard(2, turn(broken, "invalid arguments"))
+    assert guard.refusal(broken)

@@ -1,4 +1,4 @@
-"""The recorded provider streams, and what reading one of them in pieces gives."""
+"""The recorded provider streams, and the result of reading one of them in pieces."""
 
 import json
 from collections.abc import Iterable
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from wicketgate.errors import ContextOverflow, ProviderError
-from wicketgate.models.events import Finish, TextDelta, ToolCall
 from wicketgate.models.openai.stream import ChatStream
+from wicketgate.models.provider import Finish, TextDelta, ToolCall
 from wicketgate.models.turn_reading import TurnReading
 
 FOLDER = Path(__file__).parent / "provider_streams"
@@ -64,7 +64,7 @@ def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
 
 
 def read(pieces: Iterable[bytes], context_tokens: int = CONTEXT_TOKENS) -> Answer:
-    """What a chat-completions reader makes of *pieces* and the end of the connection after them."""
+    """The answer that a chat-completions reader finds in *pieces* and the end of the connection."""
     return read_with(ChatStream(context_tokens), pieces)
 
 

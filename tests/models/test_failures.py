@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.models.streams import HTTP_ERRORS
 from tests.support.requirement import requirement
-from wicketgate.models.failures import FailureKind, classify, classify_error, failure
+from wicketgate.models.failures import FailureKind, classify, classify_error, failure, retry_after_s
 
 OVERFLOWS = [
     "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
@@ -74,7 +74,7 @@ def test_some_statuses_are_never_an_overflow(status: int) -> None:
     assert classify(json.dumps({"error": {"message": OVERFLOWS[0]}}).encode(), status) != "overflow"
 
 
-def test_a_body_too_large_is_an_overflow_unless_a_rate_limit_says_so() -> None:
+def test_a_body_too_large_is_an_overflow_unless_it_names_a_rate_limit() -> None:
     assert classify(b"<html>413 Request Entity Too Large</html>", 413) == "overflow"
     assert classify(b'{"error":{"code":"rate_limit_exceeded","message":"too large"}}', 413) == "failed"
 
@@ -118,5 +118,45 @@ def test_no_body_whatever_makes_it_raise(body: bytes, status: int) -> None:
         (400, {"code": "tool_use_failed", "failed_generation": "f{"}, "bad_call"),
     ],
 )
-def test_what_asking_again_may_mend_is_told_from_what_it_cannot(status: int, error: Any, kind: str) -> None:
+def test_only_failures_that_may_pass_count_as_unavailable(status: int, error: Any, kind: str) -> None:
     assert classify(json.dumps({"error": error}).encode(), status) == kind
+
+
+NOW = 1_800_000_000.0
+
+
+def google(delay: object) -> bytes:
+    return json.dumps([{"error": {"details": [{"@type": "x"}, {"retryDelay": delay}]}}]).encode()
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "wait"),
+    [
+        ({}, b"", None),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, b"", 1.5),
+        ({"retry-after": "7"}, b"", 7.0),
+        ({"retry-after": "0.25"}, b"", 0.25),
+        ({"retry-after": "-3"}, b"", 0.0),
+        ({"retry-after": "Fri, 15 Jan 2027 08:00:20 GMT"}, b"", 20.0),
+        ({"retry-after": "Fri, 15 Jan 2027 07:00:00 GMT"}, b"", 0.0),
+        ({"retry-after": "Fri, 15 Jan 2027 08:00:20 -0000"}, b"", 20.0),
+        ({"retry-after": "soon"}, b"", None),
+        ({"retry-after": "nan"}, b"", None),
+        ({"retry-after": "inf"}, b"", None),
+        ({"retry-after-ms": "x", "retry-after": "3"}, b"", 3.0),
+        ({}, google("34.074824224s"), 34.074824224),
+        ({}, json.dumps({"error": {"details": [{"retryDelay": "12s"}]}}).encode(), 12.0),
+        ({}, google(5), None),
+        ({}, google("5 minutes"), None),
+        ({}, b'{"retryDelay', None),
+        ({}, b'["retryDelay"]', None),
+    ],
+)
+def test_the_wait_that_a_provider_asks_for_is_read(headers: dict[str, str], body: bytes, wait: float | None) -> None:
+    assert retry_after_s(headers, body, NOW) == wait
+
+
+@given(st.text(), st.binary())
+def test_no_header_or_body_makes_it_raise(said: str, body: bytes) -> None:
+    wait = retry_after_s({"retry-after": said, "retry-after-ms": said}, b'"retryDelay"' + body, NOW)
+    assert wait is None or wait >= 0

@@ -58,7 +58,7 @@ def test_fragments_of_every_kind_of_server_make_the_same_two_calls(fragments: li
     assert assemble(*fragments) == ONE_AND_TWO
 
 
-def test_calls_without_any_id_are_told_apart_by_whole_arguments_or_another_name() -> None:
+def test_calls_without_any_id_are_separated_by_whole_arguments_or_a_different_name() -> None:
     assert assemble((0, None, "f", '{"x":1}'), (0, None, "f", '{"x":2}'), (0, None, "g", "")) == [
         ("call_0", "f", {"x": 1}),
         ("call_1", "f", {"x": 2}),

@@ -1,4 +1,4 @@
-"""The contract that every Journal keeps (engine/journal.py). Subclass it with a fixture ``journal``."""
+"""The contract that every Journal keeps (engine/keyed_runs.py). Subclass it with a fixture ``journal``."""
 
 import asyncio
 from abc import abstractmethod
@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.engine.events import encode
-from wicketgate.engine.journal import EventsGone, Journal
+from wicketgate.engine.keyed_runs import EventsGone, Journal
 from wicketgate.models.provider import TextDelta
 
 BOUND_S = 10.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.storage.journal_contract import BOUND_S, JournalContract, event, read_all, text
 from tests.support.requirement import requirement
 from wicketgate.engine.events import encode, join_texts
-from wicketgate.engine.journal import Entry, EventsGone, Follower, Journal, JournalFull
+from wicketgate.engine.keyed_runs import Entry, EventsGone, Follower, Journal, JournalFull
 from wicketgate.models.provider import TextDelta
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
 

@@ -12,7 +12,7 @@ from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits
 from wicketgate.engine.limits import StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.engine.tool_rounds import EngineLimits
-from wicketgate.engine.window import ModelWindow
+from wicketgate.engine.turn import ModelWindow
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
 
 

@@ -8,8 +8,8 @@ from wicketgate.config.settings import ModelChoice, ModelSettings
 from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience
 from wicketgate.models.anthropic.exchange import AnthropicMessagesProvider
 from wicketgate.models.endpoint import ModelAddress, Timeouts
-from wicketgate.models.openai.dialect import DIALECTS, dialect_of
 from wicketgate.models.openai.exchange import OpenAIChatProvider
+from wicketgate.models.openai.request import DIALECTS, dialect_of
 from wicketgate.models.provider import Provider
 from wicketgate.models.scripted.model import ScriptedModel
 from wicketgate.net import Outgoing

@@ -1,4 +1,5 @@
-"""The body of ``POST /engine/chat``: what is accepted, and the words in which the rest is refused (S3 "Request")."""
+"""The body of ``POST /engine/chat``: the accepted fields, the texts of refusals, and the context of its calls (S3
+"Request", DESIGN §3 "Browsing")."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from wicketgate.access.identity import Identity
+from wicketgate.ports import CallContext, session_key
 from wicketgate.text.correlation import CORRELATION_ID
 
 Trigger = Literal["message", "webhook", "schedule"]
@@ -14,7 +17,7 @@ MAX_MESSAGES = 10_000
 MAX_APPROVALS = 100
 MAX_NAME_CHARS = 256
 MAX_CALL_ID_CHARS = 8_192
-"""Some proxies write the model's signed thoughts into the ids of its calls, and read them there again."""
+"""Some proxies write the model's signed thoughts into the ids of its calls, and read them back from there."""
 
 
 class InvalidRequest(ValueError):
@@ -23,7 +26,7 @@ class InvalidRequest(ValueError):
 
 class _Contract(BaseModel):
     # Unknown fields are ignored, not refused: the contract forbids `tools` or `model` here to have any effect,
-    # and a gateway may be newer than we are.
+    # and a gateway may be newer than this engine.
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
 
@@ -48,7 +51,7 @@ class ChatMessage(_Contract):
 
 
 class ApprovalDecision(_Contract):
-    """The owner's word on a call that waits for it."""
+    """The owner's decision about a call that waits for it."""
 
     id: str = Field(min_length=1, max_length=2_000, description="As in the tool-result: approval_required <id>.")
     decision: Literal["approve", "deny"]
@@ -76,9 +79,9 @@ class ChatRequest(_Contract):
 
 
 def parse_chat_request(body: bytes | Mapping[str, Any]) -> ChatRequest:
-    """From JSON, or from a mapping that stands for it. Raises InvalidRequest that names the first field at fault."""
+    """Parse JSON, or a mapping that stands for it. Raises InvalidRequest that names the first field at fault."""
     if isinstance(body, Mapping):
-        body = json.dumps(dict(body)).encode()  # one reader for both, so that both are refused in the same words
+        body = json.dumps(dict(body)).encode()  # one parser for both, so that both are refused with the same texts
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:
@@ -91,11 +94,23 @@ def parse_chat_request(body: bytes | Mapping[str, Any]) -> ChatRequest:
 
 
 def message_json(message: ChatMessage) -> Mapping[str, Any]:
-    """The message as a provider gets it, without absent keys."""
+    """The message for a provider, without absent keys."""
     return message.model_dump(exclude_none=True)
 
 
+def call_context(request: ChatRequest, identity: Identity) -> CallContext:
+    """The identity, trace and browsing session for the calls of *request*.
+
+    The session is that of the conversation; without one, of this run alone.
+    """
+    metadata = request.metadata
+    scope = "run" if metadata.conversation_id is None else "conversation"
+    session = session_key(scope, identity.actor, metadata.conversation_id or metadata.correlation_id)
+    return CallContext(identity, metadata.correlation_id, session)
+
+
 def _explain(error: ValidationError) -> str:
+    # One fault is enough for a client to act on. Its input is not repeated.
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     match first["type"], where:
@@ -116,7 +131,11 @@ def _explain(error: ValidationError) -> str:
 
 
 def _check_tool_pairs(messages: Sequence[ChatMessage]) -> None:
-    """Every call is answered, every answer has a call: no provider accepts less, and each refuses it differently."""
+    """Check that every call is answered and every answer has a call.
+
+    No provider accepts less, and each refuses it differently.
+    """
+    # The calls of the last assistant message that are not answered yet, with its index.
     open_calls: dict[str, int] = {}
     for index, message in enumerate(messages):
         if message.role == "tool":

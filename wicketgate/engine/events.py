@@ -14,7 +14,7 @@ DoneReason = Literal["stop", "length", "content_filter", "max_iterations", "appr
 
 @dataclass(frozen=True, slots=True)
 class ToolCallEvent:
-    """The model wants a tool run. *arguments* is always an object, ``{}`` when the model's text was not one."""
+    """A tool call by the model. *arguments* is always an object, ``{}`` if the model's text was not one."""
 
     name: ClassVar = "tool-call"
     id: str
@@ -37,7 +37,7 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """A failure that goes back to the model, which decides what to do (S3 "recoverable tool failures")."""
+    """A failure that goes back to the model, which decides how to go on (S3 "recoverable tool failures")."""
 
     name: ClassVar = "tool-result"
     id: str
@@ -49,10 +49,10 @@ class ToolFailure:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end. *usage* sums every model call of the stream; 0/0 when the provider never told.
+    """The end. *usage* sums every model call of the stream; 0/0 if the provider never reported it.
 
-    Streams that ran tools also say what the meta-tools gave the model and what it would have taken without a gateway,
-    estimated (``usage.tool_tokens``, ``usage.naive_tool_tokens``).
+    Streams that ran tools also report estimates of the tokens that the meta-tools gave the model, and of those that it
+    would have been given without a gateway (``usage.tool_tokens``, ``usage.naive_tool_tokens``).
     """
 
     name: ClassVar = "done"
@@ -90,21 +90,25 @@ _TEXT_END = b'"}\n\n'
 def encode(event: Event) -> bytes:
     """One server-sent event. Pure ASCII: a lone surrogate or U+2028 in model output must not break the stream.
 
-    Raises ValueError for arguments that JSON has no word for, which only a provider in Python can give.
+    Raises ValueError for arguments that JSON cannot express, which only a provider in Python can give.
     """
-    if isinstance(event, TextDelta):  # the hot one
+    if isinstance(event, TextDelta):  # nearly all of them
         return b'event: text-delta\ndata: {"content":%b}\n\n' % encode_basestring_ascii(event.content).encode()
     data = json.dumps(event.data(), separators=(",", ":"), allow_nan=False)
     return f"event: {event.name}\ndata: {data}\n\n".encode()
 
 
 def join_texts(first: bytes, second: bytes) -> bytes | None:
-    """Two encoded text-deltas as one that says both; None if either is something else."""
+    """Two encoded text-deltas joined into one; None if either is a different event."""
     if first.startswith(_TEXT_HEAD) and second.startswith(_TEXT_HEAD):
         return first[: -len(_TEXT_END)] + second[len(_TEXT_HEAD) :]
     return None
 
 
+def text_of(result: ToolResult) -> str:
+    return result.output if isinstance(result, ToolOutput) else result.error
+
+
 def is_end(encoded: bytes) -> bool:
-    """Whether an encoded event is one that nothing follows."""
+    """True if the encoded event is the last of its stream."""
     return encoded.startswith((b"event: done\n", b"event: error\n"))

@@ -1,13 +1,15 @@
-"""How many streams run at once, and how a running one is stopped for shutdown (S3 "503", DESIGN §3 "The engine")."""
+"""The number of streams at once, and the ways to stop a running one (S3 "503", E90, DESIGN §3 "The engine")."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeVar
 
+from wicketgate.gateway.lifecycle import Lifecycle
+
 T = TypeVar("T")
 
 EndReason = Literal["cancelled", "disconnected"]
-"""``disconnected``: nobody is left to read. As metrics tell it; the stream itself says ``cancelled`` either way."""
+"""``disconnected``: no reader is left. Only metrics tell the two apart; the stream says ``cancelled`` either way."""
 
 
 class Interrupted(Exception):
@@ -17,22 +19,23 @@ class Interrupted(Exception):
 class Interruption:
     """Ends one run where it waits, without a task or a queue of its own.
 
-    The run awaits through ``wait``; ``request`` may come from anywhere on the loop. Whatever is awaited is
-    cancelled, and ``wait`` raises Interrupted there and at every later call.
+    The run awaits through ``wait``; ``request`` may come from anywhere on the loop. It cancels the current wait, and
+    ``wait`` raises Interrupted there and at every later call.
     """
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: asyncio.Task[Any] | None = None
         self._cancelled: asyncio.Task[Any] | None = None
-        self._others_wishes = 0
+        self._others_requests = 0
         self.reason: EndReason | None = None
-        """Why it was asked to end, first come; None while it was not."""
+        """The reason of the first request; None before it."""
 
     def request(self, reason: EndReason = "cancelled") -> None:
         if self.reason is not None:
             return
         self.reason = reason
+        # A run that does not wait now finds the reason at its next wait.
         if self._waiting is not None:
             self._waiting.cancel()
             self._cancelled = self._waiting
@@ -41,39 +44,57 @@ class Interruption:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         if self.reason is not None:
-            # Not awaited at all: what is always ready at once would never be cancelled, and so go on for ever.
-            close = getattr(awaitable, "close", None)  # a coroutine that is never awaited would complain
+            # Not awaited at all: an awaitable that is always ready would never be cancelled, and the run never end.
+            close = getattr(awaitable, "close", None)  # a coroutine that is never awaited would warn
             if close is not None:
                 close()
             raise Interrupted
-        # What asyncio.timeout does, without its clock: this is passed for every token of a model. The loop is named
-        # because finding it makes a system call.
+        # The method of asyncio.timeout, without its clock, because every token of a model passes here. The loop is
+        # given because finding it makes a system call.
         self._waiting = task = asyncio.current_task(self._loop)
-        self._others_wishes = 0 if task is None else task.cancelling()
+        self._others_requests = 0 if task is None else task.cancelling()
         try:
             return await awaitable
         except asyncio.CancelledError:
-            # Somebody else's wish, if there is one besides ours, goes first.
-            if self._cancelled is not None and self._take_back() <= self._others_wishes:
+            # A cancellation by others, if there is one besides ours, takes precedence.
+            if self._cancelled is not None and self._withdraw() <= self._others_requests:
                 raise Interrupted from None
             raise
         finally:
             self._waiting = None
             if self._cancelled is not None:
-                # What was awaited came to its end all the same; the next wait tells.
-                self._take_back()
+                # The awaitable completed in spite of the cancellation; the next wait raises.
+                self._withdraw()
 
-    def _take_back(self) -> int:
-        """Our wish to cancel; how many others are left."""
+    def _withdraw(self) -> int:
+        """Withdraw our cancellation; return how many remain."""
         task, self._cancelled = self._cancelled, None
         return 0 if task is None else task.uncancel()
 
 
-class StreamLimit:
-    """At most *most* streams at once; the next one is refused before its response starts.
+class Place:
+    """One stream's place, and the handle by which its run is ended. A run and its readers share one."""
 
-    It knows every run that holds a place, so that all of them can be told to end.
-    """
+    __slots__ = ("_free", "holders", "interruption")
+
+    def __init__(self, free: Callable[["Place"], None]) -> None:
+        self._free = free
+        self.holders = 1
+        self.interruption = Interruption()
+
+    def share(self) -> None:
+        self.holders += 1
+
+    def leave(self) -> None:
+        """Give up one share. The last one frees the place; later calls do nothing."""
+        if self.holders:
+            self.holders -= 1
+            if not self.holders:
+                self._free(self)
+
+
+class StreamLimit:
+    """Admits at most *most* streams at once; the next one is refused before its response starts."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -85,38 +106,51 @@ class StreamLimit:
     def active(self) -> int:
         return len(self._places)
 
-    def enter(self) -> "Place | None":
-        """Take a place; None when there is none."""
+    def enter(self) -> Place | None:
+        """Take a place; None if all are taken."""
         if len(self._places) >= self._most:
             return None
-        place = Place(self._leave)
+        place = Place(self._free)
         self._places.add(place)
         self._empty.clear()
         return place
 
     def end_all(self) -> None:
-        """Every run that holds a place ends where it waits, with ``done`` (cancelled)."""
+        """End every run that holds a place where it waits, with ``done`` (cancelled)."""
         for place in self._places:
             place.interruption.request()
 
     async def wait_empty(self) -> None:
         await self._empty.wait()
 
-    def _leave(self, place: "Place") -> None:
+    def _free(self, place: Place) -> None:
         self._places.discard(place)
         if not self._places:
             self._empty.set()
 
 
-class Place:
-    """One stream's place, and the handle by which its run is ended."""
+class Drain:
+    """Stops upstreams and streams in order: none are new, those that run go on for a while, then each ends properly."""
 
-    __slots__ = ("_leave", "interruption")
+    def __init__(self, lifecycle: Lifecycle, streams: StreamLimit) -> None:
+        self._lifecycle = lifecycle
+        self._streams = streams
+        self._followers: list[Callable[[], None]] = []
 
-    def __init__(self, leave: Callable[["Place"], None]) -> None:
-        self._leave = leave
-        self.interruption = Interruption()
+    def follow(self, step: Callable[[], None]) -> None:
+        """Call *step* when the drain begins."""
+        self._followers.append(step)
 
-    def leave(self) -> None:
-        """The stream is over. Once more does nothing."""
-        self._leave(self)
+    def begin(self, drain_s: float) -> None:
+        """Take nothing new from now on. Streams that still run after *drain_s* end with ``done`` (cancelled).
+
+        A second call may shorten the time.
+        """
+        for step in self._followers:
+            step()
+        self._lifecycle.stop_after(drain_s)
+        asyncio.get_running_loop().call_later(drain_s, self._streams.end_all)
+
+    async def wait(self) -> None:
+        """Return when the last stream is over, detached runs among them."""
+        await self._streams.wait_empty()

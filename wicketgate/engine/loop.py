@@ -1,4 +1,4 @@
-"""The agent loop: call the model, run the tools it asks for, repeat until it has nothing more to ask (S3).
+"""The agent loop: call the model, run the tools it asks for, repeat until it asks for no more (S3).
 
 The loop imposes no cap of its own; ``max_iterations`` is the deployment's choice. Whatever happens, the last event
 is one ``done`` or one ``error``, and nothing comes after it.
@@ -11,17 +11,14 @@ from contextlib import aclosing
 
 from wicketgate.access.identity import Identity
 from wicketgate.engine.approvals import ApprovalDesk, RunApprovals
-from wicketgate.engine.call_context import call_context
-from wicketgate.engine.contract import ChatRequest, message_json
-from wicketgate.engine.events import Done, ErrorEvent, Event, ToolCallEvent, ToolResult
+from wicketgate.engine.contract import ChatRequest, call_context, message_json
+from wicketgate.engine.events import Done, DoneReason, ErrorEvent, Event, ToolCallEvent, ToolResult, text_of
 from wicketgate.engine.limits import Interrupted, Interruption
-from wicketgate.engine.loop_guard import LoopGuard
-from wicketgate.engine.tool_rounds import EngineLimits, ToolRounds, text_of
-from wicketgate.engine.turn import Turn
-from wicketgate.engine.window import ModelWindow
+from wicketgate.engine.tool_rounds import EngineLimits, LoopGuard, ToolRounds
+from wicketgate.engine.turn import ModelWindow, Turn
 from wicketgate.errors import EngineError, ProviderError, ToolError
 from wicketgate.faces.surface import ToolSurface
-from wicketgate.gateway.options import Meter, NoMeter, TokenCost
+from wicketgate.gateway.options import Meter, NoMeter
 from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider, Usage
 from wicketgate.ports import CallContext
 
@@ -29,7 +26,7 @@ log = logging.getLogger("wicketgate.engine")
 
 
 class Engine:
-    """One provider and one face, wired at start-up; everything else comes with the request."""
+    """Runs chats with one provider and one face. *limits* may be replaced at any time, for streams that begin then."""
 
     def __init__(
         self,
@@ -41,13 +38,12 @@ class Engine:
         approvals: ApprovalDesk | None = None,
     ) -> None:
         """Without *approvals* a call that needs one is refused for good."""
-        self._provider = provider
-        self._surface = surface
-        self._window = window
+        self.provider = provider
+        self.surface = surface
+        self.window = window
         self.limits = limits or EngineLimits()
-        """Others may be assigned at any time, for streams that begin then."""
+        self.approvals = approvals
         self._meter = meter or NoMeter()
-        self._approvals = approvals
 
     async def run(self, request: ChatRequest, identity: Identity) -> AsyncGenerator[Event, None]:
         """The events of one stream, one by one: the contract as a direct function call (S3 "Same-Process Option").
@@ -67,17 +63,9 @@ class Engine:
         Closing the generator cancels the model and the tools. An *interruption* ends it with ``done`` (cancelled).
         """
         interruption = interruption or Interruption()
-        run = _Run(
-            self._provider,
-            self._surface,
-            self._window,
-            self.limits,
-            self._approvals,
-            request,
-            context,
-            interruption,
-        )
+        run = _Run(self, request, context, interruption)
         outcome = "disconnected"
+        # Whatever happens in the run becomes its one last event; the outcome goes to the metrics.
         try:
             async with aclosing(run.events()) as events:
                 async for batch in events:
@@ -87,7 +75,7 @@ class Engine:
         except Interrupted:
             log.info("cancelled")
             outcome = interruption.reason or "cancelled"
-            yield [Done("cancelled", run.usage, run.cost)]
+            yield run.done("cancelled")
         except EngineError as error:
             log.error("stream failed: %s: %s", error.code, error)
             outcome = error.code
@@ -108,115 +96,101 @@ class Engine:
 class _Run:
     """The state of one stream."""
 
-    def __init__(
-        self,
-        provider: Provider,
-        surface: ToolSurface,
-        window: ModelWindow,
-        limits: EngineLimits,
-        approvals: ApprovalDesk | None,
-        request: ChatRequest,
-        context: CallContext,
-        interruption: Interruption,
-    ) -> None:
-        self._provider = provider
-        self._surface = surface
-        self._window = window
+    def __init__(self, engine: Engine, request: ChatRequest, context: CallContext, interruption: Interruption) -> None:
+        limits = engine.limits
+        self._engine = engine
         self._max_iterations = limits.max_iterations
-        self._desk = approvals
         self._request = request
         self._context = context
         self._interruption = interruption
         self._messages: list[Message] = [message_json(message) for message in request.messages]
         self._call_ids = {call.id for message in request.messages for call in message.tool_calls or ()}
         guard = LoopGuard(limits.loop_guard, self._messages)
-        self._rounds = ToolRounds(surface, context, limits, interruption, guard)
+        self._rounds = ToolRounds(engine.surface, context, limits, interruption, guard)
         self.usage = Usage()
         self.in_tools = False
 
-    @property
-    def cost(self) -> TokenCost:
-        return self._rounds.cost
+    def done(self, reason: DoneReason) -> Sequence[Event]:
+        return [Done(reason, self.usage, self._rounds.cost)]
 
     async def events(self) -> AsyncGenerator[Sequence[Event], None]:
-        tools = [
-            ModelTool(tool.name, tool.description, tool.input_schema) for tool in self._surface.tools(self._context)
-        ]
-        approvals = await self._desk.take_up(self._request, self._context.identity.actor) if self._desk else None
+        surface, desk = self._engine.surface, self._engine.approvals
+        tools = [ModelTool(tool.name, tool.description, tool.input_schema) for tool in surface.tools(self._context)]
+        # Decisions that came with the request: run or refuse the calls of the history that waited for them.
+        approvals = await desk.judge(self._request, self._context.identity.actor) if desk else None
         if approvals is not None:
-            self._messages = approvals.told(self._messages)
+            self._messages = approvals.for_model(self._messages)
             async with aclosing(self._resume(approvals)) as resumed:
                 async for events in resumed:
                     yield events
+
         wait = self._interruption.wait
         turns_with_tools = 0
         while True:
+            # One turn of the model.
             turn = Turn(self._call_ids)
             model_request = ModelRequest(await self._shown(tools), tools, self._context.correlation_id)
-            async with aclosing(self._provider.stream(model_request)) as stream:
+            async with aclosing(self._engine.provider.stream(model_request)) as stream:
                 while True:
                     try:
                         batch = await wait(stream.__anext__())
                     except StopAsyncIteration:
                         break
-                    if events := turn.take(batch):
+                    if events := turn.read(batch):
                         yield events
             if turn.finish is None:
                 raise ProviderError("the provider ended its stream without a finish")
             if turn.finish.usage is not None:
                 self.usage += turn.finish.usage
+            # Without calls it is the last one.
             if not turn.calls:
                 reason = turn.finish.reason
-                yield [Done("stop" if reason == "tool_calls" else reason, self.usage, self.cost)]
+                yield self.done("stop" if reason == "tool_calls" else reason)
                 return
 
+            # The round of its tools. The history gets the results in the order of the calls.
             self.in_tools = True
             results: dict[str, ToolResult] = {}
-            async with aclosing(self._rounds.asked(turn.calls, approvals)) as finished:
+            async with aclosing(self._rounds.run_turn(turn.calls, approvals)) as finished:
                 async for results_now in finished:
                     results.update((result.id, result) for result in results_now)
                     yield results_now
             self._messages.append(turn.message())
-            self._messages.extend(_tool_message(call.id, results[call.id]) for call in turn.calls)
+            self._messages.extend(
+                {"role": "tool", "tool_call_id": call.id, "content": text_of(results[call.id])} for call in turn.calls
+            )
             self.in_tools = False
 
+            # Reasons to stop although the model would go on.
             turns_with_tools += 1
             if self._rounds.waiting:
-                yield [Done("approval_required", self.usage, self.cost)]
+                yield self.done("approval_required")
                 return
             if turns_with_tools == self._max_iterations:
-                yield [Done("max_iterations", self.usage, self.cost)]
+                yield self.done("max_iterations")
                 return
 
     async def _resume(self, approvals: RunApprovals) -> AsyncGenerator[Sequence[Event], None]:
-        """Calls of the history that wait no longer: shown, run or refused, and answered where they stand."""
+        """Run or refuse the decided calls of the history; put their results where the calls are answered."""
         if not approvals.resumed:
             return
         self.in_tools = True
         self._call_ids.update(each.call.id for each in approvals.resumed)
         yield [ToolCallEvent(each.call.id, each.call.name, each.call.arguments or {}) for each in approvals.resumed]
-        places = {each.call.id: each.index for each in approvals.resumed}
-        async with aclosing(self._rounds.resumed(approvals)) as finished:
+        indexes = {each.call.id: each.index for each in approvals.resumed}
+        async with aclosing(self._rounds.run_resumed(approvals)) as finished:
             async for results in finished:
                 for result in results:
-                    place = places[result.id]
-                    self._messages[place] = {**self._messages[place], "content": text_of(result)}
+                    index = indexes[result.id]
+                    self._messages[index] = {**self._messages[index], "content": text_of(result)}
                 yield results
         self.in_tools = False
 
     async def _shown(self, tools: Sequence[ModelTool]) -> Sequence[Message]:
-        """What of the history the model is shown; the history itself stays whole. Raises ContextOverflow."""
-        built = await self._interruption.wait(self._window.show(self._messages, tools))
-        if built.dropped_turns or built.dropped_steps or built.shrunk_results:
-            log.info(
-                "history reduced to %d tokens: %d turns and %d steps dropped, %d results shrunk",
-                built.tokens,
-                built.dropped_turns,
-                built.dropped_steps,
-                built.shrunk_results,
-            )
+        """The part of the history that the model is shown; the history itself stays whole. Raises ContextOverflow."""
+        built = await self._interruption.wait(self._engine.window.fit(self._messages, tools))
+        reduced = (built.dropped_turns, built.dropped_steps, built.shrunk_results)
+        if any(reduced):
+            text = "history reduced to %d tokens: %d turns and %d steps dropped, %d results shrunk"
+            log.info(text, built.tokens, *reduced)
         return built.messages
-
-
-def _tool_message(call_id: str, result: ToolResult) -> Message:
-    return {"role": "tool", "tool_call_id": call_id, "content": text_of(result)}

@@ -1,26 +1,28 @@
 """The tools of one turn, run at once; each ends in a result, whatever happens (S3 "Tool calls", E44 to E62)."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import json
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from wicketgate.engine.approvals import REQUIRED, Redeemed, RunApprovals
-from wicketgate.engine.events import ToolFailure, ToolOutput, ToolResult
+from wicketgate.engine.approvals import REQUIRED, CallApprover, Redeemed, RunApprovals
+from wicketgate.engine.events import ToolFailure, ToolOutput, ToolResult, text_of
 from wicketgate.engine.limits import Interruption
-from wicketgate.engine.loop_guard import LoopGuard
 from wicketgate.faces.surface import ToolSurface, UnknownTool
 from wicketgate.gateway.options import TokenCost
-from wicketgate.models.provider import ToolCall
-from wicketgate.ports import Approver, CallContext
+from wicketgate.models.provider import Message, ToolCall
+from wicketgate.ports import CallContext
+
+_LOOP_PREFIX = "loop_guard: "
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """*max_iterations* counts turns that called tools; None is no cap (S3 "What is NOT in the request"). *loop_guard*:
-    from which identical call on with the same result none is run. *tool_timeout_s* is longer than any server's own
-    deadline: it ends what those do not bound, such as a plugin, a store or an audit sink that hangs."""
+    """*max_iterations* counts turns that called tools; None is no cap (S3 "What is NOT in the request"). *loop_guard*
+    is the number of the first identical call with the same result that is not run. *tool_timeout_s* is longer than any
+    server's own deadline: it ends work that those do not bound, such as a plugin, a store or an audit sink that hangs.
+    """
 
     max_iterations: int | None = None
     tool_timeout_s: float = 30.0
@@ -29,15 +31,56 @@ class EngineLimits:
     loop_guard: int | None = 3
 
 
-class CallOwner(Approver, Protocol):
-    """Who is asked about one call; *waiting* is the id under which it now waits, if it does."""
+class LoopGuard:
+    """Answers for the tool when the same call keeps having the same result (E62).
 
-    @property
-    def waiting(self) -> str: ...
+    *most* is the number of the first identical call that is not run; None is never. *history* counts since the last
+    message of the user, including parts that the model is not shown any more. A result that changes begins anew:
+    polling is no loop.
+    """
+
+    def __init__(self, most: int | None, history: Iterable[Message] = ()) -> None:
+        self._most = most
+        self._seen: dict[tuple[str, str], tuple[str, int]] = {}
+        if most is not None:
+            self._read(history)
+
+    def refusal(self, call: ToolCall) -> str:
+        """The reason why *call* is not run; empty if it may be."""
+        if self._most is None:
+            return ""
+        _, times = self._seen.get(_key(call), ("", 0))
+        if times < max(self._most - 1, 1):
+            return ""
+        return (
+            f"{_LOOP_PREFIX}this very call has had the same result {times} times, so it was not run again. "
+            "Use that result, change the arguments, or do something else."
+        )
+
+    def note(self, call: ToolCall, result: str) -> None:
+        if self._most is None or result.startswith(_LOOP_PREFIX):
+            return
+        key = _key(call)
+        seen, times = self._seen.get(key, (result, 0))
+        self._seen[key] = (result, times + 1 if seen == result else 1)
+
+    def _read(self, history: Iterable[Message]) -> None:
+        calls: dict[str, ToolCall] = {}
+        for message in history:
+            match message["role"]:
+                case "user":
+                    self._seen.clear()
+                case "assistant":
+                    for call in message.get("tool_calls") or ():
+                        function = call["function"]
+                        calls[call["id"]] = ToolCall(call["id"], function["name"], None, function["arguments"])
+                case "tool" if (made := calls.get(message["tool_call_id"])) is not None:
+                    self.note(made, message["content"])
 
 
 class ToolRounds:
-    """Of one stream. *cost* sums what its calls took; *waiting* is true once a call waits for the owner."""
+    """Runs the tools of one stream. *cost* sums the tokens of its calls; *waiting* is true once one waits for the
+    owner."""
 
     def __init__(
         self,
@@ -55,32 +98,32 @@ class ToolRounds:
         self.cost = TokenCost()
         self.waiting = False
 
-    async def asked(
+    async def run_turn(
         self, calls: Sequence[ToolCall], approvals: RunApprovals | None
     ) -> AsyncGenerator[Sequence[ToolResult], None]:
-        """The calls that the model has made in one turn, results as they come (E44)."""
+        """Run the calls that the model has made in one turn; results as they come (E44)."""
+        # Calls over the limit, and calls that repeat, are refused first.
         most = self._limits.max_calls_per_turn
-        if len(calls) > most:
-            too_many = f"not run: more than {most} calls in one turn"
-            yield [ToolFailure(call.id, too_many) for call in calls[most:]]
-        run: list[tuple[ToolCall, CallOwner | None]] = []
-        refused: list[ToolResult] = []
+        too_many = f"not run: more than {most} calls in one turn"
+        refused: list[ToolResult] = [ToolFailure(call.id, too_many) for call in calls[most:]]
+        made: dict[str, ToolCall] = {}
         for call in calls[:most]:
             if refusal := self._guard.refusal(call):
                 refused.append(ToolFailure(call.id, refusal))
             else:
-                run.append((call, approvals.approver(call) if approvals else None))
+                made[call.id] = call
         if refused:
             yield refused
-        made = {call.id: call for call, _ in run}
+        # The others run; their results count for later rounds.
+        run = [(call, CallApprover(approvals, call) if approvals else None) for call in made.values()]
         async with aclosing(self._run(run)) as finished:
             async for results in finished:
                 for result in results:
                     self._guard.note(made[result.id], text_of(result))
                 yield results
 
-    async def resumed(self, approvals: RunApprovals) -> AsyncGenerator[Sequence[ToolResult], None]:
-        """The calls of the history that the owner has decided on: run, or answered with why not."""
+    async def run_resumed(self, approvals: RunApprovals) -> AsyncGenerator[Sequence[ToolResult], None]:
+        """Run the decided calls of the history, or answer them with the refusal."""
         refused = [ToolFailure(each.call.id, each.refusal) for each in approvals.resumed if each.approval is None]
         if refused:
             yield refused
@@ -90,11 +133,11 @@ class ToolRounds:
                 yield results
 
     async def _run(
-        self, calls: Sequence[tuple[ToolCall, CallOwner | None]]
+        self, calls: Sequence[tuple[ToolCall, CallApprover | Redeemed | None]]
     ) -> AsyncGenerator[Sequence[ToolResult], None]:
-        """All at once; leaving early cancels what still runs."""
-        places = asyncio.Semaphore(self._limits.max_parallel_tools)
-        running = {asyncio.create_task(self._call(call, owner, places)) for call, owner in calls}
+        """Run all at once. Closing early cancels those that still run."""
+        parallel = asyncio.Semaphore(self._limits.max_parallel_tools)
+        running = {asyncio.create_task(self._call(call, approver, parallel)) for call, approver in calls}
         try:
             while running:
                 finished, running = await self._interruption.wait(
@@ -102,15 +145,19 @@ class ToolRounds:
                 )
                 yield [task.result() for task in finished]
         finally:
+            # No task outlives the round.
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _call(self, call: ToolCall, owner: CallOwner | None, places: asyncio.Semaphore) -> ToolResult:
+    async def _call(
+        self, call: ToolCall, approver: CallApprover | Redeemed | None, parallel: asyncio.Semaphore
+    ) -> ToolResult:
         if call.arguments is None:
             return ToolFailure(call.id, "invalid arguments: the arguments of a tool call must be one JSON object")
-        context = self._context if owner is None else replace(self._context, approver=owner)
-        async with places:
+        # The call itself, bounded in number and time. Its failures are results for the model.
+        context = self._context if approver is None else replace(self._context, approver=approver)
+        async with parallel:
             try:
                 async with asyncio.timeout(self._limits.tool_timeout_s) as deadline:
                     result = await self._surface.call(call.name, call.arguments, context)
@@ -120,12 +167,18 @@ class ToolRounds:
                 if not deadline.expired():
                     raise
                 return ToolFailure(call.id, f"{call.name} timed out after {self._limits.tool_timeout_s:g}s")
+        # A call that waits for the owner ends the stream after this round.
         self.cost += result.cost
-        if owner is not None and owner.waiting:
+        if approver is not None and approver.waiting:
             self.waiting = True
-            return ToolFailure(call.id, f"{REQUIRED}{owner.waiting}")
+            return ToolFailure(call.id, f"{REQUIRED}{approver.waiting}")
         return ToolFailure(call.id, result.text) if result.is_error else ToolOutput(call.id, result.text)
 
 
-def text_of(result: ToolResult) -> str:
-    return result.output if isinstance(result, ToolOutput) else result.error
+def _key(call: ToolCall) -> tuple[str, str]:
+    """Name and arguments in one spelling; text that is not JSON is compared as it was written."""
+    try:
+        arguments = call.arguments if call.arguments is not None else json.loads(call.raw)
+        return call.name, json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return call.name, call.raw

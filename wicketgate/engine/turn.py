@@ -1,20 +1,68 @@
-"""One model turn being read: what it said, which tools it wants, and the message that goes into the history."""
+"""One model turn: the part of the history that the model is shown, and the events and message of its answer.
 
+DESIGN §3 "Long conversations" has the window.
+"""
+
+import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from wicketgate.context.build import Built, build
+from wicketgate.context.sizes import TextCounter
 from wicketgate.engine.contract import MAX_CALL_ID_CHARS, MAX_NAME_CHARS
 from wicketgate.engine.events import Event, ToolCallEvent
-from wicketgate.models.provider import Finish, Message, ModelEvent, TextDelta, ToolCall
+from wicketgate.models.provider import Finish, Message, ModelEvent, ModelTool, TextDelta, ToolCall
 
 _NO_NAME = "unnamed_tool"
 _NUMBER_CHARS = 12
 
+# The framing of a tool definition beyond its JSON, rounded up.
+_TOOL_TOKENS = 16
+# A message counts as its text and some.
+_BULKY_CHARS = 100_000
+_MESSAGE_CHARS = 100
+
+
+class ModelWindow:
+    """A model's window of *context_tokens*, of which *answer_tokens* are kept free for its answer.
+
+    The answer's share is never more than half of what the tool definitions leave. *tokens* should remember its counts
+    (CountedTexts), because a history comes back with each turn.
+    """
+
+    def __init__(self, context_tokens: int, answer_tokens: int, tokens: TextCounter) -> None:
+        self._context_tokens = context_tokens
+        self._answer_tokens = answer_tokens
+        self._tokens = tokens
+        self._latest: tuple[Sequence[ModelTool], int] = ((), 0)
+
+    async def fit(self, messages: Sequence[Message], tools: Sequence[ModelTool]) -> Built:
+        """The part of *messages* that the model is shown. Raises ContextOverflow."""
+        # Counting a bulky history would hold up the streams beside it.
+        if sum(map(_chars, messages)) > _BULKY_CHARS:
+            return await asyncio.to_thread(self._build, tuple(messages), tools)
+        return self._build(messages, tools)
+
+    def _build(self, messages: Sequence[Message], tools: Sequence[ModelTool]) -> Built:
+        definitions = self._definitions(tools)
+        answer = min(self._answer_tokens, max(self._context_tokens - definitions, 0) // 2)
+        return build(messages, self._context_tokens, self._tokens, reserve_tokens=definitions + answer)
+
+    def _definitions(self, tools: Sequence[ModelTool]) -> int:
+        """Tokens of the definitions; remembered, because most streams have the same."""
+        latest, tokens = self._latest
+        if latest != tools:
+            written = (json.dumps([t.name, t.description, dict(t.parameters)], ensure_ascii=False) for t in tools)
+            tokens = sum(self._tokens.count(text) + _TOOL_TOKENS for text in written)
+            self._latest = (tools, tokens)
+        return tokens
+
 
 @dataclass(slots=True)
 class Turn:
-    """Collects model events and gives the stream's events back, batch by batch.
+    """Collects the model's events and returns the stream's events, batch by batch.
 
     *taken* holds the call ids of the whole stream: a model that repeats an id, or leaves it out, still gets
     unique ones, in the stream and in the history alike (E51, E52). Ids and names are such that a client can send them
@@ -26,7 +74,7 @@ class Turn:
     calls: list[ToolCall] = field(default_factory=list)
     finish: Finish | None = None
 
-    def take(self, batch: Sequence[ModelEvent]) -> list[Event]:
+    def read(self, batch: Sequence[ModelEvent]) -> list[Event]:
         events: list[Event] = []
         for event in batch:
             if type(event) is TextDelta:  # nearly all of them
@@ -44,15 +92,19 @@ class Turn:
         return events
 
     def message(self) -> Message:
-        """The assistant message of this turn; text said before the calls is kept (E43).
+        """The assistant message of this turn; text before the calls is kept (E43).
 
-        Arguments that were not an object go back as ``{}``: several providers refuse a history that holds them.
+        Arguments that were not an object become ``{}``: several providers refuse a history that holds them.
         """
         message: dict[str, Any] = {
             "role": "assistant",
             "content": "".join(self.text),
             "tool_calls": [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": (call.arguments and call.raw) or "{}"},
+                }
                 for call in self.calls
             ],
         }
@@ -63,6 +115,7 @@ class Turn:
     def _unique(self, wanted: str) -> str:
         if len(wanted) > MAX_CALL_ID_CHARS - _NUMBER_CHARS:
             wanted = ""
+        # A number behind a repeated id; it counts from those taken, so that few are tried.
         candidate, attempt = wanted, len(self.taken)
         while not candidate or candidate in self.taken:
             attempt += 1
@@ -71,5 +124,6 @@ class Turn:
         return candidate
 
 
-def _arguments(call: ToolCall) -> str:
-    return call.raw if call.arguments and call.raw else "{}"
+def _chars(message: Message) -> int:
+    arguments = sum(len(call["function"]["arguments"]) for call in message.get("tool_calls", ()))
+    return _MESSAGE_CHARS + len(message["content"]) + arguments

@@ -19,7 +19,7 @@ from wicketgate.errors import GatewayError, UpstreamLost, UpstreamResting, Upstr
 from wicketgate.fleet.member import loop_time
 from wicketgate.gateway.audit import Auditor
 from wicketgate.gateway.plugin_chain import PluginChain
-from wicketgate.models.events import Usage
+from wicketgate.models.provider import Usage
 from wicketgate.ports import ArtifactStore, SessionStore
 from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.token_table import shipped_token_counter

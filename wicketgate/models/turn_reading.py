@@ -1,107 +1,139 @@
-"""How the bytes of a model's answer become events, in every dialect (S3 "Mid-Stream Errors").
+"""Turns the bytes of a model's answer into events, in every dialect (S3 "Mid-Stream Errors").
 
-What is never accepted as an answer is a stream that breaks off or says nothing.
+A stream that breaks off or is empty is never accepted as an answer.
 """
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
 
 from wicketgate.errors import ContextOverflow, ProviderError
-from wicketgate.models.answer_bytes import AnswerDecoder
-from wicketgate.models.events import FinishReason, Kept, ModelEvent, TextDelta, Usage
 from wicketgate.models.failures import classify_error, failure
-from wicketgate.models.openai.chunk import encodable
-from wicketgate.net.sse import SseEvent
+from wicketgate.models.provider import Finish, FinishReason, Kept, ModelEvent, TextDelta, ToolCall, Usage
+from wicketgate.net.sse import BYTE_ORDER_MARK, SseDecoder, SseEvent
+
+T = TypeVar("T")
+
+MAX_BODY_BYTES = 8 << 20
+"""Bound of an answer that came as one JSON body."""
 
 MAX_HELD_BYTES = 32 << 20
 """Bound of what is held of one turn besides its text, counted as streamed: calls and thinking."""
 
 
 class TurnReading(ABC):
-    """Bytes in, events out; calls come whole and with the Finish, which is last.
+    """Reads one turn: bytes in, events out. Calls come whole and with the Finish, which is last.
 
-    Nothing is raised: what was said before a failure counts, so the events come first and ``failure`` beside them.
-    *context_tokens* is the model's window: some servers answer an overlong prompt with silence. *origin* names provider
-    and model in what has to be sent again.
+    An answer is a stream of events or one JSON body. The first byte decides, because content types are not to be
+    trusted: llama.cpp answers with JSON when asked for a stream.
+    Nothing is raised: output before a failure counts, so the events come first and ``failure`` is set beside them.
+    *context_tokens* is the model's window: some servers answer an overlong prompt with an empty stream. *origin* names
+    provider and model in what has to be sent again.
     """
 
     def __init__(self, context_tokens: int, origin: str = "") -> None:
         self._context_tokens = context_tokens
         self._origin = origin
-        self._bytes = AnswerDecoder()
+        self._sse = SseDecoder()
+        self._head = b""
+        self._body: bytearray | None = None
+        self._split: Callable[[bytes], Iterable[SseEvent]] = self._split_first
+        """Returns the events that the bytes completed; read them to the end before the next call."""
+        self._data_of_plain: Callable[[bytes], list[bytes] | None] = lambda data: None
+        """See SseDecoder."""
         self._held_bytes = 0
         self._half_pair = ""
-        self._spoke = False
+        self._has_output = False
         self._usage: Usage | None = None
-        self.heard = 0
-        """How many events the server has sent; keep-alives are none."""
+        self.events_seen = 0
+        """Count of the events that the server has sent; keep-alives are none."""
+        self.answered = False
+        """True once the model has finished, so that a connection lost from here on loses nothing."""
         self.ended = False
-        """Whether the Finish is out: nothing more is to be read."""
+        """True once the Finish is out: nothing more is to be read."""
         self.failure: ProviderError | ContextOverflow | None = None
-        """Set as soon as the bytes tell; its argument holds the server's words. Nothing more is to be read."""
-
-    @property
-    @abstractmethod
-    def answered(self) -> bool:
-        """Whether the model has finished, so that a connection lost from here on loses nothing."""
+        """Set as soon as it is known; its argument holds the server's words. Nothing more is to be read."""
 
     @property
     @abstractmethod
     def reasoning(self) -> str:
-        """What the model thought so far, where the server shows it. It has no place among the contract's events."""
+        """The model's thoughts so far, if the server shows them. They have no place among the contract's events."""
 
     def feed(self, data: bytes) -> Sequence[ModelEvent]:
         """The events that *data* completed, however the bytes were cut."""
         events: list[ModelEvent] = []
         try:
-            for event in self._bytes.feed(data):
-                self._take(event, events)
+            for event in self._split(data):
+                self._read_event(event, events)
                 if self.ended:
                     break
         except (ProviderError, ContextOverflow) as failure:
             self.failure = failure
-        if self._bytes.is_body:
-            self.heard += 1
+        if self._body is not None:
+            self.events_seen += 1
         return events
 
     def close(self) -> Sequence[ModelEvent]:
-        """The events known only now that the connection is at its end. An answer that is not whole is a failure."""
+        """The events known only at the end of the connection. An answer that is not whole is a failure."""
         events: list[ModelEvent] = []
+        # A whole body, or the last event of the stream; then the end itself counts.
         try:
-            if self._bytes.is_body:
-                self._take_body(self._bytes.body(), events)
+            if self._body is not None:
+                self._read_body(bytes(self._body), events)
             elif not self.ended:
-                for event in self._bytes.close():
-                    self._take_last(event, events)
+                for event in self._sse.close():
+                    self._read_last_event(event, events)
             if not self.ended:
-                self._take_end(events)
+                self._read_end(events)
         except (ProviderError, ContextOverflow) as failure:
             self.failure = failure
         return events
 
-    @abstractmethod
-    def _take(self, event: SseEvent, events: list[ModelEvent]) -> None:
-        """One event of the stream."""
+    def _split_first(self, data: bytes) -> Iterable[SseEvent]:
+        data = self._head + data
+        if len(data) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(data):
+            self._head = data
+            return ()
+        data = data.removeprefix(BYTE_ORDER_MARK).lstrip()
+        self._head = b""
+        if not data:
+            return ()
+        # From here on nothing stands between the reader and the decoder that it needs.
+        if data[:1] in (b"{", b"["):
+            self._body = bytearray()
+            self._split = self._keep_body
+        else:
+            self._split, self._data_of_plain = self._sse.feed, self._sse.data_of_plain
+        return self._split(data)
+
+    def _keep_body(self, data: bytes) -> Iterable[SseEvent]:
+        assert self._body is not None
+        self._body += data
+        if len(self._body) > MAX_BODY_BYTES:
+            raise ProviderError(f"the provider's answer is over {MAX_BODY_BYTES} bytes")
+        return ()
 
     @abstractmethod
-    def _take_last(self, event: SseEvent, events: list[ModelEvent]) -> None:
-        """An event that the end of the stream completed; it may be where the stream was cut."""
+    def _read_event(self, event: SseEvent, events: list[ModelEvent]) -> None:
+        """Read one event of the stream."""
 
     @abstractmethod
-    def _take_body(self, body: bytes, events: list[ModelEvent]) -> None:
-        """An answer that came as one JSON body."""
+    def _read_last_event(self, event: SseEvent, events: list[ModelEvent]) -> None:
+        """Read an event that the end of the stream completed; the stream may have been cut in it."""
 
     @abstractmethod
-    def _take_end(self, events: list[ModelEvent]) -> None:
-        """The connection is at its end, and the turn is not yet."""
+    def _read_body(self, body: bytes, events: list[ModelEvent]) -> None:
+        """Read an answer that came as one JSON body."""
 
     @abstractmethod
-    def _end(self, events: list[ModelEvent]) -> None:
-        """The turn is complete."""
+    def _read_end(self, events: list[ModelEvent]) -> None:
+        """End the turn with the connection, or raise ProviderError."""
 
-    def _say(self, text: str, events: list[ModelEvent]) -> None:
-        self._spoke = True
+    def _add_text(self, text: str, events: list[ModelEvent]) -> None:
+        self._has_output = True
         if self._half_pair or not text.isascii():
             text = self._half_pair + text
             # Servers that cut by UTF-16 units leave half an emoji at the end of one delta.
@@ -110,34 +142,65 @@ class TurnReading(ABC):
         if text:
             events.append(TextDelta(text))
 
-    def _say_rest(self, events: list[ModelEvent]) -> None:
-        if self._half_pair:
-            events.append(TextDelta("\ufffd"))
-
-    def _hold(self, size: int) -> None:
+    def _count_held(self, size: int) -> None:
         self._held_bytes += size
         if self._held_bytes > MAX_HELD_BYTES:
             raise ProviderError(f"the model's tool calls and thoughts are over {MAX_HELD_BYTES} bytes")
 
-    def _count(self, usage: Usage | None) -> None:
+    def _count_usage(self, usage: Usage | None) -> None:
         if usage is not None:
-            self._usage = usage if self._usage is None else self._usage.at_least(usage)
-
-    def _kept(self, data: dict[str, object]) -> Kept | None:
-        return Kept(self._origin, data, self.reasoning) if data else None
+            self._usage = usage if self._usage is None else self._usage.maximum(usage)
 
     def _failure(self, error: object) -> ProviderError | ContextOverflow:
         words = error if isinstance(error, str) else json.dumps(error)
         return failure(classify_error(error), f"the provider reported in its stream: {words}")
 
-    def _check_silence(self, reason: FinishReason) -> None:
-        """LM Studio answers an overlong prompt with a good stream of nothing; others stop at once for length."""
-        if self._spoke or reason == "content_filter":
+    def _check_output(self, reason: FinishReason) -> None:
+        """Raise for a turn without any output.
+
+        LM Studio answers an overlong prompt with a good stream of nothing; others stop at once for length.
+        """
+        if self._has_output or reason == "content_filter":
             return
         if self._usage is not None and self._usage.prompt_tokens >= self._context_tokens:
             raise ContextOverflow(f"silence after {self._usage.prompt_tokens} prompt tokens")
         if reason != "length":
-            raise ProviderError("the provider's stream ended with nothing said")
+            raise ProviderError("the provider's stream ended without any output")
+
+    def _finish(
+        self, reason: FinishReason, calls: Sequence[ToolCall], kept: dict[str, object], events: list[ModelEvent]
+    ) -> None:
+        """End the turn with *calls* and the Finish. Whether there are calls decides, not the server's reason."""
+        if self._half_pair:
+            events.append(TextDelta("\ufffd"))
+        events.extend(calls)
+        if reason in ("stop", "tool_calls"):
+            reason = "tool_calls" if calls else "stop"
+        sent_again = Kept(self._origin, kept, self.reasoning) if calls and kept else None
+        events.append(Finish(reason, self._usage, sent_again))
+        self.answered = self.ended = True
+
+
+def tolerant_decoder(kind: type[T]) -> Callable[[bytes], T | None]:
+    """A decoder of JSON as *kind*; it returns None for anything else.
+
+    Bytes that are not UTF-8 and lone surrogates, which only the slow decoder reads, are read as far as they go.
+    """
+    decode_exactly = msgspec.json.Decoder(kind).decode
+
+    def decode(data: bytes) -> T | None:
+        try:
+            return decode_exactly(data)
+        except msgspec.ValidationError:
+            return None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+        try:
+            return msgspec.convert(json.loads(data.decode(errors="replace")), kind)
+        except (ValueError, RecursionError):
+            return None
+
+    return decode
 
 
 def readable(data: bytes) -> object:
@@ -147,3 +210,10 @@ def readable(data: bytes) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return "unreadable JSON" if text.lstrip()[:1] in ("{", "[") else text
+
+
+def encodable(text: str) -> str:
+    """*text* with surrogate pairs joined and lone halves replaced, so that it can be sent on."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

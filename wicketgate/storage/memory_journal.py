@@ -1,4 +1,4 @@
-"""The journal of runs in this process's memory (``engine/journal.py``), bounded in bytes, number and time.
+"""The journal of runs in this process's memory (``engine/keyed_runs.py``), bounded in bytes, number and time.
 
 A run keeps its latest events. Events that a follower has still to read are never dropped: the run waits for it.
 """
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from wicketgate.engine.events import join_texts
-from wicketgate.engine.journal import Claim, Entry, EventsGone, JournalFull
+from wicketgate.engine.keyed_runs import Claim, Entry, EventsGone, JournalFull
 
 _ENTRY_BYTES = 150
 """Counted for an entry besides its event."""

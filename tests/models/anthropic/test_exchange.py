@@ -91,7 +91,7 @@ async def test_thoughts_of_a_tool_turn_go_back_with_its_results() -> None:
     async with ModelServer(first, messages_text_turn("Done.")) as server, provider_for(server) as provider:
         turn = Turn(set())
         async for batch in provider.stream(ask()):
-            turn.take(batch)
+            turn.read(batch)
         assert [(call.id, call.arguments) for call in turn.calls] == [("toolu_1", {"path": "/"})]
         result: Message = {"role": "tool", "tool_call_id": "toolu_1", "content": "{}"}
         await answer(provider, ask(HI, turn.message(), result))
@@ -157,7 +157,7 @@ async def test_a_message_without_its_end_is_a_failure_after_what_was_said() -> N
 
 
 @requirement("E71")
-async def test_an_overload_told_before_the_first_word_may_be_asked_again() -> None:
+async def test_an_overload_before_the_first_event_may_be_tried_again() -> None:
     reply = Reply([begin(), event("error", error={"type": "overloaded_error", "message": "Overloaded"})])
     async with ModelServer(reply) as server, provider_for(server) as provider:
         assert isinstance((await failure(provider))[1], ProviderUnavailable)

@@ -7,16 +7,14 @@ from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
 from wicketgate.models.anthropic.request import messages_body
-from wicketgate.models.events import Kept
+from wicketgate.models.provider import Kept, ModelTool
 
-TOOLS = [
-    {"name": name, "description": f"{name}.", "parameters": {"type": "object"}} for name in ("one", "two", "three")
-]
+TOOLS = [ModelTool(name, f"{name}.", {"type": "object"}) for name in ("one", "two", "three")]
 MARK = {"type": "ephemeral"}
 
 
-def body(*messages: Mapping[str, Any], tools: Sequence[Mapping[str, Any]] = (), **options: Any) -> dict[str, Any]:
-    return messages_body("model-1", messages, tools, 1000, origin="here", **options)
+def body(*messages: Mapping[str, Any], tools: Sequence[ModelTool] = (), **options: Any) -> dict[str, Any]:
+    return messages_body(messages, tools, model="model-1", max_tokens=1000, origin="here", **options)
 
 
 def unmarked(value: Any) -> Any:
@@ -53,7 +51,7 @@ def turns(*messages: Mapping[str, Any]) -> Any:
 
 
 @requirement("E42")
-def test_a_conversation_with_tools_is_told_in_their_words() -> None:
+def test_a_conversation_with_tools_is_written_in_the_providers_shape() -> None:
     sent = body(
         system("Be brief."),
         system("Be kind."),
@@ -68,7 +66,7 @@ def test_a_conversation_with_tools_is_told_in_their_words() -> None:
         "model": "model-1",
         "max_tokens": 1000,
         "stream": True,
-        "tools": [{"name": t["name"], "description": t["description"], "input_schema": t["parameters"]} for t in TOOLS],
+        "tools": [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in TOOLS],
         "system": [{"type": "text", "text": "Be brief.\n\nBe kind."}],
         "messages": [
             {"role": "user", "content": [{"type": "text", "text": "hi"}]},

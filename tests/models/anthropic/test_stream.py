@@ -20,7 +20,7 @@ from tests.support.anthropic_replies import (
 from tests.support.requirement import requirement
 from wicketgate.errors import ProviderError, ProviderUnavailable
 from wicketgate.models.anthropic.stream import MessagesStream
-from wicketgate.models.events import Finish, Usage
+from wicketgate.models.provider import Finish, Usage
 from wicketgate.models.turn_reading import MAX_HELD_BYTES
 
 FOLDER = Path(__file__).parent / "anthropic_streams"
@@ -57,7 +57,7 @@ def test_a_stream_is_read_the_same_however_it_is_cut(name: str, places: list[int
     assert read(cut(data, places)).summary() == EXPECTED[name]
 
 
-def test_all_that_was_read_of_the_prompt_counts_and_caches_are_told_apart() -> None:
+def test_all_prompt_tokens_count_and_caches_are_counted_apart() -> None:
     usage = begin(3, cache_creation_input_tokens=40, cache_read_input_tokens=1000)
     answer = read([usage, *text_block(0, "x"), *end("end_turn", 7)])
     assert answer.end == Finish("stop", Usage(1043, 7, cached_tokens=1000, cache_write_tokens=40))
@@ -134,10 +134,10 @@ def test_what_is_held_in_memory_is_bounded() -> None:
     assert isinstance(stream.failure, ProviderError)
 
 
-def test_pings_are_not_heard_and_events_are() -> None:
+def test_pings_are_not_seen_and_events_are() -> None:
     stream = MessagesStream(CONTEXT_TOKENS)
-    heard = []
+    seen = []
     for piece in (b'event: ping\ndata: {"type":"ping"}\n\n', b": wait\n\n", begin(), *text_block(0, "x"), STOP):
         stream.feed(piece)
-        heard.append(stream.heard)
-    assert heard == [0, 0, 1, 2, 3, 4, 5]
+        seen.append(stream.events_seen)
+    assert seen == [0, 0, 1, 2, 3, 4, 5]

@@ -36,8 +36,8 @@ from wicketgate.errors import (
     ProviderUnavailable,
 )
 from wicketgate.models.endpoint import ModelAddress, Timeouts
-from wicketgate.models.openai.dialect import DIALECTS, Dialect
 from wicketgate.models.openai.exchange import OpenAIChatProvider
+from wicketgate.models.openai.request import DIALECTS, Dialect
 from wicketgate.models.provider import (
     Finish,
     Message,
@@ -92,7 +92,7 @@ async def answer(provider: Provider, request: ModelRequest | None = None) -> lis
 
 
 async def failure(provider: Provider) -> tuple[list[ModelEvent], EngineError]:
-    """What was said, and the error that ended it."""
+    """The text, and the error that ended it."""
     events: list[ModelEvent] = []
     with pytest.raises(EngineError) as raised:
         async for batch in provider.stream(ask()):
@@ -432,7 +432,7 @@ async def test_streams_run_side_by_side_without_a_limit_of_the_pool() -> None:
 
 
 @requirement("E75")
-async def test_what_the_server_says_is_kept_for_the_log_without_the_key_and_within_bounds() -> None:
+async def test_the_servers_words_are_kept_for_the_log_without_the_key_and_within_bounds() -> None:
     words = f"key {KEY} refused at /srv/app.py " + "x" * 100_000
     in_stream = Reply([b"data: " + json.dumps({"error": {"message": words}}).encode() + b"\n\n"])
     async with ModelServer(json_reply(500, words), in_stream) as server, provider_for(server) as provider:
@@ -468,12 +468,12 @@ async def test_messages_that_cannot_be_written_are_a_provider_error_and_nothing_
 
 
 @pytest.mark.parametrize("base_url", ["", "api.example.com/v1", "ftp://example.com", "http://", "http://[::1", "/v1"])
-def test_a_base_url_that_is_none_is_told_at_the_start(base_url: str) -> None:
+def test_an_invalid_base_url_is_refused_at_the_start(base_url: str) -> None:
     with pytest.raises(ConfigError, match="base_url"):
         OpenAIChatProvider(ModelAddress(base_url, None, Timeouts(1, 1)), "m", context_tokens=1)
 
 
-def test_a_key_with_a_line_end_is_told_at_the_start_and_not_shown() -> None:
+def test_a_key_with_a_line_end_is_refused_at_the_start_and_not_shown() -> None:
     with pytest.raises(ConfigError) as raised:
         OpenAIChatProvider(ModelAddress("http://h", KEY + "\n", Timeouts(1, 1)), "m", context_tokens=1)
     assert "api_key" in str(raised.value) and KEY not in str(raised.value)
@@ -532,15 +532,13 @@ async def test_a_call_that_the_server_could_not_read_is_a_call_with_bad_argument
 
 
 @pytest.mark.parametrize(("headers", "wait"), [({}, None), ({"retry-after-ms": "250"}, 0.25)])
-async def test_a_provider_that_is_unavailable_says_when_to_come_again(
-    headers: dict[str, str], wait: float | None
-) -> None:
+async def test_the_wait_of_an_unavailable_provider_is_passed_on(headers: dict[str, str], wait: float | None) -> None:
     async with ModelServer(json_reply(503, {"error": "busy"}, headers)) as server, provider_for(server) as provider:
         _, error = await failure(provider)
     assert isinstance(error, ProviderUnavailable) and error.retry_after_s == wait
 
 
-async def test_a_provider_that_is_late_is_told_from_one_that_is_not_there() -> None:
+async def test_a_late_provider_differs_from_an_absent_one() -> None:
     async with (
         ModelServer(Reply([HOLD], silent=True), Reply([CUT])) as server,
         provider_for(server, first_event_timeout_s=0.1) as provider,

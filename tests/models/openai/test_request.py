@@ -5,16 +5,15 @@ from typing import Any
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.models.events import Kept
-from wicketgate.models.openai.dialect import DIALECTS, Dialect, dialect_of
-from wicketgate.models.openai.request import chat_body, optional_fields, without
+from wicketgate.models.openai.request import DIALECTS, Dialect, chat_body, dialect_of, optional_fields, without_fields
+from wicketgate.models.provider import Kept
 
 COMPATIBLE = DIALECTS["compatible"]
 HI = {"role": "user", "content": "hi"}
 
 
 def body(*messages: Mapping[str, Any], dialect: Dialect = COMPATIBLE, **options: Any) -> dict[str, Any]:
-    return chat_body("model-1", messages, (), dialect, origin="here", **options)
+    return chat_body(messages, (), model="model-1", dialect=dialect, origin="here", **options)
 
 
 def called(*ids: str, kept: Kept | None = None) -> dict[str, Any]:
@@ -103,9 +102,9 @@ def test_thoughts_of_another_model_and_unwelcome_ones_stay_away(kept: Kept, dial
 def test_fields_that_a_server_refused_are_left_out_and_the_bound_changes_its_name() -> None:
     sent = body(HI, called("a", "b", kept=THOUGHT), max_tokens=5)
     assert optional_fields(sent) == {"stream_options", "max_tokens", "reasoning_content"}
-    left = without(sent, {"stream_options", "max_tokens", "reasoning_content"})
+    left = without_fields(sent, {"stream_options", "max_tokens", "reasoning_content"})
     assert "reasoning_content" not in json.dumps(left)
     assert ("stream_options" in left, "max_tokens" in left, left["max_completion_tokens"]) == (False, False, 5)
-    neither = without(sent, {"max_tokens", "max_completion_tokens"})
+    neither = without_fields(sent, {"max_tokens", "max_completion_tokens"})
     assert not {"max_tokens", "max_completion_tokens"} & neither.keys()
-    assert without(sent, frozenset()) is sent
+    assert without_fields(sent, frozenset()) is sent

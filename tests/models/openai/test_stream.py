@@ -9,10 +9,9 @@ from tests.models.streams import EXPECTED, Answer, context_tokens, cut, expected
 from tests.support.model_server import DONE, chunk, usage_chunk
 from tests.support.requirement import requirement
 from wicketgate.errors import ContextOverflow, ProviderError
-from wicketgate.models.answer_bytes import MAX_BODY_BYTES
-from wicketgate.models.events import Finish, Usage
 from wicketgate.models.openai.stream import ChatStream
-from wicketgate.models.turn_reading import MAX_HELD_BYTES
+from wicketgate.models.provider import Finish, Usage
+from wicketgate.models.turn_reading import MAX_BODY_BYTES, MAX_HELD_BYTES
 
 NAMES = sorted(EXPECTED)
 
@@ -195,7 +194,7 @@ def test_an_error_inside_the_stream_fails_it_after_what_was_said(event: bytes) -
         (b'data: {"choices":[{"delta":{"content":"the maximum context length is\n\n', ProviderError),
     ],
 )
-def test_an_overflow_inside_the_stream_is_told_from_other_errors(event: bytes, kind: type[Exception]) -> None:
+def test_an_overflow_inside_the_stream_differs_from_other_errors(event: bytes, kind: type[Exception]) -> None:
     assert type(read([event]).failure) is kind
 
 
@@ -287,7 +286,7 @@ def test_it_tells_when_the_server_has_begun_and_when_the_model_has_finished() ->
     seen = []
     for piece in (b": wait\n\n", chunk({"content": "x"}), STOP, DONE):
         stream.feed(piece)
-        seen.append((stream.heard > 0, stream.answered, stream.ended))
+        seen.append((stream.events_seen > 0, stream.answered, stream.ended))
     assert seen == [(False, False, False), (True, False, False), (True, True, False), (True, True, True)]
 
 
@@ -315,7 +314,7 @@ def test_thoughts_and_signatures_of_a_tool_turn_are_kept_under_the_names_that_th
     assert spoken is not None and spoken.kept is None
 
 
-def test_cached_and_reasoning_tokens_are_told_apart() -> None:
+def test_cached_and_reasoning_tokens_are_counted_apart() -> None:
     details = {"prompt_tokens_details": {"cached_tokens": 2}, "completion_tokens_details": {"reasoning_tokens": 3}}
     for cached in (details, {**details, "prompt_tokens_details": None, "prompt_cache_hit_tokens": 2}):
         report = chunk(usage={"prompt_tokens": 5, "completion_tokens": 4, **cached})

@@ -21,7 +21,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.engine.contract import ChatMessage, ChatMetadata, ChatRequest
 from wicketgate.engine.events import Done, Event, ToolCallEvent
 from wicketgate.engine.loop import Engine
-from wicketgate.engine.window import ModelWindow
+from wicketgate.engine.turn import ModelWindow
 from wicketgate.errors import ProviderError
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.fleet.member import MultiplexUpstream

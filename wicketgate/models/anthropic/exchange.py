@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
-from wicketgate.errors import EngineError, ProviderError
+from wicketgate.errors import ProviderError
 from wicketgate.models.anthropic.request import messages_body
 from wicketgate.models.anthropic.stream import MessagesStream
-from wicketgate.models.endpoint import ModelAddress, ModelEndpoint, Refusal, checked_key, ended_by_filter
+from wicketgate.models.endpoint import ErrorResponse, ModelAddress, ModelEndpoint, checked_key
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, Usage
 
 _VERSION = "2023-06-01"
@@ -15,9 +16,9 @@ _MOST_PAUSES = 8
 
 
 class AnthropicMessagesProvider:
-    """A Provider. The address is the root, with or without its ``/v1``; *context_tokens* the model's window.
+    """A Provider. The address is the root, with or without its ``/v1``; *context_tokens* is the model's window.
 
-    *max_tokens* bounds each answer, which the provider demands; *extra* are fields for every request's body.
+    *max_tokens* bounds each answer, as the provider demands; *extra* holds fields for the body of every request.
     """
 
     def __init__(
@@ -34,62 +35,45 @@ class AnthropicMessagesProvider:
             headers["x-api-key"] = checked_key(address.api_key)
         root = address.base_url.rstrip("/").removesuffix("/v1")
         self._endpoint = ModelEndpoint(address, f"{root}/v1/messages", headers)
-        self._model = model
         self._context_tokens = context_tokens
-        self._max_tokens = max_tokens
-        self._extra = extra
         self._origin = f"anthropic-messages {address.base_url} {model}"
+        self._body = partial(messages_body, model=model, max_tokens=max_tokens, origin=self._origin, extra=extra)
 
     async def aclose(self) -> None:
-        """Close the connections. Streams that are open break off."""
+        """Close the connections. Open streams break off."""
         await self._endpoint.aclose()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelEvent], None]:
-        """One attempt, no retry. Raises ProviderError or ContextOverflow, see Provider.
+        """Make one attempt, no retry. Raises ProviderError or ContextOverflow, see Provider.
 
-        A turn that the provider pauses is sent back as it is and goes on: one turn for the caller.
+        A turn that the provider pauses is sent back as it is and continued: one turn for the caller.
         """
-        said: list[dict[str, Any]] = []
+        paused_blocks: list[dict[str, Any]] = []
         used: Usage | None = None
-        try:
-            for _ in range(_MOST_PAUSES):
-                first_event_by = self._endpoint.first_event_by()
-                opened = await self._endpoint.open(self._body(request, said), request.correlation_id, first_event_by)
-                if isinstance(opened, Refusal):
-                    if opened.kind != "filtered":
-                        raise opened.error()
-                    yield ended_by_filter()
-                    return
-                turn = MessagesStream(self._context_tokens, self._origin)
-                async with aclosing(self._endpoint.read(opened, turn, first_event_by)) as batches:
-                    async for batch in batches:
-                        if not turn.ended:
-                            yield batch
-                            continue
-                        finish = batch[-1]
-                        assert isinstance(finish, Finish)
-                        used = _sum(used, finish.usage)
-                        if rest := [*batch[:-1], *([] if turn.paused else [Finish(finish.reason, used, finish.kept)])]:
-                            yield rest
-                if not turn.paused:
-                    return
-                said += turn.content()
-            raise ProviderError(f"the provider paused one turn {_MOST_PAUSES} times")
-        except EngineError as error:
-            self._endpoint.for_the_log(error)
-            raise error from None
-
-    def _body(self, request: ModelRequest, said: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return messages_body(
-            self._model,
-            request.messages,
-            [tool.definition() for tool in request.tools],
-            self._max_tokens,
-            origin=self._origin,
-            extra=self._extra,
-            paused=said,
-        )
-
-
-def _sum(one: Usage | None, other: Usage | None) -> Usage | None:
-    return one + other if one is not None and other is not None else one or other
+        for _ in range(_MOST_PAUSES):
+            first_event_by = self._endpoint.first_event_by()
+            body = self._body(request.messages, request.tools, paused=paused_blocks)
+            response = await self._endpoint.open(body, request.correlation_id, first_event_by)
+            if isinstance(response, ErrorResponse):
+                if response.kind != "filtered":
+                    raise self._endpoint.failure(response) from None
+                yield [Finish("content_filter", None)]
+                return
+            # Read the part; a pause is its end, but not the caller's.
+            turn = MessagesStream(self._context_tokens, self._origin)
+            async with aclosing(self._endpoint.read(response, turn, first_event_by)) as batches:
+                async for batch in batches:
+                    if not turn.ended:
+                        yield batch
+                        continue
+                    # The Finish is last. It reports the usage of all parts, and is left out if the turn goes on.
+                    finish = batch[-1]
+                    assert isinstance(finish, Finish)
+                    used = finish.usage if used is None else used + (finish.usage or Usage())
+                    end = [] if turn.paused else [Finish(finish.reason, used, finish.kept)]
+                    if rest := [*batch[:-1], *end]:
+                        yield rest
+            if not turn.paused:
+                return
+            paused_blocks += turn.content()
+        raise ProviderError(f"the provider paused one turn {_MOST_PAUSES} times")

@@ -1,8 +1,8 @@
 """The body of an Anthropic Messages request, from the loop's own messages (chat-completions shape).
 
-Roles must alternate, texts must not be blank, results of one turn stand in one user message before any text. What is
-marked for the prompt cache (at most four places): the last tool, the system text, and the ends of the last two user
-messages, so that a turn finds what the one before it wrote.
+Roles must alternate, texts must not be blank, results of one turn stand in one user message before any text. Marks for
+the prompt cache (four at most): the last tool, the system text, and the ends of the last two user messages, so that a
+turn finds the cache entry of the turn before it.
 """
 
 import json
@@ -10,52 +10,56 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wicketgate.models.call_ids import ANTHROPIC_ID, accepted_id
-from wicketgate.models.events import Kept
+from wicketgate.models.provider import Kept, ModelTool
+from wicketgate.models.tool_calls import accepted_id
 
 Block = dict[str, Any]
 
 _CACHE = {"type": "ephemeral"}
+_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME_CHARS = 128
 _NOTHING_SAID = "(nothing said)"
 
 
 def messages_body(
-    model: str,
     messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Mapping[str, Any]],
-    max_tokens: int,
+    tools: Sequence[ModelTool],
     *,
+    model: str,
+    max_tokens: int,
     origin: str,
     extra: Mapping[str, Any] | None = None,
     paused: Sequence[Block] = (),
 ) -> dict[str, Any]:
-    """*tools* are ``{name, description, parameters}``; *extra* is the operator's, and yields to what the loop needs.
+    """The body of a request. *extra* holds the operator's fields; those that the loop sets itself override them.
 
-    *paused* is what the assistant has said so far in a turn that is to go on. The same conversation with more messages
-    gives the same beginning, byte for byte but for the marks, which are no part of what is cached.
+    *paused* is the assistant's output so far in a turn that is to be continued. The same conversation with more
+    messages gives the same beginning, byte for byte but for the marks, which are not cached.
     """
+    # Tools and system text, each with its mark at the end.
     body: dict[str, Any] = {**(extra or {}), "model": model, "max_tokens": max_tokens, "stream": True}
     if tools:
         body["tools"] = [
-            {"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]}
-            for tool in tools
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools
         ]
         body["tools"][-1]["cache_control"] = _CACHE
     if system := "\n\n".join(
         message["content"] for message in messages if message["role"] == "system" and message["content"].strip()
     ):
         body["system"] = [{"type": "text", "text": system, "cache_control": _CACHE}]
-    turns = _turns(messages, origin)
-    _mark(turns)
+    # The conversation, with marks at the ends of the last two user messages.
+    body["messages"] = turns = _turns(messages, origin)
+    for turn in [turn for turn in turns if turn["role"] == "user"][-2:]:
+        turn["content"][-1] = {**turn["content"][-1], "cache_control": _CACHE}
+    # The assistant's unfinished turn comes last, and the model continues it.
     if paused:
         turns.append({"role": "assistant", "content": list(paused)})
-    body["messages"] = turns
     return body
 
 
 def _turns(messages: Sequence[Mapping[str, Any]], origin: str) -> list[dict[str, Any]]:
+    """The messages with alternating roles, beginning with the user's."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         if message["role"] == "system":
@@ -74,23 +78,26 @@ def _turns(messages: Sequence[Mapping[str, Any]], origin: str) -> list[dict[str,
 def _blocks(message: Mapping[str, Any], origin: str) -> list[Block]:
     content: str = message["content"]
     if message["role"] == "tool":
-        result: Block = {"type": "tool_result", "tool_use_id": accepted_id(message["tool_call_id"], ANTHROPIC_ID)}
+        result: Block = {"type": "tool_result", "tool_use_id": accepted_id(message["tool_call_id"], _CALL_ID)}
         return [{**result, "content": content} if content.strip() else result]
     calls = message.get("tool_calls") or ()
     kept = message.get("kept")
-    if isinstance(kept, Kept) and kept.origin == origin and (said := _as_said(kept.data["content"], calls)):
-        return said
+    if isinstance(kept, Kept) and kept.origin == origin and (original := _original_blocks(kept.data["content"], calls)):
+        return original
     blocks = [_text(content)] if content.strip() else []
     return blocks + [_call(call) for call in calls]
 
 
-def _as_said(blocks: Sequence[Block], calls: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The blocks as the model gave them, thoughts and signatures unchanged, under the ids that the results carry."""
+def _original_blocks(blocks: Sequence[Block], calls: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """The blocks as the model sent them, thoughts and signatures unchanged, under the ids of the results.
+
+    Empty if they do not match *calls*.
+    """
     ids = iter(call["id"] for call in calls)
     if sum(block.get("type") == "tool_use" for block in blocks) != len(calls):
         return []
     return [
-        {**block, "id": accepted_id(next(ids), ANTHROPIC_ID)} if block.get("type") == "tool_use" else block
+        {**block, "id": accepted_id(next(ids), _CALL_ID)} if block.get("type") == "tool_use" else block
         for block in blocks
     ]
 
@@ -108,13 +115,7 @@ def _call(call: Mapping[str, Any]) -> Block:
         arguments = {}
     return {
         "type": "tool_use",
-        "id": accepted_id(call["id"], ANTHROPIC_ID),
+        "id": accepted_id(call["id"], _CALL_ID),
         "name": _NOT_IN_A_NAME.sub("_", function["name"])[:_MAX_NAME_CHARS] or "tool",
         "input": arguments if isinstance(arguments, dict) else {},
     }
-
-
-def _mark(turns: Sequence[dict[str, Any]]) -> None:
-    asked = [turn for turn in turns if turn["role"] == "user"]
-    for turn in asked[-2:]:
-        turn["content"][-1] = {**turn["content"][-1], "cache_control": _CACHE}

@@ -1,0 +1,1 @@
+"""The chat-completions dialect: OpenAI and the servers that are compatible with it."""

@@ -1,15 +1,15 @@
-"""What one chunk of a chat-completions stream may look like, over all compatible servers.
+"""The shapes of one chunk of a chat-completions stream, over all compatible servers.
 
-Typed where the reader depends on it, ``Any`` where servers differ and the field is only looked at; unknown fields are
-skipped. Mutable structs out of the collector's sight, because they live for one chunk only.
+Fields are typed if the reader depends on them, ``Any`` if servers differ; unknown fields are skipped. The structs are
+mutable and unknown to the garbage collector, because they live for one chunk only.
 """
 
 from typing import Any
 
 import msgspec
 
-from wicketgate.models.damaged_json import decode_damaged
-from wicketgate.models.events import Usage, token_count
+from wicketgate.models.provider import Usage, token_count
+from wicketgate.models.turn_reading import tolerant_decoder
 
 
 class UsageDetails(msgspec.Struct, gc=False):
@@ -25,7 +25,7 @@ class ChunkUsage(msgspec.Struct, gc=False):
     prompt_cache_hit_tokens: int | float | None = None  # DeepSeek
 
     def counts(self) -> Usage | None:
-        """None when there is nothing in it."""
+        """The counts; None if there are none."""
         if self.prompt_tokens is None and self.completion_tokens is None:
             return None
         prompt, completion = self.prompt_tokens_details, self.completion_tokens_details
@@ -59,7 +59,7 @@ class Delta(msgspec.Struct, gc=False):
     tool_calls: list[CallFragment] | None = None
 
     def has_more(self) -> bool:
-        """Whether there is anything besides text."""
+        """True if there is anything besides text."""
         return bool(
             self.tool_calls
             or self.reasoning_content
@@ -70,10 +70,8 @@ class Delta(msgspec.Struct, gc=False):
         )
 
     def thoughts_field(self) -> str:
-        """The field in which this server writes thoughts, if it is one of its own."""
-        if self.reasoning_content:
-            return "reasoning_content"
-        return "reasoning" if self.reasoning else ""
+        """The field of its own in which this server writes thoughts; empty if there is none."""
+        return "reasoning_content" if self.reasoning_content else "reasoning" if self.reasoning else ""
 
     def thoughts(self) -> list[str]:
         """DeepSeek and Ollama name the field differently, vLLM fills both; Mistral sends parts of the content."""
@@ -81,12 +79,8 @@ class Delta(msgspec.Struct, gc=False):
         found = [thought] if thought and isinstance(thought, str) else []
         if isinstance(self.content, list):
             for part in self.content:
-                found += _texts(part.get("thinking")) if isinstance(part, dict) else ()
+                found += content_texts(part.get("thinking")) if isinstance(part, dict) else ()
         return found
-
-    def texts(self) -> list[str]:
-        """The texts of content that is in parts."""
-        return _texts(self.content)
 
 
 class Choice(msgspec.Struct, gc=False):
@@ -113,7 +107,8 @@ class Chunk(msgspec.Struct, gc=False):
     x_groq: GroqExtra | None = None
 
     def plain_text(self) -> str | None:
-        """The text of a chunk that brings nothing else, as nearly every one does; None of any other."""
+        """The text of a chunk that holds nothing else, as nearly every one does; None for any other."""
+        # Every token passes here, so no other method is called.
         choices = self.choices
         if choices is None or len(choices) != 1 or self.usage is not None or self.x_groq is not None:
             return None
@@ -143,27 +138,11 @@ class Chunk(msgspec.Struct, gc=False):
         return bool(self.error or self.error_type or self.error_message or self.object == "error")
 
 
-_decoder = msgspec.json.Decoder(Chunk)
+decode_chunk = tolerant_decoder(Chunk)
+"""None if the data is not a chunk."""
 
 
-def decode_chunk(data: bytes) -> Chunk | None:
-    """None if *data* is not a chunk. Bytes that are not UTF-8 and lone surrogates are read as far as they go."""
-    try:
-        return _decoder.decode(data)
-    except msgspec.ValidationError:
-        return None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return decode_damaged(data, Chunk)
-
-
-def encodable(text: str) -> str:
-    """*text* with surrogate pairs joined and lone halves replaced, so that it can be sent on."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _texts(parts: Any) -> list[str]:
+def content_texts(parts: Any) -> list[str]:
     """A text, or the texts of a list of ``{type: text, text}``."""
     if isinstance(parts, str):
         return [parts]

@@ -1,4 +1,4 @@
-"""What a chat-completions answer says, read from its bytes as they come (S3 "Mid-Stream Errors", "done").
+"""Reads a chat-completions answer from its bytes as they come (S3 "Mid-Stream Errors", "done").
 
 One reader for OpenAI and the servers that are compatible with it more or less: fields may be null, missing or of
 another type, the finish reason may be absent or wrong, and an error may arrive inside a 200.
@@ -7,11 +7,11 @@ another type, the finish reason may be absent or wrong, and an error may arrive 
 from collections.abc import Sequence
 
 from wicketgate.errors import ContextOverflow, ProviderError
-from wicketgate.models.events import Finish, FinishReason, ModelEvent, TextDelta
 from wicketgate.models.failures import classify_error
-from wicketgate.models.openai.chunk import Chunk, Delta, decode_chunk, encodable
+from wicketgate.models.openai.chunk import Chunk, Delta, content_texts, decode_chunk
+from wicketgate.models.provider import FinishReason, ModelEvent, TextDelta
 from wicketgate.models.tool_calls import CallAssembly, unreadable_call
-from wicketgate.models.turn_reading import TurnReading, readable
+from wicketgate.models.turn_reading import TurnReading, encodable, readable
 from wicketgate.net.sse import SseEvent
 
 
@@ -27,95 +27,90 @@ class ChatStream(TurnReading):
         self._thought_details: list[object] = []
 
     @property
-    def answered(self) -> bool:
-        return bool(self._finish_reason) or self.ended
-
-    @property
     def reasoning(self) -> str:
         return "".join(self._thoughts)
 
     def feed(self, data: bytes) -> Sequence[ModelEvent]:
-        blocks = self._bytes.data_of_plain(data)
+        blocks = self._data_of_plain(data)
         if blocks is None:
             return super().feed(data)
-        # Every token passes here: what the general way does, for chunks that bring nothing but a plain text.
+        # Every token passes here. The result is that of the general way, for chunks that hold nothing but plain text.
         events: list[ModelEvent] = []
         try:
             for block in blocks:
                 chunk = decode_chunk(block)
                 text = chunk.plain_text() if chunk is not None else None
                 if text is not None and not self._half_pair and text.isascii():
-                    self._spoke = True
-                    self.heard += 1
+                    self._has_output = True
+                    self.events_seen += 1
                     events.append(TextDelta(text))
                 else:
-                    self._take(SseEvent("", block), events)
+                    self._read_event(SseEvent("", block), events)
                     if self.ended:
                         break
         except (ProviderError, ContextOverflow) as failure:
             self.failure = failure
         return events
 
-    def _take(self, event: SseEvent, events: list[ModelEvent]) -> None:
+    def _read_event(self, event: SseEvent, events: list[ModelEvent]) -> None:
         data = event.data
-        if event.name:
-            if event.name == "error":
-                self.heard += 1
-                self._fail_or_end(readable(data), events)
-                return
-            if event.name == "ping":
-                return
+        if event.name == "ping":
+            return
+        if event.name == "error":
+            self.events_seen += 1
+            self._fail_or_end(readable(data), events)
+            return
         chunk = decode_chunk(data)
-        if chunk is None:
-            self._take_odd(data.strip(), events)
+        if chunk is None and not data.strip():
             return
-        self.heard += 1
-        self._take_chunk(chunk, data, events)
-
-    def _take_odd(self, data: bytes, events: list[ModelEvent]) -> None:
-        if not data:
-            return
-        self.heard += 1
-        if data != b"[DONE]":
+        self.events_seen += 1
+        if chunk is not None:
+            self._read_chunk(chunk, data, events)
+        elif data.strip() == b"[DONE]":
+            self._end(events)
+        else:
             raise self._failure(readable(data))
-        self._end(events)
 
-    def _take_last(self, event: SseEvent, events: list[ModelEvent]) -> None:
+    def _read_last_event(self, event: SseEvent, events: list[ModelEvent]) -> None:
         # An unparseable tail is where the stream was cut; what came before decides.
         if event.data.strip() == b"[DONE]" or decode_chunk(event.data) is not None:
-            self._take(event, events)
+            self._read_event(event, events)
 
-    def _take_body(self, body: bytes, events: list[ModelEvent]) -> None:
+    def _read_body(self, body: bytes, events: list[ModelEvent]) -> None:
         chunk = decode_chunk(body)
         if chunk is None:
             raise self._failure(readable(body))
+        # A body has whole messages in place of deltas; the rest is alike.
         for choice in chunk.choices or ():
             choice.delta = choice.message or choice.delta
-        self._take_chunk(chunk, body, events)
+        self._read_chunk(chunk, body, events)
 
-    def _take_end(self, events: list[ModelEvent]) -> None:
+    def _read_end(self, events: list[ModelEvent]) -> None:
         if not self._finish_reason:
             raise ProviderError("the provider's stream broke off before the model finished")
         self._end(events)
 
-    def _take_chunk(self, chunk: Chunk, data: bytes, events: list[ModelEvent]) -> None:
+    def _read_chunk(self, chunk: Chunk, data: bytes, events: list[ModelEvent]) -> None:
         if chunk.is_error():
             self._fail_or_end(readable(data), events)
             return
+        # Usage of the whole answer, at the places where servers put it.
         if chunk.usage is not None:
-            self._count(chunk.usage.counts())
+            self._count_usage(chunk.usage.counts())
         if chunk.x_groq is not None:
             if chunk.x_groq.usage is not None:
-                self._count(chunk.x_groq.usage.counts())
+                self._count_usage(chunk.x_groq.usage.counts())
             if chunk.x_groq.error:
                 raise self._failure(chunk.x_groq.error)
+        # The first choice; no other was requested.
         for choice in chunk.choices or ():
             if choice.index:
                 continue
             if choice.usage is not None:
-                self._count(choice.usage.counts())
+                self._count_usage(choice.usage.counts())
             if choice.delta is not None:
-                self._take_delta(choice.delta, len(data), events)
+                self._read_delta(choice.delta, len(data), events)
+            # An error or a finish reason comes after the text of the same chunk.
             if choice.error:
                 self._fail_or_end(choice.error, events)
                 return
@@ -123,27 +118,30 @@ class ChatStream(TurnReading):
                 if choice.finish_reason.lower() in _FAILED_REASONS:
                     raise ProviderError(f"the provider gave up: finish reason {choice.finish_reason[:80]}")
                 self._finish_reason = choice.finish_reason
+                self.answered = True
 
-    def _take_delta(self, delta: Delta, size: int, events: list[ModelEvent]) -> None:
+    def _read_delta(self, delta: Delta, size: int, events: list[ModelEvent]) -> None:
         content = delta.content
         if content:
-            for text in (content,) if isinstance(content, str) else delta.texts():
-                self._say(text, events)
+            for text in (content,) if isinstance(content, str) else content_texts(content):
+                self._add_text(text, events)
         if delta.has_more():
-            self._take_more(delta, size)
+            self._read_more(delta, size)
 
-    def _take_more(self, delta: Delta, size: int) -> None:
-        """Everything that is not text."""
+    def _read_more(self, delta: Delta, size: int) -> None:
+        """Read everything that is not text."""
+        # Thoughts, and the form in which the server wants them back.
         for thought in delta.thoughts():
-            self._spoke = True
+            self._has_output = True
             self._thoughts.append(encodable(thought))
         self._thoughts_field = self._thoughts_field or delta.thoughts_field()
         if isinstance(delta.reasoning_details, list):
             self._thought_details += delta.reasoning_details
         if delta.refusal:
-            # A refusal is an answer, in words that are not the model's text.
-            self._spoke = True
-        self._hold(size)
+            # A refusal is output, although its words are not the model's text.
+            self._has_output = True
+        # Fragments of calls, held until the turn ends.
+        self._count_held(size)
         for call in delta.tool_calls or ():
             function = call.function
             name, arguments = (function.name, function.arguments) if function else (None, None)
@@ -155,25 +153,17 @@ class ChatStream(TurnReading):
                 self._finish_reason = "content_filter"
                 self._end(events)
             case "bad_call":
-                # Groq: the model wrote a call that the server could not read. The model is told, as of any bad call.
-                events += [unreadable_call(error), Finish("tool_calls", self._usage)]
-                self.ended = True
+                # Groq: the model wrote a call that the server could not read. Its result will explain that.
+                self._finish("tool_calls", [unreadable_call(error)], {}, events)
             case _:
                 raise self._failure(error)
 
     def _end(self, events: list[ModelEvent]) -> None:
         reason = _REASONS.get(self._finish_reason.lower(), "stop")
         if not self._calls:
-            self._check_silence(reason)
-        self._say_rest(events)
+            self._check_output(reason)
         calls = self._calls.finished(cut=reason in ("length", "content_filter"))
-        events.extend(calls)
-        if reason == "stop" and calls:
-            reason = "tool_calls"
-        elif reason == "tool_calls" and not calls:
-            reason = "stop"
-        events.append(Finish(reason, self._usage, self._kept(self._to_send_again()) if calls else None))
-        self.ended = True
+        self._finish(reason, calls, self._to_send_again(), events)
 
     def _to_send_again(self) -> dict[str, object]:
         kept: dict[str, object] = {}
@@ -196,6 +186,6 @@ _REASONS: dict[str, FinishReason] = {
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
 }
-"""Everything else is a stop: servers have their own words for it (``eos``, ``end_turn``, ...)."""
+"""Every other reason is a stop: servers have their own words for it (``eos``, ``end_turn``, ...)."""
 
 _FAILED_REASONS = frozenset({"error", "abort", "network_error", "insufficient_system_resource"})

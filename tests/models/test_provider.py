@@ -3,7 +3,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from wicketgate.errors import ProviderError
-from wicketgate.models.late_stream import LateStream, Stream, first_of, nothing_more
+from wicketgate.models.provider import LateStream, Stream, empty_stream, first_of
 
 
 class Numbers:
@@ -18,7 +18,7 @@ class Numbers:
             self.closed = True
 
 
-async def test_a_stream_that_is_found_late_gives_all_its_items_and_is_closed_with_it() -> None:
+async def test_a_late_stream_gives_all_items_and_closes_the_stream_behind_it() -> None:
     numbers = Numbers()
 
     async def find() -> tuple[int, Stream[int]]:
@@ -32,7 +32,7 @@ async def test_a_stream_that_is_found_late_gives_all_its_items_and_is_closed_wit
     assert numbers.closed
 
 
-async def test_closed_before_it_began_it_finds_nothing() -> None:
+async def test_a_late_stream_closed_before_its_first_read_opens_nothing() -> None:
     async def find() -> tuple[int, Stream[int]]:
         raise AssertionError("asked for")
 
@@ -43,4 +43,4 @@ async def test_closed_before_it_began_it_finds_nothing() -> None:
 
 async def test_a_stream_without_a_first_item_is_a_failure() -> None:
     with pytest.raises(ProviderError):
-        await first_of(nothing_more())
+        await first_of(empty_stream())

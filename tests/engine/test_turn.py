@@ -1,11 +1,11 @@
-"""How much of a window a conversation may take (DESIGN §3 "Long conversations")."""
+"""The share of a window that a conversation may take (DESIGN §3 "Long conversations")."""
 
 import asyncio
 
 import pytest
 
 from wicketgate.context.sizes import CountedTexts, message_tokens
-from wicketgate.engine.window import ModelWindow
+from wicketgate.engine.turn import ModelWindow
 from wicketgate.errors import ContextOverflow
 from wicketgate.models.provider import Message, ModelTool
 from wicketgate.token_table import load_token_counter
@@ -20,7 +20,7 @@ def says(words: int) -> list[Message]:
 
 async def fits(window: ModelWindow, words: int, *tools: ModelTool) -> bool:
     try:
-        return bool((await window.show(says(words), tools)).messages)
+        return bool((await window.fit(says(words), tools)).messages)
     except ContextOverflow:
         return False
 
@@ -40,7 +40,7 @@ async def test_the_answer_never_takes_more_than_half_of_what_the_tools_leave() -
     assert await fits(window, 400, TOOL)
     assert not await fits(window, 490, TOOL)
     with pytest.raises(ContextOverflow):
-        await ModelWindow(50, 4_096, TOKENS).show(says(1), [TOOL])
+        await ModelWindow(50, 4_096, TOKENS).fit(says(1), [TOOL])
 
 
 def long_arguments() -> list[Message]:
@@ -65,7 +65,7 @@ async def test_a_bulky_history_is_counted_beside_the_loop(messages: list[Message
 
     async with asyncio.timeout(10):
         beating = asyncio.create_task(beat())
-        shown = await ModelWindow(2_000_000, 4_096, TOKENS).show(messages, ())
+        shown = await ModelWindow(2_000_000, 4_096, TOKENS).fit(messages, ())
         beating.cancel()
     assert shown.tokens == sum(message_tokens(message, TOKENS) for message in messages)
     assert beats > 1
