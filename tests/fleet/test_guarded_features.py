@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.fleet.test_feature_fleet import CONTEXT, Scripted
+from tests.fleet.test_features import CONTEXT, Scripted
 from tests.support.requirement import requirement
 from wicketgate.errors import RateLimited, UpstreamResting, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.features import Features

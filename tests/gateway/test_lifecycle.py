@@ -182,7 +182,7 @@ def test_the_loop_is_idle_while_an_upstream_takes_its_grace(way: str) -> None:
                 lifecycle.stop_after(0)
             elif way == "retired":
                 runtime.fleet.members = {}
-                lifecycle.follow(0)
+                lifecycle.adopt_members(0)
             while way != "stopped" and not during:
                 await asyncio.sleep(0.02)
 

@@ -76,7 +76,7 @@ class Applied:
             for upstream in settings.upstreams:
                 if upstream.name in changes.adjusted:
                     self._fleet.members[upstream.name].limit(upstream_limits(upstream))
-            self._lifecycle.follow(before.server.drain_s)
+            self._lifecycle.adopt_members(before.server.drain_s)
             self.settings = settings
 
         try:

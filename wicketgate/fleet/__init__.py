@@ -1,5 +1,5 @@
 """The fleet: upstreams as members, each with slots, a breaker and a deadline, so that one costs the others nothing.
 
 Public: ``member.MultiplexUpstream``, ``member.Member`` with ``member.UpstreamLimits``, and
-``feature_fleet.FeatureFleet`` for resources and prompts.
+``features.FeatureFleet`` for resources and prompts.
 """

@@ -140,16 +140,16 @@ class Member:
     async def guarded(
         self, context: CallContext, timeout_s: float, run: Callable[[float], Awaitable[Mapping[str, Any]]]
     ) -> Mapping[str, Any]:
-        """*run*, given the time that is left, in one of the places; over within *timeout_s*, waiting for a place
+        """*run*, given the time that is left, in one of the slots; over within *timeout_s*, waiting for a slot
         included. This is the one deadline of a call: an upstream is cancelled when it has passed.
 
-        Sets ``context.marks.left`` when *run* begins. Raises what *run* raises, RateLimited when there is no place,
+        Sets ``context.marks.left`` when *run* begins. Raises what *run* raises, RateLimited when there is no slot,
         UpstreamResting while the breaker is open, and UpstreamTimeout.
         """
         actor, left_s, placed, breaker = context.identity.actor, timeout_s, False, self._breaker
         try:
             async with asyncio.timeout(timeout_s) as deadline:
-                # A place: at once where there is room, else in the queue.
+                # A slot: at once where there is room, otherwise in the queue.
                 if not self._slots.enter(actor):
                     left_s = await self._queue(actor, timeout_s)
                 placed = True
@@ -209,7 +209,7 @@ class Member:
             await self._idle.wait()
 
     async def _queue(self, actor: str, timeout_s: float) -> float:
-        """Wait for a place; what is left of the time."""
+        """Wait for a slot. Returns the rest of the time."""
         if self._breaker.retry_after_s():
             raise self._resting()
         began = self._now()
@@ -261,7 +261,7 @@ class MultiplexUpstream:
     def __init__(self, upstreams: Sequence[Upstream | Member]) -> None:
         """An upstream that is not a Member yet becomes one, with the default limits.
 
-        An upstream without a name gets one by its place; the namespaces of its tools are inferred from their names.
+        An upstream without a name gets one by its position; the namespaces of its tools are inferred from their names.
         """
         members = [one if isinstance(one, Member) else Member(one) for one in upstreams]
         self.unnamed = frozenset(f"upstream{place}" for place, one in enumerate(members, start=1) if not one.name)

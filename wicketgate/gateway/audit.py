@@ -285,9 +285,9 @@ class AuditedCall:
             return "none", "none"
         match error:
             case RateLimited():
-                return "none", "none"  # it got no place at the server, so it never left
+                return "none", "none"  # it got no slot at the server, so it never left
             case asyncio.CancelledError() | GeneratorExit() if not (self.marks.left or self.answered):
-                return "none", "none"  # it was cancelled while it waited for a place
+                return "none", "none"  # it was cancelled while it waited for a slot
             case UpstreamUnavailable():
                 return "unavailable", "none"
             case UpstreamTimeout():

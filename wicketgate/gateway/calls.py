@@ -71,7 +71,7 @@ class Calls:
         self._now = now
         self._quota = Quota(now, per_actor=policies.per_actor, per_tool=policies.per_tool)
 
-    def follow(self, policies: RuntimePolicies) -> None:
+    def use(self, policies: RuntimePolicies) -> None:
         """Apply other policies from now on; calls under way end under those they began with."""
         self._policies = policies
         self._quota.limit(policies.per_actor, policies.per_tool)

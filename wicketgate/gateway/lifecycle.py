@@ -157,9 +157,9 @@ class Lifecycle:
                 await self._runtime.aclose()
                 self._end_tasks()
 
-    def follow(self, drain_s: float) -> None:
-        """The fleet has other members: those that are new are supervised from now on; those that are gone take no more
-        calls, are ended *drain_s* later at the latest, and are waited for. Returns at once.
+    def adopt_members(self, drain_s: float) -> None:
+        """Supervise the fleet's new members from now on. Those that are gone take no more calls, are ended *drain_s*
+        later at the latest, and are waited for. Returns at once.
 
         One that takes the place of another of its name begins when that has ended: two servers could want one port or
         one file.

@@ -149,8 +149,7 @@ class ProxyRuntime:
         cache_stable: bool = False,
     ) -> None:
         """*mode* says which MCP server class serves it. *cache_stable* keeps seen cards in memory, if *options* name no
-        other place (S0 §5). It binds to no
-        event loop, and may be used from several, one after the other."""
+        other store (S0 §5). It binds to no event loop, and may be used from several, one after the other."""
         options = options or RuntimeOptions()
         self.mode = mode
         policies = options.policies
@@ -236,7 +235,7 @@ class ProxyRuntime:
         rights_changed = rights_changed or policies.access.rules != self.access.rules
 
         def step() -> None:
-            self._calls.follow(policies)
+            self._calls.use(policies)
             self.access = policies.access
             also()
 
