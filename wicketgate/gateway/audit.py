@@ -283,6 +283,7 @@ class AuditedCall:
     def _legs(self, error: BaseException | None) -> tuple[Leg, Leg]:
         if not self.sent:
             return "none", "none"
+        # Sent is not carried: it may have waited for a slot until its end.
         match error:
             case RateLimited():
                 return "none", "none"  # it got no slot at the server, so it never left

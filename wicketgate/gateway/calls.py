@@ -195,6 +195,7 @@ class Calls:
     async def _with_retries(
         self, policy: CallPolicy, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext
     ) -> Mapping[str, Any]:
+        # *uncertain*: the failure of an attempt that the server may have carried out.
         marks, failed, uncertain = context.marks, 0, None
         while True:
             try:

@@ -166,11 +166,13 @@ class Lifecycle:
         """
         if self._group is None or self._stopping:
             return
+        # Those that are gone, or replaced by another of their name.
         members = self._fleet.members
         for name, supervised in list(self._supervised.items()):
             if members.get(name) is not supervised.member and not supervised.retiring:
                 supervised.retiring = True
                 self._begin(self._retire(supervised, drain_s), f"retiring {name}")
+        # Those that are new.
         for name, member in members.items():
             before = self._supervised.get(name)
             if before is None or before.member is not member:

@@ -203,6 +203,7 @@ def _checked(
     kind: str, verdict: object, request: Request, result: Result | None
 ) -> Allow | Block | Continue | Complete:
     """*verdict*, if this kind of plugin may give it on *request*, or on its *result*. Raises ContractViolation."""
+    # The verdict must be one of its kind of plugin, with a readable note.
     match kind, verdict:
         case "security", Allow() | Block():
             pass
@@ -216,6 +217,7 @@ def _checked(
     note = verdict.reason if isinstance(verdict, Block) else verdict.note
     if not isinstance(note, str):
         raise ContractViolation("a reason or note must be a text")
+    # Anything that it puts in the place of a request or result must be one.
     match verdict:
         case Complete(result=instead):
             _check_result(instead, request, None)

@@ -150,6 +150,7 @@ class ProxyRuntime:
     ) -> None:
         """*mode* says which MCP server class serves it. *cache_stable* keeps seen cards in memory, if *options* name no
         other store (S0 §5). It binds to no event loop, and may be used from several, one after the other."""
+        # The parts that were given.
         options = options or RuntimeOptions()
         self.mode = mode
         policies = options.policies
@@ -159,6 +160,7 @@ class ProxyRuntime:
         self._sessions = options.sessions or (MemorySessionStore() if cache_stable else None)
         self._now = options.now
         self._auditor = options.auditor
+        # The parts that are made of them.
         self._calls = Calls(self.fleet, policies, options.plugins, cache=ResultCache(options.now), now=options.now)
         self._keeper = CatalogKeeper(
             self.fleet,

@@ -121,8 +121,10 @@ async def fetch(
     is *unread* is left. Raises the errors of ``wicketgate.net.outgoing``, and those of the *credentials*.
     """
     while True:
+        # One exchange.
         response = await send_authorized(credentials, partial(_sent, http, method, url, headers, body))
         names = {name.lower(): value for name, value in response.headers.items()}
+        # The answer, if it is no redirect that may be followed.
         onward = redirect_of(url, response) if hops else None
         if onward is None and unread(names.get("content-type", "")):
             await response.aclose()
@@ -130,6 +132,7 @@ async def fetch(
         data, cut = await read_bounded(response, max_bytes)
         if onward is None:
             return Reply(response.status_code, names, data, cut)
+        # The redirect; a request that is not repeated as it is becomes a GET, as in browsers.
         hops -= 1
         url = onward
         if response.status_code not in _REPEATED_AS_IT_IS and method not in ("GET", "HEAD"):

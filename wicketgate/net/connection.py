@@ -98,13 +98,16 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             raise CannotConnect("the server closed the connection before the request was written")
+        # The request goes out.
         self._begin(is_head=is_head)
         transport.write(request)
+        # Time for the answer to begin.
         self._read_by = inf
         if read_s is not None:
             self._patience_s = read_s
             self._unsent_bytes = transport.get_write_buffer_size()
             self.watch(self._loop.time() + read_s)
+        # The head of the answer comes in.
         while not self.has_head:
             if self._failure is not None:
                 raise self._failure

@@ -181,11 +181,13 @@ async def first_connected(found: Sequence[Address], next_s: float = _NEXT_ADDRES
     failures: list[BaseException] = []
     try:
         while waiting or running:
+            # The next address, beside those that have not answered yet.
             if waiting:
                 running.add(asyncio.create_task(_connected_socket(waiting.pop(0))))
             done, _ = await asyncio.wait(
                 running, timeout=next_s if waiting else None, return_when=asyncio.FIRST_COMPLETED
             )
+            # The first connection wins; a failure lets the next address begin at once.
             for task in done:
                 running.discard(task)
                 if (failure := task.exception()) is None:

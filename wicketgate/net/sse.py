@@ -83,6 +83,7 @@ class SseDecoder:
         return blocks
 
     def _lines(self, data: bytes) -> Iterator[SseEvent]:
+        # Whole lines, the first one joined with its beginning.
         lines = self._with_lf_only(data).split(b"\n")
         rest = lines.pop()
         if lines:
@@ -93,6 +94,7 @@ class SseDecoder:
             if self._at_start:
                 self._at_start = False
                 lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
+            # A blank line ends an event; one without data is none.
             for line in lines:
                 if line:
                     self._take(line)

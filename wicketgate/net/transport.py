@@ -277,6 +277,7 @@ class Transport(httpx.AsyncBaseTransport):
         self._open.add(connection)
         try:
             await connection.ask(request, read_s, is_head=is_head)
+            # Headers that speak of the coded body are not those of the decoded one.
             headers, decode = connection.headers, None
             if connection.codings and not is_head:
                 decode = decoder_of(connection.codings, connection.read)

@@ -70,6 +70,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         are found too, after those on PATH. Raises OSError."""
         if cwd is not None and not await asyncio.to_thread(Path(cwd).is_dir):
             raise NotADirectoryError(cwd)
+        # Nothing else of our environment: it holds the secrets of other upstreams.
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
         transport, child = await asyncio.get_running_loop().subprocess_exec(
@@ -79,6 +80,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
             cwd=cwd,
             start_new_session=True,
         )
+        # Its input, with a bound on what waits to be read.
         child._transport = transport
         stdin = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
         if not stdin.is_closing():  # the end of a child that has ended already shows like any other

@@ -229,6 +229,7 @@ async def _answered(name: str, result: Mapping[str, Any], context: CallContext) 
             raise Malformed(NOT_VALID)
         await asyncio.sleep(_PAUSE_S)
         return InputAnswers({}, state)
+    # Only questions to a person can be passed on.
     for request in requests.values():
         match request:
             case {"method": "elicitation/create", "params": dict()}:
@@ -239,6 +240,7 @@ async def _answered(name: str, result: Mapping[str, Any], context: CallContext) 
                 )
             case _:
                 raise Malformed(NOT_VALID)
+    # The client answers with another call, now, or not at all.
     match context.caller.answers:
         case "later":
             raise InputRequired(requests, state)

@@ -112,6 +112,7 @@ class McpFeatures:
         assert self._support is not None
         subscribed: frozenset[str] = frozenset()
         while self._support.subscriptions:
+            # Cleared before the wish is read: one that changes meanwhile is seen in the next round.
             self._wanting.clear()
             wanted = self._wanted
             for uri in wanted - subscribed:

@@ -206,9 +206,11 @@ class McpServerUpstream:
             else:
                 self.features.heard(method, params)
 
+        # In force from here on, with a first reading of its tools.
         connection.exchange.announced = heard
         self._ready(client)
         changed(self._name)
+        # What goes on beside the calls, until the session is lost.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.features.serve(client)), group.create_task(self._give_up(ending))]
             tools = client.agreement.capabilities.tools
