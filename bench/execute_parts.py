@@ -18,7 +18,7 @@ from wicketgate.results.firewall import is_bulky, seal_result
 from wicketgate.schemas.validation import compile_schema
 from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
 from wicketgate.tokens import load_token_counter
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 _CONTEXT = CallContext(Identity("bench", ("tools:*",)), "bench", "bench")
 _DEFINITION = {"name": TOOL, "description": "Fill a page with text.", "inputSchema": SCHEMA}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wicketgate.engine.contract import ChatRequest
     from wicketgate.errors import CatalogError, ConfigError, ContextOverflow, GatewayError, WicketgateError
     from wicketgate.faces.mcp.servers import McpGatewayServer, McpProxyServer
-    from wicketgate.fleet.multiplex import MultiplexUpstream
+    from wicketgate.fleet.member import MultiplexUpstream
     from wicketgate.gate import Gate, running_engine
     from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies
     from wicketgate.gateway.runtime import ProxyRuntime
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from wicketgate.ports import CallContext
     from wicketgate.results.envelope import ArtifactRef, ResultEnvelope, mcp_result_to_envelope
     from wicketgate.tools import Media, ToolContext, ToolFailed, ToolRegistry
-    from wicketgate.upstreams.session import McpClientUpstream
-    from wicketgate.upstreams.stub import StubUpstream
+    from wicketgate.upstreams.embedded import McpClientUpstream, StubUpstream
 
 _MODULES = {
     "access.identity": ("Identity",),
@@ -57,7 +56,7 @@ _MODULES = {
     "engine.contract": ("ChatRequest",),
     "errors": ("CatalogError", "ConfigError", "ContextOverflow", "GatewayError", "WicketgateError"),
     "faces.mcp.servers": ("McpGatewayServer", "McpProxyServer"),
-    "fleet.multiplex": ("MultiplexUpstream",),
+    "fleet.member": ("MultiplexUpstream",),
     "gate": ("Gate", "running_engine"),
     "gateway.options": ("ExposureMode", "RuntimeOptions", "RuntimePolicies"),
     "gateway.runtime": ("ProxyRuntime",),
@@ -68,8 +67,7 @@ _MODULES = {
     "ports": ("CallContext",),
     "results.envelope": ("ArtifactRef", "ResultEnvelope", "mcp_result_to_envelope"),
     "tools": ("Media", "ToolContext", "ToolFailed", "ToolRegistry"),
-    "upstreams.session": ("McpClientUpstream",),
-    "upstreams.stub": ("StubUpstream",),
+    "upstreams.embedded": ("McpClientUpstream", "StubUpstream"),
 }
 _HOME = {name: f"wicketgate.{module}" for module, names in _MODULES.items() for name in names}
 
