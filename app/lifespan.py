@@ -17,7 +17,7 @@ import click
 from app.heap import collect_seldom
 from app.local_key import LocalKey
 from app.logs import json_logs, set_log_level
-from app.mcp_door.doors import McpDoors
+from app.mcp_door import McpDoors
 from app.process import on_hangup, on_stop, search_python_folders
 from wicketgate.config.reloader import Reloader
 from wicketgate.config.settings import Settings

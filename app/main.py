@@ -18,7 +18,7 @@ from app.heap import Heap
 from app.lifespan import Program, service_lifespan
 from app.local_key import LocalKey, local_key
 from app.logs import json_logs
-from app.mcp_door.doors import DoorLimits, McpDoors
+from app.mcp_door import DoorLimits, McpDoors
 from app.metrics import CONTENT_TYPE, Gauges, Metrics
 from middleware.auth import AuthMiddleware, Refused
 from middleware.body_limit import BodyLimitMiddleware

@@ -16,7 +16,7 @@ from wicketgate.faces.operations import (
     DEFAULT_LIMIT,
     MAX_BATCH,
     MAX_LIMIT,
-    Ended,
+    BatchOutcome,
     OperationError,
     Operations,
     check_fields,
@@ -217,7 +217,7 @@ def _failed(error: OperationError) -> JSONResponse:
     return Answer(error.as_dict(), error.http_status, headers)
 
 
-def _item(ended: Ended) -> dict[str, Any]:
+def _item(ended: BatchOutcome) -> dict[str, Any]:
     if isinstance(ended.outcome, OperationError):
         return {"request_id": ended.request_id, "result": "error", "error": ended.outcome.as_dict()}
     return {"request_id": ended.request_id, "result": "ok", "output": ended.outcome.value}

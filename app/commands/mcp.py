@@ -17,7 +17,7 @@ from wicketgate.text.redaction import Redactor
 
 
 def serve_mcp(settings: Settings, face_name: str, identity: Identity) -> None:
-    """Until stdin ends, or SIGINT or SIGTERM comes. Logs go to stderr: stdout is the client's."""
+    """Serve until stdin ends, or SIGINT or SIGTERM comes. Logs go to stderr, because stdout belongs to the client."""
     if sys.stdin is None or sys.stdin.closed:
         raise ConfigError("wicketgate mcp speaks over stdin and stdout: start it from an MCP client.")
     with json_logs(settings.server.log_level, Redactor(settings.secrets()), sys.stderr):
@@ -27,14 +27,11 @@ def serve_mcp(settings: Settings, face_name: str, identity: Identity) -> None:
 async def _serve(settings: Settings, face_name: str, identity: Identity) -> None:
     search_python_folders(settings)
     gate = Gate(settings)
-    face = gate.faces[face_name]
     door = McpDoor(
-        face.surface,
+        gate.faces[face_name],
         name=face_name,
         version=VERSION,
-        instructions=face.instructions,
         seal=gate.seal,
-        offers=face.offers,
         local=identity,
         new_id=lambda: f"req_{secrets.token_hex(12)}",
     )

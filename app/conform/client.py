@@ -1,62 +1,54 @@
-"""How the engine is asked: plain HTTP, one exchange at a time, with everything that came back kept as it came."""
+"""The HTTP client of the checker: one exchange at a time, each kept as it came."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
-from app.conform.transcript import Exchange, Stream, read_stream
+from app.conform.transcript import EventStream, Transcript, read_stream
 
 PATH = "/engine/chat"
 MAX_BODY_BYTES = 64 * 1024 * 1024
+# A stream that lasts this many times the longest silence counts as endless.
 _ENDLESS = 10
-"""A stream that goes on for so many times the longest silence is taken for one that has no end."""
 
 
-@dataclass
 class EngineClient:
-    """*exchanges* grows with every request; the grammar is judged over all of them at the end. *timeout_s* is the
-    longest silence that is waited."""
+    """Sends requests to one engine. *transcripts* grows with every request; the grammar is judged over all of them at
+    the end. *timeout_s* is the longest silence that is accepted."""
 
-    url: str
-    key: str | None
-    timeout_s: float
-    exchanges: list[Exchange] = field(default_factory=list)
-    _http: httpx.AsyncClient | None = None
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator["EngineClient"]:
-        async with httpx.AsyncClient(timeout=self.timeout_s, trust_env=False, follow_redirects=False) as self._http:
-            yield self
-
-    async def chat(self, label: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Exchange:
-        """Ask as a gateway would, with the credential."""
-        return await self.send(label, json.dumps(body).encode(), headers)
+    def __init__(self, http: httpx.AsyncClient, url: str, key: str | None, timeout_s: float) -> None:
+        self._http = http
+        self.url = url
+        self.key = key
+        self._limit_s = _ENDLESS * timeout_s
+        self.transcripts: list[Transcript] = []
 
     async def send(
         self,
         label: str,
-        content: bytes,
+        content: Any,
         headers: Mapping[str, str] | None = None,
         *,
         method: str = "POST",
         path: str = PATH,
         authorized: bool = True,
-    ) -> Exchange:
-        """Read to the end, and give whatever it was; nothing is raised for what an engine may do."""
-        assert self._http is not None
-        sent = (
-            {"Content-Type": "application/json"} | (self._authorization() if authorized else {}) | dict(headers or {})
-        )
+    ) -> Transcript:
+        """Send *content* (bytes as they are, everything else as JSON) and read the answer to its end.
+
+        Nothing that an engine does raises: the transcript holds it.
+        """
         status, got, body, reads, broken = 0, httpx.Headers(), bytearray(), 0, ""
+        raw = content if isinstance(content, bytes) else json.dumps(content).encode()
         try:
             async with (
-                asyncio.timeout(_ENDLESS * self.timeout_s),
-                self._http.stream(method, self.url + path, content=content, headers=sent) as response,
+                asyncio.timeout(self._limit_s),
+                self._http.stream(
+                    method, self.url + path, content=raw, headers=self._headers(authorized) | dict(headers or {})
+                ) as response,
             ):
                 status, got = response.status_code, response.headers
                 async for piece in response.aiter_bytes():
@@ -66,29 +58,32 @@ class EngineClient:
                         broken = f"more than {MAX_BODY_BYTES} bytes"
                         break
         except TimeoutError:
-            broken = f"not at its end after {_ENDLESS * self.timeout_s:g} s"
+            broken = f"not at its end after {self._limit_s:g} s"
         except httpx.HTTPError as error:
             broken = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
-        exchange = Exchange(
-            label, status, {name.lower(): value for name, value in got.items()}, bytes(body), reads, broken
-        )
-        self.exchanges.append(exchange)
-        return exchange
+        names = {name.lower(): value for name, value in got.items()}
+        self.transcripts.append(Transcript(label, status, names, bytes(body), reads, broken))
+        return self.transcripts[-1]
 
     async def hang_up(self, body: Mapping[str, Any]) -> bool:
         """Begin to read a stream and leave after its first bytes. False if there was none."""
-        assert self._http is not None
-        headers = {"Content-Type": "application/json"} | self._authorization()
         try:
-            async with self._http.stream("POST", self.url + PATH, json=body, headers=headers) as response:
+            async with self._http.stream("POST", self.url + PATH, json=body, headers=self._headers(True)) as response:
                 async for _ in response.aiter_raw():
                     return response.status_code == 200
         except httpx.HTTPError:
             pass
         return False
 
-    def streams(self) -> list[Stream]:
-        return [read_stream(exchange) for exchange in self.exchanges if exchange.is_stream]
+    def streams(self) -> list[EventStream]:
+        return [read_stream(transcript) for transcript in self.transcripts if transcript.is_stream]
 
-    def _authorization(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+    def _headers(self, authorized: bool) -> dict[str, str]:
+        bearer = {"Authorization": f"Bearer {self.key}"} if authorized and self.key else {}
+        return {"Content-Type": "application/json"} | bearer
+
+
+@asynccontextmanager
+async def connected(url: str, key: str | None, timeout_s: float) -> AsyncIterator[EngineClient]:
+    async with httpx.AsyncClient(timeout=timeout_s, trust_env=False, follow_redirects=False) as http:
+        yield EngineClient(http, url, key, timeout_s)

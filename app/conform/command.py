@@ -1,4 +1,4 @@
-"""``wicketgate conform``: what it takes, what it prints, how it exits."""
+"""The command ``wicketgate conform``: its options, its output and its exit codes."""
 
 import asyncio
 import json
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from app.conform.bodies import DEFAULT_PROMPT
-
 
 @click.command()
 @click.argument("url")
 @click.option("--key", envvar="WICKETGATE_CONFORM_KEY", help="Bearer credential; or WICKETGATE_CONFORM_KEY.")
-@click.option("--prompt", default=DEFAULT_PROMPT, show_default=True, help="What the model is asked, some twenty times.")
+@click.option(
+    "--prompt", default="Say hello, and nothing else.", show_default=True, help="Sent to the model some twenty times."
+)
 @click.option("--tool-prompt", help="A question that makes the model call a tool.")
 @click.option(
     "--timeout",
@@ -21,7 +21,7 @@ from app.conform.bodies import DEFAULT_PROMPT
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
-    help="Seconds without a byte that are waited; a stream may take ten times as long.",
+    help="Longest silence in seconds; a stream may take ten times as long.",
 )
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the findings as JSON here.")
 def conform(
@@ -37,7 +37,8 @@ def conform(
     \b
     wicketgate conform http://127.0.0.1:8080 --key "$KEY" --tool-prompt "What time is it in Tokyo?"
     """
-    from app.conform.examine import CannotExamine, examine  # brings an HTTP client, which no other command needs
+    # Imported here because it loads an HTTP client that no other command needs.
+    from app.conform.examine import CannotExamine, examine
 
     try:
         found = asyncio.run(examine(url, key, prompt=prompt, tool_prompt=tool_prompt, timeout_s=timeout_s))

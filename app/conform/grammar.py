@@ -1,18 +1,17 @@
-"""The stream's grammar: what holds for every stream of an engine, whatever was asked (S3 "Response: SSE Stream").
+"""The rules for every stream and every refusal of an engine, whatever the request was (S3 "Response: SSE Stream").
 
-Pure checks. Each gives None where the stream has nothing that it could judge, else the faults it found.
+Pure checks. A rule gives None for a stream that holds nothing it could judge, otherwise the faults that it found.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from app.conform.leaks import leaks
-from app.conform.transcript import Frame, Stream, shown
-from app.conform.verdict import Requirement, Verdict, judge, not_testable
+from app.conform.transcript import EventStream, Frame, Transcript, Verdict, excerpt, judge, not_testable, read_json
 
-Check = Callable[[Stream], list[str] | None]
+Rule = Callable[[EventStream], list[str] | None]
 
-EVENTS = ("text-delta", "tool-call", "tool-result", "done", "error")
 ENDS = ("done", "error")
 ERROR_CODES = ("provider_error", "tool_error", "context_overflow")
 
@@ -24,116 +23,144 @@ _SHAPES: Mapping[str, tuple[Mapping[str, type], ...]] = {
     "error": ({"code": str, "message": str},),
 }
 
+# Signs of our insides in a text for a client (S3 "Error message safety").
+_LEAKS = {
+    "a stack trace": re.compile(
+        r"Traceback \(most recent|File \"[^\"]+\", line \d|\n\s+at \S+ ?\("
+        r"|\bgoroutine \d+ \[|\.(?:py|js|ts|go|rs|java):\d+"
+    ),
+    "a path": re.compile(
+        r"(?<![\w/])/(?:home|root|usr|srv|var|etc|opt|tmp|app|mnt|data|Users|workspace)/[\w.-]"
+        r"|\b[A-Za-z]:\\[\w.-]|site-packages|node_modules"
+    ),
+    "a credential": re.compile(
+        r"\b(?:sk|pk|rk|ghp|xox[bp]|wg)[-_][A-Za-z0-9_-]{6,}|\bBearer [A-Za-z0-9._~+/-]{8,}|\beyJ[\w-]{10,}\."
+    ),
+    "an exception": re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b: |\bECONN[A-Z]+\b|\berrno\b", re.ASCII),
+}
 
-def judge_streams(check: Check, streams: Sequence[Stream]) -> Verdict:
-    """One verdict over all streams that were seen."""
-    judged = 0
-    faults: list[str] = []
-    for stream in streams:
-        found = check(stream)
-        if found is not None:
-            judged += 1
-            faults += [f"{stream.label}: {fault}" for fault in found]
-    if not judged:
+
+def judge_streams(rule: Rule, streams: Sequence[EventStream]) -> Verdict:
+    """One verdict of a rule over all streams."""
+    found = [(stream.source.label, faults) for stream in streams if (faults := rule(stream)) is not None]
+    if not found:
         return not_testable("no stream had anything to judge")
-    return judge(faults, f"{judged} streams")
+    return judge([f"{label}: {fault}" for label, faults in found for fault in faults], f"{len(found)} streams")
 
 
-def syntax(stream: Stream) -> list[str]:
+def not_refused(answer: Transcript, statuses: Collection[int]) -> list[str]:
+    """A fault unless the answer has one of *statuses*."""
+    if answer.status in statuses:
+        return []
+    wanted = " or ".join(str(status) for status in sorted(statuses))
+    return [f"{answer.label}: {answer.status or answer.broken} instead of {wanted}"]
+
+
+def refusal_faults(answer: Transcript) -> list[str]:
+    """The faults of a refusal's body, which must be ``{code, message}`` as JSON without leaks (S3; E29)."""
+    asked = f"{answer.label}: {answer.status}"
+    if answer.media_type != "application/json":
+        return [f"{asked} with content type {excerpt(answer.media_type)}"]
+    try:
+        body = read_json(answer.body)
+    except ValueError:
+        return [f"{asked} with a body that is not JSON: {excerpt(answer.body.decode(errors='replace'))}"]
+    if not isinstance(body, dict) or body.keys() != {"code", "message"}:
+        return [f"{asked} with a body that is not {{code, message}}: {excerpt(json.dumps(body))}"]
+    if not all(isinstance(value, str) and value for value in body.values()):
+        return [f"{asked}: code and message must be texts: {excerpt(json.dumps(body))}"]
+    return [f"{asked}: {leak}" for leak in _leaks(body["message"])]
+
+
+def _syntax(stream: EventStream) -> list[str]:
     return list(stream.syntax)
 
 
-def names(stream: Stream) -> list[str]:
-    return [f"an event named {shown(frame.event)}" for frame in stream.frames if frame.event not in EVENTS]
+def _names(stream: EventStream) -> list[str]:
+    return [f"an event named {excerpt(frame.event)}" for frame in stream.frames if frame.event not in _SHAPES]
 
 
-def shapes(stream: Stream) -> list[str]:
-    faults = []
-    for frame in stream.frames:
-        allowed = _SHAPES.get(frame.event, ())
-        if allowed and not any(_fits(frame.data, shape) for shape in allowed):
-            faults.append(f"{frame.event} with data {shown(frame.raw)}")
-    return faults
+def _shapes(stream: EventStream) -> list[str]:
+    return [
+        f"{frame.event} with data {excerpt(frame.raw)}"
+        for frame in stream.frames
+        if frame.event in _SHAPES and not any(_fits(frame.data, shape) for shape in _SHAPES[frame.event])
+    ]
 
 
-def usage(stream: Stream) -> list[str] | None:
+def _usage(stream: EventStream) -> list[str] | None:
     counted = [frame.data["usage"] for frame in _of(stream, "done") if isinstance(frame.data.get("usage"), dict)]
-    if not counted:
-        return None
-    wanted = ("prompt_tokens", "completion_tokens")
-    return [f"usage {shown(str(item))}" for item in counted if not all(_is_count(item.get(name)) for name in wanted)]
+    tokens = [(item, item.get("prompt_tokens"), item.get("completion_tokens")) for item in counted]
+    faults = [
+        f"usage {excerpt(str(item))}" for item, *counts in tokens if any(type(n) is not int or n < 0 for n in counts)
+    ]
+    return faults if counted else None
 
 
-def one_end(stream: Stream) -> list[str]:
+def _one_end(stream: EventStream) -> list[str]:
     ends = [index for index, frame in enumerate(stream.frames) if frame.event in ENDS]
     if not ends:
-        last = stream.frames[-1].event if stream.frames else "nothing"
-        return [f"no done and no error; the last event was {shown(last)}"]
+        return [f"no done and no error; the last event was {excerpt(stream.end)}"]
     if len(ends) > 1:
         return [f"{len(ends)} ends: {', '.join(stream.frames[index].event for index in ends)}"]
     if ends[0] != len(stream.frames) - 1:
-        return [f"{shown(stream.frames[-1].event)} after {stream.frames[ends[0]].event}"]
+        return [f"{excerpt(stream.end)} after {stream.frames[ends[0]].event}"]
     return []
 
 
-def whole_body(stream: Stream) -> list[str]:
-    return [f"the body broke off: {stream.broken}"] if stream.broken else []
+def _whole_body(stream: EventStream) -> list[str]:
+    return [f"the body broke off: {stream.source.broken}"] if stream.source.broken else []
 
 
-def finish_reason(stream: Stream) -> list[str] | None:
+def _finish_reason(stream: EventStream) -> list[str] | None:
     reasons = [frame.data.get("finish_reason") for frame in _of(stream, "done")]
     return [f"done with {reason!r}" for reason in reasons if reason in ("tool_calls", "", None)] if reasons else None
 
 
-def error_codes(stream: Stream) -> list[str] | None:
+def _error_codes(stream: EventStream) -> list[str] | None:
     codes = [frame.data.get("code") for frame in _of(stream, "error")]
-    return [f"error with code {shown(str(code))}" for code in codes if code not in ERROR_CODES] if codes else None
+    return [f"error with code {excerpt(str(code))}" for code in codes if code not in ERROR_CODES] if codes else None
 
 
-def error_texts(stream: Stream) -> list[str] | None:
+def _error_texts(stream: EventStream) -> list[str] | None:
     texts = [str(frame.data.get("message", "")) for frame in _of(stream, "error")]
-    if not texts:
-        return None
-    return [f"{what} in {shown(text)}" for text in texts for what in leaks(text)]
+    return [leak for text in texts for leak in _leaks(text)] if texts else None
 
 
-def tool_pairs(stream: Stream) -> list[str] | None:
-    """Unique ids, every result behind its call, and every call answered before ``done``."""
-    asked: set[str] = set()
-    answered: set[str] = set()
+def _tool_pairs(stream: EventStream) -> list[str] | None:
+    """Checks for unique ids, every result after its call, and every call answered before ``done``."""
+    seen: dict[str, set[str]] = {"tool-call": set(), "tool-result": set()}
     faults: list[str] = []
     for frame in stream.frames:
-        if frame.event not in ("tool-call", "tool-result") or not isinstance(frame.data, dict):
+        if frame.event not in seen or not isinstance(frame.data, dict):
             continue
         call_id = str(frame.data.get("id"))
-        seen = asked if frame.event == "tool-call" else answered
-        if call_id in seen:
-            faults.append(f"two {frame.event} events with the id {shown(call_id)}")
-        if frame.event == "tool-result" and call_id not in asked:
-            faults.append(f"a result before or without its call: {shown(call_id)}")
-        seen.add(call_id)
-    if not asked and not answered:
-        return None
-    if any(_of(stream, "done")) and asked - answered:
-        faults.append(f"done without a result for {shown(sorted(asked - answered)[0])}")
-    return faults
+        if call_id in seen[frame.event]:
+            faults.append(f"two {frame.event} events with the id {excerpt(call_id)}")
+        if frame.event == "tool-result" and call_id not in seen["tool-call"]:
+            faults.append(f"a result before or without its call: {excerpt(call_id)}")
+        seen[frame.event].add(call_id)
+    unanswered = sorted(seen["tool-call"] - seen["tool-result"])
+    if unanswered and any(_of(stream, "done")):
+        faults.append(f"done without a result for {excerpt(unanswered[0])}")
+    return faults if any(seen.values()) else None
 
 
-RULES: tuple[tuple[Requirement, Check], ...] = (
-    (Requirement("S3 SSE Stream", "every event has one event line and one data line with JSON, in UTF-8"), syntax),
-    (Requirement("S3 Events", "only text-delta, tool-call, tool-result, done and error"), names),
-    (Requirement("E38", "data has exactly the contract's keys, of the contract's types"), shapes),
-    (Requirement("E35", "usage counts tokens: prompt_tokens and completion_tokens"), usage),
-    (Requirement("E37", "exactly one done or error, and nothing after it"), one_end),
-    (Requirement("S3 stream closes", "the response body comes to its proper end"), whole_body),
-    (Requirement("E39", "done says why the run ended, never tool_calls"), finish_reason),
-    (Requirement("E76", "error codes are provider_error, tool_error and context_overflow"), error_codes),
-    (Requirement("E75", "error texts hold no path, stack trace or credential"), error_texts),
-    (Requirement("E44", "tool results are paired with their calls by id"), tool_pairs),
+RULES: tuple[tuple[str, str, Rule], ...] = (
+    ("S3 SSE Stream", "every event has one event line and one data line with JSON, in UTF-8", _syntax),
+    ("S3 Events", "only text-delta, tool-call, tool-result, done and error", _names),
+    ("E38", "data has exactly the contract's keys, of the contract's types", _shapes),
+    ("E35", "usage counts tokens: prompt_tokens and completion_tokens", _usage),
+    ("E37", "exactly one done or error, and nothing after it", _one_end),
+    ("S3 stream closes", "the response body comes to its proper end", _whole_body),
+    ("E39", "done says why the run ended, never tool_calls", _finish_reason),
+    ("E76", "error codes are provider_error, tool_error and context_overflow", _error_codes),
+    ("E75", "error texts hold no path, stack trace or credential", _error_texts),
+    ("E44", "tool results are paired with their calls by id", _tool_pairs),
 )
 
 
-def _of(stream: Stream, event: str) -> Iterator[Frame]:
+def _of(stream: EventStream, event: str) -> Iterator[Frame]:
     return (frame for frame in stream.frames if frame.event == event and isinstance(frame.data, dict))
 
 
@@ -145,5 +172,5 @@ def _fits(data: Any, shape: Mapping[str, type]) -> bool:
     )
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _leaks(text: str) -> list[str]:
+    return [f"{sign} in {excerpt(text)}" for sign, pattern in _LEAKS.items() if pattern.search(text)]

@@ -1,18 +1,77 @@
-"""One exchange with an engine as it was seen, and its body read as a stream of server-sent events."""
+"""Observations and their report: one exchange with an engine, its body read as server-sent events, the verdicts.
+
+Pure: nothing here or in the grammar touches the network, so that any bytes can be judged in a test.
+"""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
 
-MAX_SHOWN = 160
+MAX_EXCERPT = 160
 
+_MARKS = {"pass": "pass", "fail": "FAIL", "not-testable": "----"}
 _FIELDS = frozenset({"event", "data", "id", "retry"})
+
+Status = Literal["pass", "fail", "not-testable"]
+
+
+class Verdict(NamedTuple):
+    """The outcome of one check. *seen* is what was observed: enough to find a failure, otherwise a word."""
+
+    status: Status
+    seen: str = ""
+
+
+def judge(faults: Sequence[str], seen: str = "") -> Verdict:
+    """A pass without faults, otherwise a failure that shows the first fault and counts the others."""
+    if not faults:
+        return Verdict("pass", seen)
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return Verdict("fail", faults[0] + more)
+
+
+def not_testable(why: str) -> Verdict:
+    return Verdict("not-testable", why)
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """*label* says what was asked. *broken* is why the body broke off, empty if it came to its end."""
+class Finding:
+    """The verdict about one requirement. *id* names the case or section: ``E37``, ``S3 Security``."""
+
+    id: str
+    requirement: str
+    status: Status
+    seen: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    url: str
+    findings: Sequence[Finding]
+
+    @property
+    def conforms(self) -> bool:
+        """True if nothing failed; what could not be tested does not count against the engine."""
+        return all(finding.status != "fail" for finding in self.findings)
+
+    def lines(self) -> Iterator[str]:
+        width = max(len(finding.id) for finding in self.findings)
+        for finding in self.findings:
+            seen = f"  [{finding.seen}]" if finding.seen else ""
+            yield f"{_MARKS[finding.status]}  {finding.id.ljust(width)}  {finding.requirement}{seen}"
+        counted = Counter(finding.status for finding in self.findings)
+        yield f"{counted['pass']} passed, {counted['fail']} failed, {counted['not-testable']} not testable"
+
+    def as_dict(self) -> dict[str, Any]:
+        findings = [asdict(finding) for finding in self.findings]
+        return {"url": self.url, "conforms": self.conforms, "findings": findings}
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One request and its answer. *label* names the request; *broken* says why the body broke off, if it did."""
 
     label: str
     status: int
@@ -30,9 +89,8 @@ class Exchange:
         return self.status == 200 and self.media_type == "text/event-stream"
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """*data* is the decoded JSON, None if it was none; *raw* its text."""
+class Frame(NamedTuple):
+    """One event. *data* is the decoded JSON, None if *raw* is not JSON."""
 
     event: str
     data: Any
@@ -40,74 +98,73 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """*syntax* holds what was wrong with the lines themselves. *broken* as of the exchange."""
+class EventStream:
+    """The events of one answer. *comments* counts comment lines; *syntax* holds the faults of the lines themselves."""
 
-    label: str
-    frames: tuple[Frame, ...] = ()
-    comments: int = 0
-    syntax: tuple[str, ...] = ()
-    broken: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    reads: int = 1
+    source: Transcript
+    frames: tuple[Frame, ...]
+    comments: int
+    syntax: tuple[str, ...]
+
+    @property
+    def end(self) -> str:
+        return self.frames[-1].event if self.frames else "nothing"
 
 
-def read_stream(exchange: Exchange) -> Stream:
-    """Never raises: whatever an engine may send is read as far as it can be."""
+def read_stream(transcript: Transcript) -> EventStream:
+    """Reads any bytes as far as they make sense; never raises."""
     syntax: list[str] = []
     try:
-        text = exchange.body.decode()
+        text = transcript.body.decode()
     except UnicodeDecodeError:
         syntax.append("the stream is not UTF-8")
-        text = exchange.body.decode(errors="replace")
+        text = transcript.body.decode(errors="replace")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if text and not text.endswith("\n\n"):
-        syntax.append(f"the last event is not ended by a blank line: {shown(text[-40:])}")
+        syntax.append(f"the last event is not ended by a blank line: {excerpt(text[-40:])}")
     frames: list[Frame] = []
     comments = 0
     for block in text.split("\n\n"):
+        # Sort the lines of one event by their field.
         event, data = "", []
-        for line in block.split("\n"):
+        for line in filter(None, block.split("\n")):
             name, colon, value = line.partition(":")
-            if not line:
-                continue
             if not name and colon:
                 comments += 1
             elif name not in _FIELDS:
-                syntax.append(f"a line that is no field of an event: {shown(line)}")
+                syntax.append(f"a line that is no field of an event: {excerpt(line)}")
             elif name == "event":
                 event = value.removeprefix(" ")
             elif name == "data":
                 data.append(value.removeprefix(" "))
         if not event and not data:
             continue
+        # The contract is narrower than SSE: one event line and one data line, which holds JSON.
         if not event or len(data) != 1:
-            syntax.append(f"an event needs one event line and one data line: {shown(block)}")
+            syntax.append(f"an event needs one event line and one data line: {excerpt(block)}")
         raw = "\n".join(data)
         try:
             decoded = read_json(raw)
         except ValueError:
             decoded = None
-            syntax.append(f"data is not JSON: {shown(raw)}")
+            syntax.append(f"data is not JSON: {excerpt(raw)}")
         frames.append(Frame(event, decoded, raw))
-    return Stream(
-        exchange.label, tuple(frames), comments, tuple(syntax), exchange.broken, exchange.headers, exchange.reads
-    )
+    return EventStream(transcript, tuple(frames), comments, tuple(syntax))
 
 
 def read_json(text: str | bytes) -> Any:
-    """Strictly, as a browser would: NaN and infinity are none. Raises ValueError, whatever is wrong."""
+    """Reads JSON as strictly as a browser: NaN and infinity are refused. Raises only ValueError."""
     try:
-        return json.loads(text, parse_constant=_no_json)
+        return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("nested too deep") from None
 
 
-def _no_json(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def shown(text: str) -> str:
-    """For a report: in one line, and not all of it."""
+def excerpt(text: str) -> str:
+    """The text for a report: in ASCII, on one line, bounded."""
     flat = ascii(text)
-    return flat if len(flat) <= MAX_SHOWN else flat[:MAX_SHOWN] + "..."
+    return flat if len(flat) <= MAX_EXCERPT else flat[:MAX_EXCERPT] + "..."

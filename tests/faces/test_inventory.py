@@ -1,4 +1,4 @@
-"""What the meta-tools tell a model of the tools behind the gate (W-FACES)."""
+"""The line in a meta-tool's description that counts the tools behind the gate (W-FACES)."""
 
 import json
 from typing import Any
@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.selectable import mcp_tool_to_selectable
 from wicketgate.catalog.tokens import TokenCounter
-from wicketgate.faces.gateway import MAX_TOKENS, GatewayFace
-from wicketgate.faces.inventory import inventory
+from wicketgate.faces.gateway import MAX_TOKENS, GatewayFace, inventory
 from wicketgate.fleet.multiplex import MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
@@ -61,7 +60,7 @@ async def test_three_tools_stay_within_their_budget_however_many_namespaces_ther
     for servers in (0, 1, 7, 120):
         face = await face_over(tokens, **{f"server-with-a-long-name-{number}": 2 for number in range(servers)})
         assert cost(face, OWNER, tokens) <= MAX_TOKENS
-    assert "in 1" in face.tools(OWNER)[0].description  # what is not named is counted
+    assert "in 1" in face.tools(OWNER)[0].description  # the unnamed namespaces are counted
 
 
 async def test_an_empty_gate_says_so(tokens: TokenCounter) -> None:
@@ -78,5 +77,5 @@ def test_the_line_is_the_same_for_the_same_tools_and_adds_up(counts: dict[str, i
     if line:
         numbers = [int(word.strip(".,")) for word in line.split() if word.strip(".,").isdigit()]
         if "more" in line or "namespaces" in line:
-            numbers.pop()  # how many namespaces are not named
+            numbers.pop()  # the number of unnamed namespaces
         assert sum(numbers) == sum(counts.values())

@@ -77,7 +77,7 @@ async def test_a_call_reaches_its_server_under_the_tools_own_name_and_its_result
 
 
 @requirement("gatekit G02", "gatekit G04", "gatekit G05", "S2 Scenario 4")
-async def test_what_names_no_tool_is_a_protocol_error_and_reaches_no_server() -> None:
+async def test_an_unknown_name_is_a_protocol_error_and_reaches_no_server() -> None:
     alpha = StubUpstream([tool("echo")], echo, name="alpha")
     face = await face_of(alpha)
     expected = {
@@ -95,7 +95,7 @@ async def test_what_names_no_tool_is_a_protocol_error_and_reaches_no_server() ->
 
 
 @requirement("DESIGN §3 Schemas, arguments, errors")
-async def test_what_the_caller_may_not_see_is_answered_like_what_is_not_there() -> None:
+async def test_a_hidden_tool_is_answered_like_an_unknown_one() -> None:
     face = await face_of(
         StubUpstream([tool("echo"), tool("secret")], echo, name="alpha"), StubUpstream([tool("x")], echo, name="beta")
     )
@@ -143,7 +143,7 @@ async def test_arguments_that_do_not_fit_are_a_result_that_teaches() -> None:
 
 
 @requirement("gatekit G79", "gatekit G34", "gatekit G35")
-async def test_a_server_that_is_down_is_told_of_to_who_may_know_it() -> None:
+async def test_a_server_that_is_down_is_reported_only_to_callers_that_may_know_it() -> None:
     beta = StubUpstream([], echo, name="beta")
     beta.status = UpstreamStatus("down", "the command was not found")
     face = await face_of(StubUpstream([tool("echo")], echo, name="alpha"), beta)
@@ -176,7 +176,7 @@ async def test_two_tools_of_one_name_leave_one_and_a_warning(caplog: pytest.LogC
     assert "has the name of another tool" in caplog.text
 
 
-async def test_nothing_is_said_not_to_exist_before_the_servers_were_asked() -> None:
+async def test_no_tool_is_unknown_before_the_servers_have_started() -> None:
     runtime = ProxyRuntime(StubUpstream([tool("echo")], echo))
     face = NamespacedFace(runtime, dict, started=lambda: False)
     assert (await refusal(face, "alpha__echo")).code == -32004

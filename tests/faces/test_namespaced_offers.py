@@ -65,7 +65,7 @@ async def offers_of(reader: Reader, rules: Sequence[AccessRule] = (), tools: Seq
 
 
 @requirement("S2 Plugin Processing", "S2 Server Validation Timing", "gatekit G17", "gatekit G93")
-async def test_what_is_read_and_prompted_passes_the_plugins() -> None:
+async def test_resources_and_prompts_pass_the_plugins() -> None:
     reader = Reader()
     offers = await offers_of(reader)
     read = await offers.read_resource({"uri": "alpha__demo://note"}, OWNER)
@@ -97,7 +97,7 @@ async def test_what_is_read_and_prompted_passes_the_plugins() -> None:
     ],
     ids=["required", "internal", "denied", "approval", "none seen"],
 )
-async def test_rules_that_keep_a_server_from_a_caller_keep_what_it_has_besides_tools(
+async def test_rules_that_hide_a_server_hide_its_resources_and_prompts(
     rules: Sequence[AccessRule], permissions: tuple[str, ...]
 ) -> None:
     reader = Reader()
@@ -109,7 +109,7 @@ async def test_rules_that_keep_a_server_from_a_caller_keep_what_it_has_besides_t
     assert reader.asked == [] and reader.listings == 0
 
 
-async def test_a_rule_about_one_tool_leaves_the_resources_to_who_may_use_the_others() -> None:
+async def test_a_rule_about_one_tool_does_not_hide_the_resources() -> None:
     offers = await offers_of(Reader(), [AccessRule("alpha:delete_*", effect="deny")], ["x", "delete_it"])
     context = CallContext(Identity("visitor", ("tools:alpha:*",)), "trace", "session")
     assert (await offers.read_resource({"uri": "alpha__demo://note"}, context))["contents"]

@@ -113,7 +113,7 @@ def error_of(result: SurfaceResult) -> tuple[str, str]:
 
 
 @requirement("S4 §1", "alknet A01", "alknet A02")
-async def test_there_are_four_tools_in_this_order_whatever_stands_behind(face: RegistryFace) -> None:
+async def test_there_are_always_four_tools_in_this_order(face: RegistryFace) -> None:
     tools = face.tools(OWNER)
     assert [(tool.name, tool.read_only) for tool in tools] == [
         ("search", True),
@@ -227,7 +227,9 @@ async def test_schema_says_what_access_takes_and_an_operation_without_it_is_not_
         ("call", {"operation": 7}, "operation"),
     ],
 )
-async def test_a_missing_name_is_told(face: RegistryFace, tool: str, arguments: dict[str, Any], field: str) -> None:
+async def test_a_missing_name_is_refused_with_its_field(
+    face: RegistryFace, tool: str, arguments: dict[str, Any], field: str
+) -> None:
     assert error_of(await face.call(tool, arguments, OWNER)) == ("INVALID_INPUT", f"missing required field: {field}")
 
 
@@ -241,7 +243,7 @@ async def test_a_missing_name_is_told(face: RegistryFace, tool: str, arguments: 
         ("batch", {"calls": [], "limit": 5}, "limit"),
     ],
 )
-async def test_a_field_that_would_be_passed_over_is_refused_and_nothing_runs(
+async def test_an_unknown_field_is_refused_and_nothing_runs(
     face: RegistryFace, servers: Servers, tool: str, arguments: dict[str, Any], field: str
 ) -> None:
     code, message = error_of(await face.call(tool, arguments, OWNER))
@@ -254,7 +256,7 @@ async def test_a_field_that_would_be_passed_over_is_refused_and_nothing_runs(
     "alknet A41",
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["no/such", "/fs/writeFile", "events/stream", "search", "services/list"])
-async def test_what_is_not_there_and_what_is_not_for_the_caller_are_one_answer(face: RegistryFace, name: str) -> None:
+async def test_unknown_and_hidden_operations_get_the_same_answer(face: RegistryFace, name: str) -> None:
     for tool, arguments in (("schema", {"name": name}), ("call", {"operation": name, "input": {}})):
         result = await face.call(tool, arguments, READER)
         assert result.structured == {
@@ -301,14 +303,14 @@ async def test_input_that_does_not_fit_never_reaches_the_server(
 
 
 @requirement("alknet A35", "alknet A59")
-async def test_an_error_of_the_tool_itself_carries_what_it_said(face: RegistryFace) -> None:
+async def test_an_error_of_the_tool_itself_carries_its_content(face: RegistryFace) -> None:
     result = await face.call("call", {"operation": "boom/run", "input": {"fail": True}}, OWNER)
     assert error_of(result)[0] == "MCP_TOOL_ERROR"
     assert result.structured["details"] == {"content": [{"type": "text", "text": "no such row"}]}
 
 
 @requirement("alknet A38")
-async def test_a_late_server_is_a_timeout_that_may_be_tried_again(face: RegistryFace) -> None:
+async def test_a_late_server_is_a_retryable_timeout(face: RegistryFace) -> None:
     result = await face.call("call", {"operation": "boom/late"}, OWNER)
     assert (error_of(result)[0], result.structured["retryable"]) == ("TIMEOUT", True)
 
@@ -370,7 +372,7 @@ async def test_a_caller_that_leaves_ends_the_whole_batch(face: RegistryFace, ser
     assert len(servers.calls()) == BATCH_AT_ONCE
 
 
-async def test_while_the_first_tools_are_gathered_nothing_is_said_not_to_exist() -> None:
+async def test_no_operation_is_unknown_before_the_servers_have_started() -> None:
     runtime = ProxyRuntime(StubUpstream([]))
     face = RegistryFace(Operations(runtime, started=lambda: False))
     for tool, arguments in (("search", {}), ("schema", {"name": "a/b"}), ("call", {"operation": "a/b"})):
@@ -379,6 +381,6 @@ async def test_while_the_first_tools_are_gathered_nothing_is_said_not_to_exist()
 
 
 @requirement("alknet A36")
-async def test_a_code_that_nobody_declared_is_an_internal_failure(face: RegistryFace) -> None:
+async def test_an_undeclared_code_is_an_internal_failure(face: RegistryFace) -> None:
     result = await face.call("call", {"operation": "boom/late", "input": {"odd": True}}, OWNER)
     assert error_of(result) == ("INTERNAL", "boom refused the call.")

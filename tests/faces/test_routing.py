@@ -1,4 +1,4 @@
-"""``server__name`` apart and together again (S2; gatekit A)."""
+"""Splitting and restoring ``server__name`` (S2; gatekit A)."""
 
 import subprocess
 import sys
@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
-from wicketgate.faces.namespaced_names import SPEAKABLE, speakable_name
 from wicketgate.faces.routing import (
+    SPEAKABLE,
     McpRequest,
     RoutedRequest,
     join_name,
     parse_incoming_request,
     prepare_outgoing_response,
     restore_name,
+    speakable_name,
 )
 from wicketgate.faces.surface import Refusal
 
@@ -38,7 +39,7 @@ TOOL_TEXT = "All tool calls must use 'server__tool' format (e.g., 'filesystem__e
 )
 @requirement("S2 Namespace Format", "gatekit G01", "gatekit G02", "gatekit G03", "gatekit G08")
 @requirement("gatekit G09", "gatekit G10", "gatekit G11", "gatekit G12")
-def test_a_name_is_parted_at_its_first_separator(name: str, server: str | None, own_name: str | None) -> None:
+def test_a_name_is_split_at_its_first_separator(name: str, server: str | None, own_name: str | None) -> None:
     if server is None:
         with pytest.raises(Refusal) as refused:
             parse_incoming_request("tools/call", {"name": name})
@@ -51,7 +52,7 @@ def test_a_name_is_parted_at_its_first_separator(name: str, server: str | None, 
 
 @pytest.mark.parametrize("params", [None, {}, {"name": None}, {"name": 5}, {"name": ["a"]}, ["a"], "alpha__echo", 7])
 @requirement("gatekit G13", "gatekit G14", "gatekit G15", "gatekit G16")
-def test_what_is_no_call_of_a_tool_is_refused_as_invalid_params(params: Any) -> None:
+def test_params_that_name_no_tool_are_refused_as_invalid_params(params: Any) -> None:
     with pytest.raises(Refusal) as refused:
         parse_incoming_request("tools/call", params)
     assert refused.value.code == -32602
@@ -96,7 +97,7 @@ def test_a_request_may_change_its_name_but_never_its_id_or_method() -> None:
 
 
 @requirement("gatekit G105")
-def test_the_name_in_force_is_given_back_as_the_name_that_was_asked_for() -> None:
+def test_a_changed_name_is_restored_to_the_name_in_the_request() -> None:
     routed = parse_incoming_request("tools/call", {"name": "raw__echo"})
     renamed = routed.update_request(McpRequest("tools/call", "renamed_tool"))
     assert (
@@ -134,7 +135,7 @@ def test_a_name_is_restored_where_it_stands_whole_and_nowhere_else(text: str, na
 
 @requirement("gatekit G22a")
 def test_an_empty_name_stands_nowhere_in_a_text() -> None:
-    # In a process of its own with little memory: the fault was a loop that takes more at each turn.
+    # In a separate process with little memory: the bug was a loop that allocates more in each round.
     ask = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
         "from wicketgate.faces.routing import restore_name; print(restore_name('no  such - thing.', '', 'raw__x'))"

@@ -140,7 +140,7 @@ async def test_bad_arguments_are_answers_in_the_one_shape(
     assert set(result.structured) >= {"error", "message", "path", "retryable"}
 
 
-async def test_while_the_first_tools_are_gathered_nothing_is_said_not_to_exist() -> None:
+async def test_no_tool_is_unknown_before_the_servers_have_started() -> None:
     runtime = ProxyRuntime(StubUpstream([]))
     result = await TransparentFace(runtime, started=lambda: False).call("tool_execute", {"tool_id": "a:b@1"}, OWNER)
     assert result.structured["error"] == "UPSTREAM_UNAVAILABLE"

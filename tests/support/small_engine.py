@@ -1,4 +1,4 @@
-"""A chat engine of a hundred lines that keeps the contract, and can be told to break it in one place.
+"""A chat engine of a hundred lines that keeps the contract, and breaks it in one place on request.
 
 It is its own ASGI application and shares nothing with the product but the reading of bodies.
 """
@@ -50,7 +50,7 @@ FAULTS = frozenset(
         "mixes up traces",
         "no body limit",
         "never ends",
-        "tells the credential",
+        "shows the credential",
         "dies of a hang-up",
         "more keys in refusals",
     }
@@ -101,8 +101,8 @@ class SmallEngine:
                 return None
             parse_chat_request(body)
         except (InvalidRequest, ValueError) as error:
-            told = f" ({KEY})" if self.fault == "tells the credential" else ""
-            return 400, "invalid_request", f"{error}{told}"
+            leak = f" ({KEY})" if self.fault == "shows the credential" else ""
+            return 400, "invalid_request", f"{error}{leak}"
         return None
 
     async def _refuse(self, send: Send, status: int, code: str, message: str) -> None:
@@ -192,9 +192,9 @@ def frame(event: str, data: dict[str, Any]) -> bytes:
 
 @asynccontextmanager
 async def serving(engine: SmallEngine) -> AsyncIterator[str]:
-    """Its URL."""
+    """Yields the URL of the engine."""
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else every answer waits 40 ms for an ACK
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # otherwise every answer waits 40 ms for an ACK
     config = uvicorn.Config(
         engine, log_config=None, access_log=False, lifespan="off", loop="asyncio", timeout_graceful_shutdown=1
     )

@@ -1,4 +1,4 @@
-"""Which faces there are, and how each is put together; where an MCP client finds them is the doors' (DESIGN §3)."""
+"""The assembly of the four faces. The doors decide under which paths MCP clients find them (DESIGN §3)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def make_faces(
     operations: Operations,
     timeout_s: float,
 ) -> dict[str, Face]:
-    """By the name that paths and ``mcp.face`` have. *timeout_s* bounds what is asked of servers beside their tools."""
+    """The faces by the name that paths and ``mcp.face`` use. *timeout_s* bounds requests that are not tool calls."""
     return {
         "gateway": Face(gateway, GATEWAY_INSTRUCTIONS),
         "transparent": Face(TransparentFace(runtime, started=started), transparent.INSTRUCTIONS),
@@ -54,7 +54,7 @@ def _namespaced(runtime: ProxyRuntime, fleet: MultiplexUpstream, started: Callab
 
     features = FeatureFleet(servers, monotonic, timeout_s=timeout_s)
     face = NamespacedFace(runtime, fleet.statuses, started=started)
-    # Whoever joins the fleet gives its tools first.
+    # A server that joins the fleet changes the catalog first, so its features are watched from then on.
     runtime.watch(features.attend)
     runtime.at_end(features.aclose)
     return Face(face, _NAMESPACED, NamespacedOffers(face, features, runtime, _NAMESPACED))

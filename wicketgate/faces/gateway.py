@@ -3,17 +3,18 @@
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from wicketgate.catalog.card import card_json, render_cards
 from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.graph import Visible
+from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import ArgsInvalid, GatewayError, UpstreamUnavailable
-from wicketgate.faces.inventory import inventory
-from wicketgate.faces.meta_tool import dry_run_json, json_result, read_fields, read_text
+from wicketgate.faces.meta_tool import CONNECTING, ToolLists, dry_run_result, json_result, read_fields, read_text
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
-from wicketgate.faces.views import Views, Visible
 from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.meter import Meter, NoMeter
 from wicketgate.gateway.runtime import DEFAULT_TOP_K, Browse, ProxyRuntime
@@ -21,8 +22,8 @@ from wicketgate.ports import CallContext
 
 MAX_TOP_K = 50
 
+# The definitions of the three tools cost a model at most this many tokens together, so their schemas stay open.
 MAX_TOKENS = 300
-"""What the definitions of the three tools cost a model together, at most."""
 
 _TOOLS = (
     SurfaceTool(
@@ -78,8 +79,6 @@ _TOOLS = (
     ),
 )
 _BROWSE, _EXECUTE, _VIEW = _TOOLS
-
-
 _ARGUMENTS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in _TOOLS}
 
 
@@ -89,16 +88,16 @@ class GatewayFace:
     def __init__(
         self, runtime: ProxyRuntime, *, started: Callable[[], bool] = lambda: True, meter: Meter | None = None
     ) -> None:
-        """*started* is false while the first tools are still being gathered: then nothing is said not to exist."""
+        """*started* is false until the first tools are there. Until then no tool is reported as unknown."""
         self._runtime = runtime
         self._started = started
         self._meter = meter or NoMeter()
-        self._views = Views(runtime, self._with_inventory)
+        self._lists = ToolLists(runtime, self._with_inventory)
         self._spare_tokens = MAX_TOKENS - sum(runtime.tokens.count(_definition(tool)) for tool in _TOOLS)
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
-        """The three, the first of which says what the caller can find now."""
-        return self._views.of(context)
+        """The three tools. The first describes what the caller can find now."""
+        return self._lists.of(context)
 
     def _with_inventory(self, catalog: Catalog, visible: Visible | None) -> tuple[SurfaceTool, ...]:
         count = self._runtime.tokens.count
@@ -122,7 +121,7 @@ class GatewayFace:
         if known is None:
             raise UnknownTool(name)
         if not self._started():
-            raise UpstreamUnavailable("The tool servers are still being connected. Try again in a moment.")
+            raise UpstreamUnavailable(CONNECTING)
         fields = read_fields(arguments, name, known)
         match name:
             case "tool_browse":
@@ -139,13 +138,11 @@ class GatewayFace:
         top_k = fields.get("top_k", DEFAULT_TOP_K)
         if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= MAX_TOP_K:
             raise ArgsInvalid(f"top_k must be an integer from 1 to {MAX_TOP_K}.")
-        if path is not None:
-            if not isinstance(path, str):
-                raise ArgsInvalid("path must be a string.")
+        if isinstance(query, str):
+            return _browse_result(self._runtime.browse_query(query, top_k, context))
+        if isinstance(path, str):
             return _browse_result(self._runtime.browse_path(path, context))
-        if not isinstance(query, str):
-            raise ArgsInvalid("query must be a string.")
-        return _browse_result(self._runtime.browse_query(query, top_k, context))
+        raise ArgsInvalid(f"{'query' if path is None else 'path'} must be a string.")
 
     async def _execute(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         tool_id = read_text(fields, "tool_id")
@@ -154,7 +151,7 @@ class GatewayFace:
             raise ArgsInvalid("dry_run must be true or false.", path=tool_id)
         outcome = await self._runtime.execute(tool_id, fields.get("args", {}), context, dry_run=dry_run)
         if isinstance(outcome, DryRun):
-            return json_result(dry_run_json(outcome))
+            return dry_run_result(outcome)
         result = json_result(outcome.envelope.as_dict(), is_error=outcome.envelope.status == "error")
         return replace(result, cost=outcome.cost)
 
@@ -174,7 +171,7 @@ class GatewayFace:
 
 
 def _definition(tool: SurfaceTool) -> str:
-    """As a model gets it."""
+    """The definition as a model gets it."""
     definition = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return json.dumps(definition, separators=(",", ":"))
 
@@ -183,5 +180,26 @@ def _browse_result(browse: Browse) -> SurfaceResult:
     body: dict[str, Any] = {"cards": [card_json(card) for card in browse.cards]}
     if browse.hint:
         body["hint"] = browse.hint
-    lines = render_cards(browse.cards) or browse.hint
+    lines = render_cards(browse.cards) or browse.hint or None
     return json_result(body, lines=lines, naive_chars=browse.spared_chars)
+
+
+def inventory(items: Iterable[SelectableItem], fits: Callable[[str], bool]) -> str:
+    """The tools behind the gate in one line, for a model that has not browsed yet (W-FACES).
+
+    It names the largest namespaces with the number of their tools, as many as *fits* admits. The same tools give the
+    same line; it is empty if not even the totals fit.
+    """
+    counts = Counter(item.namespace for item in items)
+    if not counts:
+        return "No tools are here now."
+    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    for shown in range(len(ranked), 0, -1):
+        rest = ranked[shown:]
+        names = ", ".join(f"{name} {count}" for name, count in ranked[:shown])
+        more = f" and {sum(count for _, count in rest)} in {len(rest)} more" if rest else ""
+        line = f"Tools here now: {names}{more}."
+        if fits(line):
+            return line
+    line = f"Tools here now: {counts.total()} in {len(counts)} namespaces."
+    return line if fits(line) else ""

@@ -1,18 +1,36 @@
-"""What the meta-tools of every face share: reading their arguments, writing their answers (DESIGN §3 "Shapes")."""
+"""Shared parts of the faces: the schemas and arguments of their own tools, results, and a list for each audience."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.graph import Visible
 from wicketgate.errors import ArgsInvalid
-from wicketgate.faces.surface import SurfaceResult
+from wicketgate.faces.surface import SurfaceResult, SurfaceTool
 from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.meter import TokenCost, estimate_tokens
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext
 from wicketgate.results.envelope import ResultEnvelope
+
+CONNECTING = "The tool servers are still being connected. Try again in a moment."
+
+_MAX_AUDIENCES = 64
+
+
+def object_schema(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+    """The input schema of a meta-tool, closed: a misspelt argument is refused."""
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": list(required)} if required else {}),
+        "additionalProperties": False,
+    }
 
 
 def read_fields(arguments: object, tool: str, known: Collection[str]) -> Mapping[str, Any]:
-    """Those of *known* that were given. Raises ArgsInvalid for anything else."""
+    """The arguments of a meta-tool. Raises ArgsInvalid for any that is not *known*."""
     if arguments is None:
         return {}
     if not isinstance(arguments, Mapping):
@@ -26,27 +44,21 @@ def read_fields(arguments: object, tool: str, known: Collection[str]) -> Mapping
 
 
 def read_text(fields: Mapping[str, Any], key: str) -> str:
-    """Raises ArgsInvalid unless it is there and a string."""
+    """A required string. Raises ArgsInvalid."""
     value = fields.get(key)
     if not isinstance(value, str):
         raise ArgsInvalid(f"{key} is required and must be a string.")
     return value
 
 
-def dry_run_json(dry: DryRun) -> dict[str, Any]:
+def dry_run_result(dry: DryRun) -> SurfaceResult:
     summary = "The arguments are valid. This was a dry run: nothing was called."
     checks = {"schema_validation": "pass"}
     if dry.needs_approval:
         summary += " The call itself needs the owner's approval."
         checks["approval"] = "required"
-    envelope = ResultEnvelope(
-        status="ok",
-        summary=summary,
-        facts=(),
-        artifacts=(),
-        provenance={"tool_id": dry.tool_id, **dry.notes},
-    )
-    return {
+    envelope = ResultEnvelope("ok", summary, (), (), {"tool_id": dry.tool_id, **dry.notes})
+    body = {
         **envelope.as_dict(),
         "dry_run": True,
         "tool_id": dry.tool_id,
@@ -56,12 +68,43 @@ def dry_run_json(dry: DryRun) -> dict[str, Any]:
         "annotations": {"verified": False},
         "checks": checks,
     }
+    return json_result(body)
 
 
 def json_result(
-    body: Mapping[str, Any], *, is_error: bool = False, lines: str = "", naive_chars: int = 0
+    body: Mapping[str, Any], *, is_error: bool = False, lines: str | None = None, naive_chars: int = 0
 ) -> SurfaceResult:
-    """*lines* is the text for MCP clients where it is not the JSON itself."""
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    """The result for *body*. *lines* is the text for MCP clients if it is not the JSON itself."""
+    text = compact_json(body)
     cost = TokenCost(estimate_tokens(len(text)), estimate_tokens(naive_chars))
-    return SurfaceResult(({"type": "text", "text": lines or text},), body, text, is_error, cost)
+    return SurfaceResult(({"type": "text", "text": text if lines is None else lines},), body, text, is_error, cost)
+
+
+def compact_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+class ToolLists:
+    """The tools that a face shows to each audience, made once for each catalog.
+
+    *make* gets the catalog and a test of tool ids for visibility, None for an audience that sees all.
+    """
+
+    def __init__(self, runtime: ProxyRuntime, make: Callable[[Catalog, Visible | None], Sequence[SurfaceTool]]) -> None:
+        self._runtime = runtime
+        self._make = make
+        self._catalog: Catalog | None = None
+        self._made: dict[Visible | None, Sequence[SurfaceTool]] = {}
+
+    def of(self, context: CallContext) -> Sequence[SurfaceTool]:
+        """The same object until the catalog or what the caller may see has changed."""
+        catalog = self._runtime.catalog()
+        if catalog is not self._catalog:
+            self._catalog = catalog
+            self._made.clear()
+        visible = self._runtime.visible(context)
+        if visible not in self._made:
+            self._made[visible] = self._make(catalog, visible)
+            if len(self._made) > _MAX_AUDIENCES:
+                del self._made[next(iter(self._made))]
+        return self._made[visible]

@@ -1,16 +1,16 @@
 """The namespaced face: every tool under ``server__tool`` with its full schema, and results as they are (S2).
 
-It speaks in JSON-RPC errors where a call could not be brought to its tool or the server refused it; what a model can
-mend (arguments, rights, quotas) is a result with ``isError``.
+A call that cannot reach its tool, or that the server refuses, is a JSON-RPC error. A failure that a model can mend
+(arguments, rights, quotas) is a result with ``isError``.
 """
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from wicketgate.access.policy import Hidden
 from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.graph import Visible
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import (
     GatewayError,
@@ -20,23 +20,28 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from wicketgate.faces.namespaced_names import ToolNames
-from wicketgate.faces.routing import INVALID_PARAMS, RoutedRequest, parse_incoming_request, prepare_outgoing_response
+from wicketgate.faces.meta_tool import CONNECTING, ToolLists, json_result
+from wicketgate.faces.routing import (
+    INVALID_PARAMS,
+    RoutedRequest,
+    ToolNames,
+    parse_incoming_request,
+    prepare_outgoing_response,
+)
 from wicketgate.faces.surface import Refusal, SurfaceResult, SurfaceTool
-from wicketgate.faces.views import Views, Visible
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, UpstreamStatus
 
 log = logging.getLogger("wicketgate.namespaced")
 
+# The server could not be reached, did not answer in time, or failed without an error of its own (gatekit D).
 UPSTREAM_FAILED = -32004
-"""The server could not be reached, did not answer in time, or failed without an error of its own (gatekit D)."""
 
-_TOLD = 5
+_MAX_LOGGED = 5
 
 
 class NamespacedFace:
-    """Implements ToolSurface over a runtime. *statuses*: every configured server, also one that has no tools yet."""
+    """Implements ToolSurface over a runtime. *statuses* names every configured server, also one without tools."""
 
     def __init__(
         self,
@@ -51,14 +56,14 @@ class NamespacedFace:
         self._catalog: Catalog | None = None
         self._names = ToolNames(())
         self._tools: Sequence[tuple[SelectableItem, SurfaceTool]] = ()
-        self._views = Views(runtime, self._shown)
+        self._lists = ToolLists(runtime, self._shown)
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
-        """Sorted by name whatever the case of its letters (gatekit G32)."""
-        return self._views.of(context)
+        """The tools, sorted by name without regard to case (gatekit G32)."""
+        return self._lists.of(context)
 
     def missing(self, context: CallContext) -> Mapping[str, str]:
-        """By server, why its tools are not all there; only those that the caller may know of (gatekit G34)."""
+        """By server, the reason that tools of it are missing; only servers that the caller may know (gatekit G34)."""
         statuses = self._statuses()
         down = {name: status.error or status.phase for name, status in statuses.items() if status.phase != "ready"}
         troubles = {**down, **{name: text for name, text in self._runtime.troubles().items() if name in statuses}}
@@ -66,23 +71,25 @@ class NamespacedFace:
 
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         if not self._started():
-            raise Refusal(UPSTREAM_FAILED, "The tool servers are still being connected. Try again in a moment.")
-        self._follow()
+            raise Refusal(UPSTREAM_FAILED, CONNECTING)
+        self._index()
+        # Find the tool behind the name. A name without one is audited before it is refused.
         try:
             params = {"name": name, "arguments": arguments}
             routed = parse_incoming_request("tools/call", params, aliases=self._names.aliases)
         except Refusal:
-            await self._runtime.turn_away(name, context)
+            await self._runtime.audit_unknown(name, context)
             raise
         tool_id = self._names.targets.get((routed.target_server, routed.request.name))
         if tool_id is None:
-            await self._runtime.turn_away(name, context)
-            raise self._not_there(routed, context)
+            await self._runtime.audit_unknown(name, context)
+            raise self._unknown(routed, context)
+        # Call it, and restore the client's name in what the server says.
         try:
-            # Absent arguments are none; anything else that is not an object is the runtime's to refuse.
+            # The runtime refuses arguments that are not an object, except absent ones.
             result = await self._runtime.call(tool_id, {} if arguments is None else arguments, context)
         except HydrateFailed:
-            raise self._not_there(routed, context) from None
+            raise self._unknown(routed, context) from None
         except UpstreamRefused as error:
             called = routed.update_request(replace(routed.request, name=error.name or routed.request.name))
             message = prepare_outgoing_response(error.refusal, called)
@@ -91,11 +98,11 @@ class NamespacedFace:
             raise Refusal(UPSTREAM_FAILED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         except GatewayError as error:
             error.path = routed.namespaced_name
-            return _refused(error)
-        return SurfaceResult((), {}, "", bool(result.get("isError")), as_it_came=result)
+            return json_result(error.as_dict(), is_error=True)
+        return SurfaceResult.unchanged(result)
 
-    def _not_there(self, routed: RoutedRequest, context: CallContext) -> Refusal:
-        """One answer for what is not there and for what this caller may not see of it."""
+    def _unknown(self, routed: RoutedRequest, context: CallContext) -> Refusal:
+        """The same answer for a tool that is unknown and for one that this caller may not see."""
         server = routed.target_server
         if not self.knows(server, context):
             return Refusal(INVALID_PARAMS, f"Unknown server '{server[:256]}' in request")
@@ -106,7 +113,7 @@ class NamespacedFace:
         return Refusal(INVALID_PARAMS, f"Tool '{routed.namespaced_name[:256]}' not found")
 
     def knows(self, server: str, context: CallContext) -> bool:
-        """Whether the caller may know of a server of this name: it sees a tool of it, or may use them all."""
+        """True if the caller may know of this server: it sees a tool of it, or may use all of them."""
         if server not in self._statuses():
             return False
         if context.identity.allows(f"tools:{server}:*") and not isinstance(
@@ -116,23 +123,23 @@ class NamespacedFace:
         return self._sees_one(server, context)
 
     def may_use(self, server: str, context: CallContext) -> bool:
-        """Whether the caller has the permission for every tool of *server*, and sees one if there are any."""
+        """True if the caller has the permission for every tool of *server*, and sees one if there are any."""
         if not context.identity.allows(f"tools:{server}:*"):
             return False
-        self._follow()
+        self._index()
         return self._sees_one(server, context) or not any(item.server == server for item, _ in self._tools)
 
     def _sees_one(self, server: str, context: CallContext) -> bool:
-        self._follow()
+        self._index()
         visible = self._runtime.visible(context)
         return any(item.server == server and (visible is None or visible(item.id)) for item, _ in self._tools)
 
     def _shown(self, catalog: Catalog, visible: Visible | None) -> tuple[SurfaceTool, ...]:
-        self._follow()
+        self._index()
         return tuple(tool for item, tool in self._tools if visible is None or visible(item.id))
 
-    def _follow(self) -> None:
-        """Names and definitions are worked out once for each catalog."""
+    def _index(self) -> None:
+        """Make the names and definitions, once for each catalog."""
         catalog = self._runtime.catalog()
         if catalog is self._catalog:
             return
@@ -141,9 +148,9 @@ class NamespacedFace:
         shown.sort(key=lambda pair: (pair[1].name.casefold(), pair[1].name))
         self._catalog, self._names, self._tools = catalog, names, shown
         if names.aliases:
-            some = ", ".join(sorted(names.aliases)[:_TOLD])
+            some = ", ".join(sorted(names.aliases)[:_MAX_LOGGED])
             log.warning("%d tools have an alias, since models cannot say their names: %s", len(names.aliases), some)
-        for tool_id in names.unreachable[:_TOLD]:
+        for tool_id in names.unreachable[:_MAX_LOGGED]:
             log.warning("%s has the name of another tool of its server, and is not reachable by it", tool_id)
 
 
@@ -160,9 +167,3 @@ def _tool(item: SelectableItem, name: str) -> SurfaceTool:
         hints=hints,
         title=item.title,
     )
-
-
-def _refused(error: GatewayError) -> SurfaceResult:
-    body = error.as_dict()
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    return SurfaceResult(({"type": "text", "text": text},), body, text, is_error=True)

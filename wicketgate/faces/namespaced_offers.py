@@ -1,8 +1,7 @@
 """Resources, prompts and completions of the namespaced face: ``server__uri`` and ``server__prompt`` (S2; gatekit B).
 
-Who may use every tool of a server (``tools:<server>:*``), or holds ``resources:<server>`` or ``prompts:<server>``, may
-use these of it, unless a rule about all of its tools keeps them from it, or wants an approval that nobody can give.
-For anybody else they do not exist.
+They exist for callers that may use every tool of the server (``tools:<server>:*``) or hold ``resources:<server>`` or
+``prompts:<server>``, unless a rule about all of its tools hides them or requires an approval, which has no form here.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,13 +20,13 @@ from wicketgate.faces.routing import (
 )
 from wicketgate.faces.surface import Listed, Offer, Refusal
 from wicketgate.fleet.feature_fleet import FeatureFleet
-from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureKind, ListChanged, ResourceChanged
+from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureKind, ResourceChanged
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import Request
 from wicketgate.ports import CallContext
 
+# A plugin refused the request or the result (gatekit G93).
 BLOCKED = -32000
-"""A plugin refused the request or the result (gatekit G93)."""
 
 Right = Literal["resources", "prompts"]
 
@@ -36,14 +35,14 @@ _MAX_OF_ONE = 500
 
 
 class NamespacedOffers:
-    """Implements Offers over the servers that *face* shows the tools of."""
+    """Implements Offers over the servers whose tools *face* shows."""
 
-    def __init__(self, face: NamespacedFace, fleet: FeatureFleet, runtime: ProxyRuntime, own_words: str) -> None:
-        """*own_words* open the instructions."""
+    def __init__(self, face: NamespacedFace, fleet: FeatureFleet, runtime: ProxyRuntime, introduction: str) -> None:
+        """*introduction* opens the instructions."""
         self._face = face
         self._fleet = fleet
         self._runtime = runtime
-        self._own_words = own_words
+        self._introduction = introduction
 
     def missing(self, context: CallContext) -> Mapping[str, str]:
         return self._face.missing(context)
@@ -53,16 +52,18 @@ class NamespacedOffers:
         return any(one is None or getattr(one, offer) for one in support)
 
     def instructions(self, context: CallContext) -> str:
-        """Ours, then those of each server that the caller may use, in the order of their names, bounded."""
-        parts = [self._own_words]
+        """The introduction, then by server the instructions of those that the caller may know, bounded."""
+        parts = [self._introduction]
         for name, support in sorted(self._fleet.support().items()):
             if support and support.instructions and self._face.knows(name, context):
                 parts.append(f"{name}: {_one_line(support.instructions)[:_MAX_OF_ONE]}")
         return "\n".join(parts)[:_MAX_INSTRUCTIONS]
 
     async def list_all(self, kind: FeatureKind, context: CallContext) -> Listed:
-        """Sorted by address whatever the case of its letters."""
-        listing = await self._fleet.list_all(kind, self._open_to(context, _right(kind)))
+        """The items, sorted by address without regard to case."""
+        right: Right = "prompts" if kind == "prompts" else "resources"
+        servers = [name for name in self._fleet.support() if self._may(context, right, name)]
+        listing = await self._fleet.list_all(kind, servers)
         address = ADDRESS[kind]
         shown: dict[str, Mapping[str, Any]] = {}
         for server, items in listing.items.items():
@@ -75,7 +76,7 @@ class NamespacedOffers:
 
     async def read_resource(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("resources/read", params, "resources", context)
-        result = await self._ask(routed, lambda request: {"uri": request.name}, "read", context)
+        result = await self._pass_on(routed, lambda request: {"uri": request.name}, "read", context)
         contents = result.get("contents")
         if not isinstance(contents, list):
             raise Refusal(UPSTREAM_FAILED, f"{routed.target_server} gave an answer that is not a valid MCP result.")
@@ -84,10 +85,9 @@ class NamespacedOffers:
     async def get_prompt(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("prompts/get", params, "prompts", context)
 
-        def asked(request: Request) -> dict[str, Any]:
-            return {"name": request.name, "arguments": request.arguments}
-
-        return await self._ask(routed, asked, "prompt", context)
+        return await self._pass_on(
+            routed, lambda request: {"name": request.name, "arguments": request.arguments}, "prompt", context
+        )
 
     async def complete(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         by_uri = isinstance(ref := params.get("ref"), Mapping) and ref.get("type") == "ref/resource"
@@ -110,37 +110,34 @@ class NamespacedOffers:
             raise _refusal(error, routed) from None
         return lambda: self._fleet.unfollow(server, own_uri)
 
-    def watch(self, heard: Callable[[FeatureChange], None]) -> None:
-        def told(server: str, change: FeatureChange) -> None:
-            match change:
-                case ResourceChanged(uri=uri):
-                    heard(ResourceChanged(join_name(server, uri)))
-                case ListChanged():
-                    heard(change)
+    def watch(self, notify: Callable[[FeatureChange], None]) -> None:
+        def translate(server: str, change: FeatureChange) -> None:
+            notify(ResourceChanged(join_name(server, change.uri)) if isinstance(change, ResourceChanged) else change)
 
-        self._fleet.watch(told)
+        self._fleet.watch(translate)
 
     async def _routed(
         self, method: str, params: Mapping[str, Any], right: Right, context: CallContext
     ) -> RoutedRequest:
-        """Where it goes. Raises Refusal, which is on record by then (gatekit G109, G110)."""
+        """The route of a request. Raises Refusal after it is in the audit record (gatekit G109, G110)."""
         operation: Literal["read", "prompt"] = "read" if right == "resources" else "prompt"
         try:
             routed = parse_incoming_request(method, params)
         except Refusal:
             asked = params.get("uri", params.get("name"))
-            await self._runtime.turn_away(asked if isinstance(asked, str) else "", context, operation=operation)
+            await self._runtime.audit_unknown(asked if isinstance(asked, str) else "", context, operation=operation)
             raise
-        server, there = routed.target_server, routed.target_server in self._fleet.support()
-        if there and self._may(context, right, server):
+        server = routed.target_server
+        known = server in self._fleet.support()
+        if known and self._may(context, right, server):
             return routed
-        await self._runtime.turn_away(routed.namespaced_name, context, operation=operation, hidden=there)
+        await self._runtime.audit_unknown(routed.namespaced_name, context, operation=operation, hidden=known)
         if self._face.knows(server, context):
             noun = "Resource" if right == "resources" else "Prompt"
             raise Refusal(INVALID_PARAMS, f"{noun} '{routed.namespaced_name[:256]}' not found")
         raise Refusal(INVALID_PARAMS, f"Unknown server '{server[:256]}' in request")
 
-    async def _ask(
+    async def _pass_on(
         self,
         routed: RoutedRequest,
         params: Callable[[Request], Mapping[str, Any]],
@@ -169,21 +166,14 @@ class NamespacedOffers:
         except GatewayError as error:
             raise _refusal(error, called) from None
 
-    def _open_to(self, context: CallContext, right: Right) -> list[str]:
-        return [name for name in self._fleet.support() if self._may(context, right, name)]
-
     def _may(self, context: CallContext, right: Right, server: str) -> bool:
         if not isinstance(self._runtime.access.rules_on_all_of(context.identity, server), Allowed):
             return False
         return context.identity.allows(f"{right}:{server}") or self._face.may_use(server, context)
 
 
-def _right(kind: FeatureKind) -> Right:
-    return "prompts" if kind == "prompts" else "resources"
-
-
 def _addressed(part: object, routed: RoutedRequest) -> object:
-    """Contents under the URI that was asked for, so that a client can tell what it has (gatekit G17)."""
+    """Contents under the URI of the request, by which the client knows them (gatekit G17)."""
     uri = part.get("uri") if isinstance(part, Mapping) else None
     if not isinstance(part, Mapping) or not isinstance(uri, str):
         return part

@@ -1,12 +1,13 @@
-"""Search, schema, call and batch over the runtime, in no protocol's words (S4 §1, §3, §4).
+"""Operations: tools under ``/namespace/name``, with search, schema, call and batch over the runtime (S4 §1, §3, §4).
 
-The registry face and its HTTP twin both stand on this, so that they cannot disagree.
+The registry face and its HTTP twin share this module, so that they cannot disagree.
 """
 
 import asyncio
 import base64
 import binascii
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from wicketgate.access.policy import NeedsApproval
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tool_id import parse_tool_id
 from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,
@@ -24,12 +26,12 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from wicketgate.faces.operation_names import Operation, OperationIndex
+from wicketgate.faces.meta_tool import CONNECTING
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import SILENT, CallContext
 
+# A batch with more calls is refused before any of them runs (alknet A47).
 MAX_BATCH = 50
-"""Calls in one batch. More are refused before any of them runs (alknet A47)."""
 BATCH_AT_ONCE = 8
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
@@ -37,8 +39,10 @@ DEFAULT_LIMIT = 50
 _SEARCH_FIELDS = frozenset({"query", "namespace", "limit", "cursor"})
 _CALL_FIELDS = frozenset({"operation", "input"})
 
+# A catalog with more tools is indexed and searched in a thread.
 _LARGE = 2_000
 
+# Every code that an operation can end with: its HTTP status and its meaning.
 ERRORS: Mapping[str, tuple[int, str]] = {
     "NOT_FOUND": (404, "There is no such operation for this caller."),
     "INVALID_INPUT": (422, "The input does not fit the input schema; details.errors says where. Nothing ran."),
@@ -50,7 +54,6 @@ ERRORS: Mapping[str, tuple[int, str]] = {
     "MCP_TOOL_ERROR": (500, "The tool ran and failed; details.content is what it said."),
     "INTERNAL": (500, "The tool server or the gateway failed."),
 }
-"""Every code that an operation can end with: its HTTP status and what it means."""
 
 _CODES: Mapping[type[GatewayError], str] = {
     HydrateFailed: "NOT_FOUND",
@@ -64,7 +67,7 @@ _CODES: Mapping[type[GatewayError], str] = {
 
 
 class OperationError(Exception):
-    """An operation that did not give its output, in the shape ``{code, message, retryable, details?}``."""
+    """A failed operation, in the shape ``{code, message, retryable, details?}``."""
 
     def __init__(
         self, code: str, message: str, *, retryable: bool = False, details: Mapping[str, Any] | None = None
@@ -88,23 +91,48 @@ class OperationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What an operation gave. *value* is JSON: the structured content if there is any, else the text, else the content
-    blocks; *content* are the blocks as they came."""
+    """The output of an operation. *value* is JSON: the structured content, otherwise the text, otherwise the content
+    blocks. *content* holds the unchanged blocks."""
 
     value: Any
     content: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """One call of a batch: its output, or else its error."""
+class BatchOutcome:
+    """One call of a batch: its output or its error."""
 
     request_id: str
     outcome: Output | OperationError
 
 
+@dataclass(frozen=True, slots=True)
+class NamedTool:
+    """A tool as an operation. *text* is searched: name and description, without regard to case."""
+
+    name: str
+    item: SelectableItem
+    text: str
+
+
+class OperationIndex:
+    """The operations of one catalog. *by_name* is in the order of names."""
+
+    def __init__(self, items: Mapping[str, SelectableItem]) -> None:
+        names = _names(items)
+        self.by_name = {
+            name: NamedTool(name, items[tool_id], f"{name} {items[tool_id].description}".casefold())
+            for tool_id, name in sorted(names.items(), key=lambda pair: pair[1])
+        }
+        self.name_of = names
+
+    def get(self, name: str) -> NamedTool | None:
+        """Accepts a name with or without the leading slash (alknet A16, A23)."""
+        return self.by_name.get(name if name.startswith("/") else f"/{name}")
+
+
 class Operations:
-    """*started* is false while the first tools are still being gathered: then nothing is said not to exist."""
+    """*started* is false until the first tools are there. Until then no operation is reported as unknown."""
 
     def __init__(self, runtime: ProxyRuntime, *, started: Callable[[], bool] = lambda: True) -> None:
         self._runtime = runtime
@@ -114,8 +142,8 @@ class Operations:
     async def search(self, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         """``{operations: [{name, description, namespace, type}], total, next_cursor?}``.
 
-        Without *query* all operations by name; with it those that fit, best first, then those that merely contain the
-        text. *arguments* are ``query``, ``namespace``, ``limit`` and ``cursor``, all optional.
+        Without *query* it gives all operations by name. With one it gives those that fit, best first, then those that
+        only contain the text. *arguments* are ``query``, ``namespace``, ``limit`` and ``cursor``, all optional.
         """
         check_fields(arguments, "search", _SEARCH_FIELDS)
         query, namespace = _optional_text(arguments, "query"), _optional_text(arguments, "namespace")
@@ -124,6 +152,7 @@ class Operations:
             raise OperationError("INVALID_INPUT", f"limit must be an integer from 1 to {MAX_LIMIT}")
         skip = _skip(arguments.get("cursor"), query, namespace)
         index = await self._index()
+        # A long search must not block the event loop.
         if len(index.by_name) > _LARGE:
             found = await asyncio.to_thread(self._found, index, query, namespace, context)
         else:
@@ -138,7 +167,7 @@ class Operations:
 
     async def schema(self, name: object, context: CallContext) -> dict[str, Any]:
         """The full specification of one operation (S4 §1)."""
-        operation = await self._operation(name, "name", context)
+        operation = await self._find(name, context)
         try:
             hydrated = self._runtime.hydrate(operation.item.id, context)
         except GatewayError as error:
@@ -158,9 +187,11 @@ class Operations:
         }
 
     async def call(self, arguments: Mapping[str, Any], context: CallContext) -> Output:
-        """Run ``{operation, input?}``; a missing or null input is ``{}`` (alknet A24, A25). Raises OperationError. What
-        names no operation is in the audit record, too."""
-        operation = await self._to_be_called(arguments, context)
+        """Run ``{operation, input?}``; a missing or null input is ``{}`` (alknet A24, A25). Raises OperationError.
+
+        A call that names no operation is also in the audit record.
+        """
+        operation = await self._find_for_call(arguments, context)
         given = arguments.get("input")
         try:
             result = await self._runtime.call(operation.item.id, {} if given is None else given, context)
@@ -174,38 +205,39 @@ class Operations:
             )
         return _output(result)
 
-    async def batch(self, calls: object, context: CallContext) -> list[Ended]:
-        """Run independent calls, some at a time, and give what came of each in the order of the calls.
+    async def batch(self, calls: object, context: CallContext) -> list[BatchOutcome]:
+        """Run independent calls, some at a time, and return their outcomes in the order of the calls.
 
-        Each has a request id of its own, the caller's with its number, in its record too (alknet A50). Questions of
-        tool servers are refused: a batch cannot be asked half-way. Raises OperationError before anything ran.
+        Each has a request id of its own, the caller's with its number, which is also in its audit record (alknet A50).
+        Questions of tool servers are refused, because a batch cannot pause. Raises OperationError before anything ran.
         """
         if not isinstance(calls, Sequence) or isinstance(calls, str | bytes):
             raise OperationError("INVALID_INPUT", "missing required field: calls")
         if len(calls) > MAX_BATCH:
             raise OperationError("INVALID_INPUT", f"a batch takes at most {MAX_BATCH} calls; this one has {len(calls)}")
-        places = asyncio.Semaphore(BATCH_AT_ONCE)
+        slots = asyncio.Semaphore(BATCH_AT_ONCE)
 
-        async def one(number: int, call: object) -> Ended:
+        async def one(number: int, call: object) -> BatchOutcome:
             request_id = f"{context.correlation_id}.{number}"
             own = replace(context, correlation_id=request_id, caller=SILENT, answers=None)
-            async with places:
+            async with slots:
                 try:
-                    return Ended(request_id, await self.call(_fields(call), own))
+                    return BatchOutcome(request_id, await self.call(call if isinstance(call, Mapping) else {}, own))
                 except OperationError as error:
-                    return Ended(request_id, error)
+                    return BatchOutcome(request_id, error)
 
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(one(number, call)) for number, call in enumerate(calls, 1)]
         return [task.result() for task in running]
 
-    async def _operation(self, name: object, field: str, context: CallContext) -> Operation:
-        operation = (await self._index()).get(_required_text(name, field))
+    async def _find(self, name: object, context: CallContext) -> NamedTool:
+        operation = (await self._index()).get(_required_text(name, "name"))
         if operation is None or not self._runtime.may_see(operation.item, context):
             raise _not_found(str(name))
         return operation
 
-    async def _to_be_called(self, arguments: Mapping[str, Any], context: CallContext) -> Operation:
+    async def _find_for_call(self, arguments: Mapping[str, Any], context: CallContext) -> NamedTool:
+        """The operation that a call names. A call without one is audited before it is refused."""
         index, name = await self._index(), arguments.get("operation")
         operation = index.get(name) if isinstance(name, str) else None
         hidden = operation is not None and not self._runtime.may_see(operation.item, context)
@@ -216,7 +248,7 @@ class Operations:
                 raise _not_found(str(name))
         except OperationError:
             try:
-                await self._runtime.turn_away(name if isinstance(name, str) else "", context, hidden=hidden)
+                await self._runtime.audit_unknown(name if isinstance(name, str) else "", context, hidden=hidden)
             except GatewayError as error:
                 raise _translated(error, str(name)) from None
             raise
@@ -224,9 +256,7 @@ class Operations:
 
     async def _index(self) -> OperationIndex:
         if not self._started():
-            raise OperationError(
-                "UNAVAILABLE", "The tool servers are still being connected. Try again in a moment.", retryable=True
-            )
+            raise OperationError("UNAVAILABLE", CONNECTING, retryable=True)
         catalog = self._runtime.catalog()
         if self._indexed is None or self._indexed[0] is not catalog:
             large = len(catalog.items) > _LARGE
@@ -235,7 +265,7 @@ class Operations:
         return self._indexed[1]
 
     def _access_control(self, item: SelectableItem, context: CallContext) -> dict[str, Any]:
-        """What the caller holds that lets it see this operation, and whether calls of it wait for somebody's word."""
+        """The scopes that this operation requires, and whether calls of it need an approval."""
         steps = self._runtime.access.steps(context.identity, item.namespace, item.name)
         body: dict[str, Any] = {"required_scopes": [f"tools:{item.namespace}:{item.name}"]}
         for rule in (step.source for step in steps if not step.when):
@@ -250,7 +280,7 @@ class Operations:
 
     def _found(
         self, index: OperationIndex, query: str | None, namespace: str | None, context: CallContext
-    ) -> list[Operation]:
+    ) -> list[NamedTool]:
         visible = self._runtime.visible(context)
         shown = {
             name: operation
@@ -260,6 +290,7 @@ class Operations:
         if not query:
             return list(shown.values())
         wanted = query.casefold()
+        # Ranked results first, then those that only contain the words.
         ranked = (
             index.name_of.get(tool_id, "") for tool_id, _ in self._runtime.rank(query, len(index.by_name), context)
         )
@@ -268,7 +299,7 @@ class Operations:
         return [shown[name] for name in names]
 
 
-def _entry(operation: Operation) -> dict[str, Any]:
+def _entry(operation: NamedTool) -> dict[str, Any]:
     item = operation.item
     return {
         "name": operation.name,
@@ -299,12 +330,8 @@ def _not_found(name: str) -> OperationError:
     return OperationError("NOT_FOUND", f"operation not found: {name[:256]}")
 
 
-def _fields(call: object) -> Mapping[str, Any]:
-    return call if isinstance(call, Mapping) else {}
-
-
 def check_fields(arguments: object, tool: str, known: Collection[str]) -> None:
-    """Raises OperationError for a field that would be passed over: what it was meant for would be lost."""
+    """Raises OperationError for an unknown field, which would otherwise be dropped silently."""
     if not isinstance(arguments, Mapping):
         raise OperationError("INVALID_INPUT", f"the arguments of {tool} must be an object")
     unknown = next((str(key) for key in arguments if key not in known), None)
@@ -332,7 +359,7 @@ def _cursor(skip: int, query: str | None, namespace: str | None) -> str:
 
 
 def _skip(cursor: object, query: str | None, namespace: str | None) -> int:
-    """Where to go on. A cursor is good for the search that gave it."""
+    """The number of results to skip. A cursor is valid only for the search that gave it."""
     if cursor is None:
         return 0
     try:
@@ -342,3 +369,16 @@ def _skip(cursor: object, query: str | None, namespace: str | None) -> int:
     if not isinstance(skip, int) or isinstance(skip, bool) or skip < 0 or asked != [query, namespace]:
         raise OperationError("INVALID_INPUT", "cursor must be the next_cursor of the same search")
     return skip
+
+
+def _names(items: Mapping[str, SelectableItem]) -> dict[str, str]:
+    """Names by tool id. Several versions of one tool keep their version or hash, so that each stays reachable."""
+    plain = {tool_id: f"/{item.namespace}/{item.name}" for tool_id, item in items.items()}
+    count = Counter(plain.values())
+    return {tool_id: name if count[name] == 1 else name + _suffix(tool_id) for tool_id, name in plain.items()}
+
+
+def _suffix(tool_id: str) -> str:
+    parts = parse_tool_id(tool_id)
+    version = f"@{parts.version}" if parts.version else ""
+    return version + (f"#{parts.hash8}" if parts.hash8 else "")

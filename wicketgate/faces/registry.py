@@ -1,15 +1,15 @@
-"""The registry face: search, schema, call, batch (S4), whatever the number of operations behind it."""
+"""The registry face: four tools (search, schema, call, batch) for any number of operations (S4)."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wicketgate.faces.meta_tool import compact_json, json_result, object_schema
 from wicketgate.faces.operations import (
     BATCH_AT_ONCE,
     DEFAULT_LIMIT,
     MAX_BATCH,
     MAX_LIMIT,
-    Ended,
+    BatchOutcome,
     OperationError,
     Operations,
     Output,
@@ -32,66 +32,48 @@ _TOOLS = (
     SurfaceTool(
         name="search",
         description="Find operations by words, or list all. Gives names and descriptions; call schema for the rest.",
-        input_schema={
-            "type": "object",
-            "properties": {
+        input_schema=object_schema(
+            {
                 "query": {"type": "string"},
                 "namespace": {"type": "string"},
                 "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
                 "cursor": {"type": "string", "description": "next_cursor of the same search"},
-            },
-            "additionalProperties": False,
-        },
+            }
+        ),
         read_only=True,
     ),
     SurfaceTool(
         name="schema",
         description="The full specification of one operation: input and output schema, errors, access.",
-        input_schema={
-            "type": "object",
-            "properties": {"name": {"type": "string"}},
-            "required": ["name"],
-            "additionalProperties": False,
-        },
+        input_schema=object_schema({"name": {"type": "string"}}, "name"),
         read_only=True,
     ),
-    SurfaceTool(
-        name="call",
-        description="Invoke one operation.",
-        input_schema={
-            "type": "object",
-            "properties": _CALL_PROPERTIES,
-            "required": ["operation"],
-            "additionalProperties": False,
-        },
-    ),
+    SurfaceTool("call", "Invoke one operation.", object_schema(_CALL_PROPERTIES, "operation")),
     SurfaceTool(
         name="batch",
         description=(
             f"Invoke up to {MAX_BATCH} independent operations, {BATCH_AT_ONCE} at a time. Each gives its own output or "
             "error, in the order of the calls."
         ),
-        input_schema={
-            "type": "object",
-            "properties": {
+        input_schema=object_schema(
+            {
                 "calls": {
                     "type": "array",
                     "maxItems": MAX_BATCH,
                     "items": {"type": "object", "properties": _CALL_PROPERTIES, "required": ["operation"]},
                 }
             },
-            "required": ["calls"],
-            "additionalProperties": False,
-        },
+            "calls",
+        ),
     ),
 )
 
-# A call says itself what its fields are, for it leaves a record.
+# The fields of a call are checked later, because a refused call leaves an audit record.
 _FIELDS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in _TOOLS if tool.name != "call"}
 
 
 class RegistryFace:
-    """Implements ToolSurface. Every failure is a result ``{code, message, retryable, details?}``, an unknown tool too
+    """Implements ToolSurface. Every failure is a result ``{code, message, retryable, details?}``, also an unknown tool
     (alknet A04)."""
 
     def __init__(self, operations: Operations) -> None:
@@ -104,7 +86,7 @@ class RegistryFace:
         try:
             return await self._call(name, arguments, context)
         except OperationError as error:
-            return _result(error.as_dict(), is_error=True)
+            return json_result(error.as_dict(), is_error=True)
 
     async def _call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         fields: Mapping[str, Any] = arguments if isinstance(arguments, Mapping) else {}
@@ -112,38 +94,29 @@ class RegistryFace:
             check_fields(arguments, name, _FIELDS[name])
         match name:
             case "search":
-                return _result(await self._operations.search(fields, context))
+                return json_result(await self._operations.search(fields, context))
             case "schema":
-                return _result(await self._operations.schema(fields.get("name"), context))
+                return json_result(await self._operations.schema(fields.get("name"), context))
             case "call":
                 return _call_result(await self._operations.call(fields, context))
             case "batch":
                 ended = await self._operations.batch(fields.get("calls"), context)
-                return _result({"results": [_item(one) for one in ended]})
+                return json_result({"results": [_item(one) for one in ended]})
             case _:
                 raise OperationError("NOT_FOUND", f"unknown gateway tool: {name[:128]}")
 
 
 def _call_result(output: Output) -> SurfaceResult:
-    """structuredContent is always an object (DESIGN §3), and the text is the same JSON; pictures and sound stay what
-    they are (alknet A22)."""
+    """structuredContent is always an object (DESIGN §3), and the text is the same JSON. Pictures and sound stay as they
+    are (alknet A22)."""
     value = output.value
-    if value is output.content:
-        return SurfaceResult(output.content, {"result": value}, _json({"result": value}), False)
     structured = value if isinstance(value, dict) else {"result": value}
-    return _result(structured, text=value if isinstance(value, str) else _json(value))
+    if value is output.content:
+        return SurfaceResult(output.content, structured, compact_json(structured), False)
+    return json_result(structured, lines=value if isinstance(value, str) else compact_json(value))
 
 
-def _item(ended: Ended) -> dict[str, Any]:
+def _item(ended: BatchOutcome) -> dict[str, Any]:
     if isinstance(ended.outcome, OperationError):
         return {"request_id": ended.request_id, "isError": True, "error": ended.outcome.as_dict()}
     return {"request_id": ended.request_id, "isError": False, "output": ended.outcome.value}
-
-
-def _result(structured: Mapping[str, Any], *, is_error: bool = False, text: str | None = None) -> SurfaceResult:
-    compact = _json(structured)
-    return SurfaceResult(({"type": "text", "text": compact if text is None else text},), structured, compact, is_error)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

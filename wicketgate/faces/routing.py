@@ -1,22 +1,36 @@
-"""``server__name``: taken apart once when a request comes in, put back in what goes out (S2 "Boundary Translation").
+"""Names of the form ``server__name``: split once when a request comes in, restored in what goes out (S2 "Boundary
+Translation").
 
-In between everything sees clean names. Pure code; what a server or tool of such a name is, is not known here.
+All code in between sees clean names. A tool whose name no model could say gets a short alias (gatekit G130).
 """
 
-from collections.abc import Mapping
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
+from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tool_id import ToolId
 from wicketgate.faces.surface import Refusal
 
 SEPARATOR = "__"
 
 INVALID_PARAMS = -32602
 
+# The tool names that model APIs accept.
+SPEAKABLE = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_WORD = re.compile(r"\w")
+
+_MAX_CHARS = 64
+_DIGEST_CHARS = 8
+_MAX_SHOWN = 256
+
 
 @dataclass(frozen=True, slots=True)
 class McpRequest:
-    """A request of MCP. *name* is its tool, its prompt or the URI of its resource."""
+    """An MCP request. *name* is its tool, its prompt or the URI of its resource."""
 
     method: str
     name: str
@@ -26,16 +40,16 @@ class McpRequest:
 
 @dataclass(frozen=True, slots=True)
 class RoutedRequest:
-    """A clean request, where it goes, and what the client called it: errors speak of that (S2 "RoutedRequest")."""
+    """A clean request, its server, and the client's name for it, which errors use (S2 "RoutedRequest")."""
 
     request: McpRequest
     target_server: str
     namespaced_name: str
 
     def update_request(self, request: McpRequest) -> "RoutedRequest":
-        """The same route for a request that was changed on the way; its name may be another now.
+        """The same route for a request that a plugin changed, possibly its name.
 
-        Raises ValueError when id or method are not what they were (S2 "Routing Invariants").
+        Raises ValueError if id or method differ (S2 "Routing Invariants").
         """
         if request.id != self.request.id:
             raise ValueError(f"cannot change the request's id from {self.request.id!r} to {request.id!r}")
@@ -44,22 +58,11 @@ class RoutedRequest:
         return replace(self, request=request)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    noun: str
-    form: str
-    example: str
-
-
-_KINDS: Mapping[str, _Kind] = {
-    "tools/call": _Kind("Tool", "server__tool", " (e.g., 'filesystem__echo')"),
-    "resources/read": _Kind("Resource", "server__uri", ""),
-    "resources/subscribe": _Kind("Resource", "server__uri", ""),
-    "resources/unsubscribe": _Kind("Resource", "server__uri", ""),
-    "prompts/get": _Kind("Prompt", "server__prompt", ""),
-    "completion/complete": _Kind("Prompt", "server__prompt", ""),
-}
-_RESOURCE_REFERENCE = _Kind("Resource", "server__uri", "")
+# For each kind of name: the noun of its errors, its parameter, and the form that clients must use.
+_TOOL = ("Tool", "name", "'server__tool' format (e.g., 'filesystem__echo')")
+_RESOURCE = ("Resource", "uri", "'server__uri' format")
+_PROMPT = ("Prompt", "name", "'server__prompt' format")
+_KINDS = {"tools": _TOOL, "resources": _RESOURCE, "prompts": _PROMPT, "completion": _PROMPT}
 
 
 def join_name(server: str, name: str) -> str:
@@ -73,60 +76,85 @@ def parse_incoming_request(
     id: int | str | None = None,
     aliases: Mapping[str, tuple[str, str]] | None = None,
 ) -> RoutedRequest:
-    """Take the name in *params* apart at its first ``__``; *aliases* are names that stand for a server and a name.
+    """Split the name in unchecked *params* at its first ``__``. *aliases* stand for a server and a name.
 
-    *params* is whatever came in. Raises Refusal (-32602) for what names no server or nothing of it (S2 "Parse-Time
-    Errors").
+    Raises Refusal (-32602) for a name without a server, or with nothing after it (S2 "Parse-Time Errors").
     """
-    kind, key, holder = _KINDS[method], "uri" if method.startswith("resources/") else "name", params
+    fields: Mapping[str, Any] = params if isinstance(params, Mapping) else {}
+    noun, key, form = _KINDS[method.partition("/")[0]]
+    # A completion names its prompt or resource in a reference.
+    holder = fields
     if method == "completion/complete":
-        holder = params.get("ref") if isinstance(params, Mapping) else None
-        if isinstance(holder, Mapping) and holder.get("type") == "ref/resource":
-            kind, key = _RESOURCE_REFERENCE, "uri"
-    name = holder.get(key) if isinstance(holder, Mapping) else None
+        holder = ref if isinstance(ref := fields.get("ref"), Mapping) else {}
+        if holder.get("type") == "ref/resource":
+            noun, key, form = _RESOURCE
+    name = holder.get(key)
     if name is None:
-        raise Refusal(INVALID_PARAMS, f"{kind.noun} call missing required '{key}' parameter")
+        raise Refusal(INVALID_PARAMS, f"{noun} call missing required '{key}' parameter")
     if not isinstance(name, str):
-        raise Refusal(INVALID_PARAMS, f"{kind.noun} call needs a string as its '{key}' parameter")
-    arguments: Any = params.get("arguments") if isinstance(params, Mapping) else None
-    server, separator, own_name = name.partition(SEPARATOR)
+        raise Refusal(INVALID_PARAMS, f"{noun} call needs a string as its '{key}' parameter")
+    server, _, own_name = name.partition(SEPARATOR)
     if aliases and name in aliases:
         server, own_name = aliases[name]
-    elif not (server and separator and own_name):
+    elif not (server and own_name):
         raise Refusal(
             INVALID_PARAMS,
-            f"{kind.noun} '{name[:_SHOWN]}' is not properly namespaced. "
-            f"All {kind.noun.lower()} calls must use '{kind.form}' format{kind.example}",
+            f"{noun} '{name[:_MAX_SHOWN]}' is not properly namespaced. All {noun.lower()} calls must use {form}",
         )
-    return RoutedRequest(McpRequest(method, own_name, arguments, id), server, name)
-
-
-_SHOWN = 256
+    return RoutedRequest(McpRequest(method, own_name, fields.get("arguments"), id), server, name)
 
 
 def prepare_outgoing_response(message: str, routed: RoutedRequest) -> str:
-    """*message* with the request's own name given as the client knows it (S2 "Error Message Re-namespacing")."""
+    """*message* with the client's name in place of the request's own (S2 "Error Message Re-namespacing")."""
     return restore_name(message, routed.request.name, routed.namespaced_name)
 
 
 def restore_name(text: str, name: str, namespaced_name: str) -> str:
-    """Replace *name* where it stands whole: no letter, digit or ``_`` on either side. Everything else stays.
-
-    An empty *name* stands nowhere.
-    """
+    """Replace *name* where it is a whole word: no letter, digit or ``_`` on either side. An empty *name* is nowhere."""
     if not name:
         return text
+    # A loop, since compiling a pattern from a client's very long name would block the event loop.
     parts: list[str] = []
     done = at = 0
     while (at := text.find(name, at)) >= 0:
         end = at + len(name)
-        if _bounds(text[at - 1 : at]) and _bounds(text[end : end + 1]):
+        if _WORD.fullmatch(text[at - 1 : at]) or _WORD.fullmatch(text[end : end + 1]):
+            at += 1
+        else:
             parts += text[done:at], namespaced_name
             done = at = end
-        else:
-            at += 1
     return "".join([*parts, text[done:]])
 
 
-def _bounds(char: str) -> bool:
-    return not (char.isalnum() or char == "_")
+class ToolNames:
+    """The names of one catalog: the tool of each name, and the shown name of each tool. Of two tools with one name the
+    first by id gets it; the others are *unreachable*."""
+
+    def __init__(self, items: Iterable[SelectableItem]) -> None:
+        targets: dict[tuple[str, str], ToolId] = {}
+        shown: dict[ToolId, str] = {}
+        aliases: dict[str, tuple[str, str]] = {}
+        self.unreachable: list[ToolId] = []
+        for item in sorted(items, key=lambda item: item.id):
+            target = (item.server, item.listed_name)
+            if target in targets:
+                self.unreachable.append(item.id)
+                continue
+            targets[target] = item.id
+            full = join_name(*target)
+            shown[item.id] = alias = speakable_name(full)
+            if alias != full:
+                aliases[alias] = target
+        self.targets: Mapping[tuple[str, str], ToolId] = MappingProxyType(targets)
+        self.shown: Mapping[ToolId, str] = MappingProxyType(shown)
+        self.aliases: Mapping[str, tuple[str, str]] = MappingProxyType(aliases)
+        self.servers = frozenset(server for server, _ in targets)
+
+
+def speakable_name(full: str) -> str:
+    """*full* if models can say it, otherwise the part that they can say and a digest that makes it unique."""
+    if SPEAKABLE.fullmatch(full):
+        return full
+    digest = hashlib.sha256(full.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
+    kept = re.sub(r"[^a-zA-Z0-9_-]+", "_", full)[: _MAX_CHARS - _DIGEST_CHARS - 1]
+    return f"{kept}_{digest}"

@@ -1,5 +1,5 @@
-"""What a door needs of a face: a list of tools and a way to call one, which every face has; and what some have besides
-(S2 "Broadcast Methods")."""
+"""The surface that every face offers to the doors: a list of tools and a way to call one. Some have more to offer (S2
+"Broadcast Methods")."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +28,8 @@ class SurfaceTool:
 class SurfaceResult:
     """Content blocks in MCP wire JSON, and the structured form, which is always an object (DESIGN §3).
 
-    *text* is the structured form as compact JSON: what the engine shows its model. *as_it_came*: a tool server's own
-    result, for faces that show results as they are; MCP clients get this, whatever the rest says.
+    *text* is the structured form as compact JSON, which the engine shows its model. *as_it_came* is a tool server's own
+    result in faces that show results unchanged; MCP clients get this instead of everything above.
     """
 
     content: Sequence[Mapping[str, Any]]
@@ -39,14 +39,17 @@ class SurfaceResult:
     cost: TokenCost = field(default_factory=TokenCost)
     as_it_came: Mapping[str, Any] | None = None
 
+    @classmethod
+    def unchanged(cls, result: Mapping[str, Any]) -> "SurfaceResult":
+        return cls((), {}, "", bool(result.get("isError")), as_it_came=result)
+
 
 class UnknownTool(LookupError):
-    """The surface has no tool of that name; each door says so in its own protocol's words."""
+    """The surface has no tool of that name. Each door answers with the error of its own protocol."""
 
 
 class Refusal(Exception):
-    """An answer that a door gives as an error of its protocol, for a face that speaks in JSON-RPC errors (S2 "Error
-    Handling"). All of it is shown to the client."""
+    """A JSON-RPC error that a face gives as its answer (S2 "Error Handling"). The client sees all of it."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -57,21 +60,21 @@ class Refusal(Exception):
 
 class ToolSurface(Protocol):
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
-        """What the caller may see; the same object as long as nothing has changed for it."""
+        """The tools that the caller may see; the same object until something has changed for it."""
         ...
 
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
-        """Run a tool. *arguments* is whatever came in; failures are results.
+        """Run a tool with unchecked *arguments*. Failures are results.
 
-        Raises UnknownTool; Refusal, in a face that speaks in JSON-RPC errors; and InputRequired, when the tool server
-        asks something and the caller can answer later.
+        Raises UnknownTool; Refusal, in a face that answers with JSON-RPC errors; InputRequired, if the tool server
+        has a question that the caller can answer later.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Items in MCP wire JSON, each once; *missing* says by server why its own are not among them."""
+    """Items in MCP wire JSON, each once. *missing* gives by server the reason that its items are left out."""
 
     items: Sequence[Mapping[str, Any]]
     missing: Mapping[str, str]
@@ -81,19 +84,19 @@ Offer = Literal["resources", "prompts", "completions"]
 
 
 class Offers(Protocol):
-    """What a face has besides tools, in MCP wire JSON. Whatever cannot be given raises Refusal; a server that asks
-    something, InputRequired."""
+    """The things that a face has besides tools, in MCP wire JSON. The methods raise Refusal, and InputRequired if a
+    server has a question."""
 
     def missing(self, context: CallContext) -> Mapping[str, str]:
-        """By server, why not all of its tools are listed."""
+        """By server, the reason that some of its tools are not listed."""
         ...
 
     def offered(self, offer: Offer) -> bool:
-        """Whether any server has it, or may have it once it is connected."""
+        """True if any server has it, or may have it once it is connected."""
         ...
 
     def instructions(self, context: CallContext) -> str:
-        """What the servers say of themselves."""
+        """The servers' own instructions."""
         ...
 
     async def list_all(self, kind: FeatureKind, context: CallContext) -> Listed: ...
@@ -105,9 +108,9 @@ class Offers(Protocol):
     async def complete(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
 
     async def subscribe(self, uri: str, context: CallContext) -> Callable[[], None]:
-        """Hear of changes of a resource until what is returned was called, once."""
+        """Subscribe to changes of a resource. Call the returned function once to unsubscribe."""
         ...
 
-    def watch(self, heard: Callable[[FeatureChange], None]) -> None:
-        """Call *heard* on each change, with URIs as they are here."""
+    def watch(self, notify: Callable[[FeatureChange], None]) -> None:
+        """Call *notify* on each change, with the URIs of this face."""
         ...

@@ -239,11 +239,13 @@ class ProxyRuntime:
         async with self._audited(operation, context, f"{request.server}__{request.name}") as note:
             return await self._calls.pass_on(request, context, note, send)
 
-    async def turn_away(
+    async def audit_unknown(
         self, requested: str, context: CallContext, *, operation: AuditedOperation = "execute", hidden: bool = False
     ) -> None:
-        """Note in the audit record that something was asked for which names no tool (S2 "Parse-Time Errors"), or none
-        that this caller may use (*hidden*). Raises what ``call`` raises when the record cannot be kept."""
+        """Audit a request that names no tool (S2 "Parse-Time Errors"), or none that this caller may use (*hidden*).
+
+        Raises as ``call`` if the record cannot be written.
+        """
         with suppress(HydrateFailed):
             async with self._audited(operation, context, requested) as note:
                 note.hidden = hidden

@@ -1,4 +1,4 @@
-"""``wicketgate import``: what the clients write, as our configuration, with no secret in it (W-IMPORT)."""
+"""``wicketgate import``: the files of other clients as our configuration, without secrets (W-IMPORT)."""
 
 import json
 import re
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.cli import cli
-from app.commands.client_config import ClientConfig, ClientServer, without_comments
-from app.commands.import_servers import as_yaml, legal_name, take_over
+from app.commands.import_entry import ClientServer
+from app.commands.import_servers import ClientConfig, as_yaml, legal_name, take_over, without_comments
 from tests.support.requirement import requirement
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings_file import load_settings
@@ -32,7 +32,7 @@ def run(folder: Path, content: str | dict[str, Any], *words: str, name: str = "m
 
 
 def taken(folder: Path, content: str | dict[str, Any], **environ: str) -> Settings:
-    """What was printed, read as a configuration with the variables set that it asks for."""
+    """The printed configuration, read with the variables set that it asks for."""
     result = run(folder, content)
     assert result.exit_code == 0, result.output
     path = folder / "ours.yaml"
@@ -46,7 +46,7 @@ def revealed(upstream: UpstreamSettings) -> dict[str, str]:
 
 
 @requirement("W-IMPORT")
-def test_claude_desktop_and_what_looks_like_a_secret(tmp_path: Path) -> None:
+def test_claude_desktop_and_secrets(tmp_path: Path) -> None:
     config = {
         "mcpServers": {
             "filesystem": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/data"]},
@@ -228,40 +228,47 @@ def test_a_disabled_server_does_not_need_its_variables(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("{", "is not JSON: line 1"),
         ("[]", "holds no MCP servers"),
+        ('[{"a": 1, "a": 2}]', "holds no MCP servers"),
         ('{"editor.fontSize": 12}', "holds no MCP servers"),
         ("[" * 100_000, "cannot be read as JSON"),
     ],
 )
-def test_a_file_without_servers_is_an_error_in_one_line(tmp_path: Path, content: str, told: str) -> None:
+def test_a_file_without_servers_is_an_error_in_one_line(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "x.json").write_text(content)
     result = CliRunner().invoke(cli, ["import", str(tmp_path / "x.json")])
     assert isinstance(result.exception, ConfigError)
-    assert told in str(result.exception)
+    assert message in str(result.exception)
     assert "\n" not in str(result.exception)
 
 
-def test_entries_that_are_no_servers_are_told_and_the_rest_is_taken_over(tmp_path: Path) -> None:
+def test_entries_that_are_no_servers_are_reported_and_the_rest_is_taken_over(tmp_path: Path) -> None:
     config = """{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}, "b": 5, "c": {},
         "d": {"url": "ftp://x"}, "e": {"command": "x", "args": "y"}}}"""
     result = run(tmp_path, config)
     assert result.exit_code == 0
-    for told in (
+    for line in (
         "given twice, the last counts: a",
         "b: not an object",
         "c: there is neither",
         "d: url must be",
         "e: args is not",
     ):
-        assert told in result.stderr
+        assert line in result.stderr
     assert [upstream["command"] for upstream in yaml.safe_load(result.stdout)["upstreams"]] == [["y"]]
     assert run(tmp_path, {"mcpServers": {"c": {}}}).exit_code == 1
 
 
-def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inputs", [5, "x", [None], {"id": "x"}])
+def test_malformed_inputs_are_ignored(tmp_path: Path, inputs: object) -> None:
+    config = {"servers": {"a": {"command": "x", "env": {"KEY": "${input:x}"}}}, "inputs": inputs}
+    assert revealed(taken(tmp_path, config).upstreams[0]) == {"KEY": "<X>"}
+
+
+def test_an_existing_file_is_never_replaced(tmp_path: Path) -> None:
     config = {"mcpServers": {"a": {"command": "x"}}}
     target = tmp_path / "new.yaml"
     assert run(tmp_path, config, "--write", str(target)).exit_code == 0
@@ -294,7 +301,7 @@ KEYS = ["command", "args", "env", "url", "headers", "type", "transport", "disabl
     st.dictionaries(st.text(max_size=10), st.dictionaries(st.sampled_from(KEYS), json_values, max_size=5), max_size=4)
 )
 @settings(max_examples=40)
-def test_whatever_an_entry_holds_what_is_written_is_a_configuration_and_nothing_is_unsaid(servers: Any) -> None:
+def test_any_entry_gives_a_valid_configuration_or_a_note(servers: Any) -> None:
     config = ClientConfig(tuple(ClientServer(name, entry) for name, entry in servers.items()), {}, ())
     imported, _ = take_over(config)
     assert len(imported) == len(servers)
@@ -306,6 +313,6 @@ def test_whatever_an_entry_holds_what_is_written_is_a_configuration_and_nothing_
 
 
 @given(json_values, st.sampled_from(["", " // x\n", "/* , } */", "\n\t"]))
-def test_json_with_comments_between_means_what_it_meant(value: Any, between: str) -> None:
+def test_comments_do_not_change_the_meaning_of_json(value: Any, between: str) -> None:
     text = json.dumps(value, indent=1, ensure_ascii=False)
     assert json.loads(without_comments(re.sub(r"(?<=[\[{,])\n", f"{between}\n", text))) == value

@@ -1,11 +1,13 @@
-"""The MCP client of one call, as far as a tool server may speak to it meanwhile: progress, log messages and questions,
-in the words of its era (DESIGN §3 "MCP eras").
+"""The MCP client of one call: progress and log messages to it, and questions that it answers (DESIGN §3 "MCP eras").
 
-What is told never holds up who tells it: it waits here, bounded, until the client has read what came before, and is
-written out before the result is.
+A client of the handshake era answers while its call runs. A newer one answers with a second attempt (2026-07-28,
+``input_required``); nothing is kept here between the attempts, because the tool server's own state travels with the
+client. It is sealed and bound to actor, tool, arguments, face and an expiry, so that it opens only for the same call.
 """
 
 import asyncio
+import json
+import unicodedata
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
@@ -14,12 +16,16 @@ from typing import Any, Self, get_args
 from mcp import types as t
 from mcp.server.connection import Connection, allowed_log_levels
 from mcp.server.context import ServerRequestContext
+from mcp.server.request_state import InvalidRequestState, RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from wicketgate.ports import AnswerTime, CannotAsk
+from wicketgate.access.identity import Identity
+from wicketgate.access.seal import Seal
+from wicketgate.errors import Forbidden, InputRequired, UpstreamError
+from wicketgate.ports import AnswerTime, Caller, CannotAsk, InputAnswers, PendingCall, approval_required
 
 Ctx = ServerRequestContext[Any, Any]
 
@@ -33,16 +39,27 @@ _QUESTIONS: dict[str, tuple[type[t.ElicitRequest | t.CreateMessageRequest | t.Li
     "roots/list": (t.ListRootsRequest, t.ListRootsResult),
 }
 
-_BY_LINK: tuple[str, Mapping[str, Any]] = ("elicitation/create", {"mode": "url"})
-_WAYS: tuple[tuple[str, Mapping[str, Any]], ...] = (*((method, {}) for method in _QUESTIONS), _BY_LINK)
+_BY_LINK = {"mode": "url"}
+
+ANSWERS_WITHIN_S = 600.0
+_PURPOSE = "request state"
+# The sealed text begins with one of these, because a tool server may ask without a state of its own.
+_STATE, _NO_STATE = "s", "-"
+
+_MAX_SHOWN_CHARS = 4_000
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 class ClientCaller:
-    """Implements Caller. To be entered around the call: leaving it writes out what was told."""
+    """Implements Caller. Enter it around the call.
+
+    Notifications never delay the tool server. They wait here, bounded, until the client has read the earlier ones, and
+    all are written when the block ends, before the result.
+    """
 
     def __init__(self, ctx: Ctx) -> None:
         self._ctx = ctx
-        self._told: deque[Callable[[], Awaitable[None]]] = deque(maxlen=_MAX_WAITING)  # the oldest news go first
+        self._waiting: deque[Callable[[], Awaitable[None]]] = deque(maxlen=_MAX_WAITING)  # drops the oldest first
         self._writing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -61,20 +78,22 @@ class ClientCaller:
 
     @property
     def answers(self) -> AnswerTime:
-        if not any(can_answer(self._ctx, method, params) for method, params in _WAYS):
+        if not can_answer(self._ctx, "elicitation/create", _BY_LINK) and not any(
+            can_answer(self._ctx, method, {}) for method in _QUESTIONS
+        ):
             return "never"
         return "now" if self._ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "later"
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if (self._ctx.meta or {}).get("progress_token") is not None:
-            self._tell(lambda: self._ctx.session.report_progress(progress, total, message))
+            self._notify(lambda: self._ctx.session.report_progress(progress, total, message))
 
     async def log(self, level: str, data: object, logger: str | None) -> None:
         if not self._wants(level):
             return
         params = t.LoggingMessageNotificationParams(level=level, data=data, logger=logger)  # type: ignore[arg-type]
-        news = t.LoggingMessageNotification(params=params)
-        self._tell(lambda: self._ctx.session.send_notification(news, related_request_id=self._ctx.request_id))
+        notification = t.LoggingMessageNotification(params=params)
+        self._notify(lambda: self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id))
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if self.answers != "now" or not can_answer(self._ctx, method, params):
@@ -90,7 +109,7 @@ class ClientCaller:
         return result.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"result_type"})
 
     def _wants(self, level: str) -> bool:
-        """By the level that the client asked for: with this request in the newer era, for its session before."""
+        """Compares with the level that the client set, with this request in the newer era or for its session."""
         if level not in _LEVELS:
             return False
         if self._ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
@@ -98,32 +117,27 @@ class ClientCaller:
         wanted = connection_of(self._ctx).state.get(_LEVEL_KEY, _LEVELS[0])
         return _LEVELS.index(level) >= _LEVELS.index(wanted)
 
-    def _tell(self, write: Callable[[], Awaitable[None]]) -> None:
-        self._told.append(write)
+    def _notify(self, write: Callable[[], Awaitable[None]]) -> None:
+        self._waiting.append(write)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_out())
 
     async def _write_out(self) -> None:
-        while self._told:
-            await self._told.popleft()()
+        while self._waiting:
+            await self._waiting.popleft()()
 
 
 def can_answer(ctx: Ctx, method: str, params: Mapping[str, Any]) -> bool:
-    """Whether the client declared that it answers *method* (an elicitation by link is a capability of its own)."""
+    """True if the client declared that it answers *method*. An elicitation by link is a capability of its own."""
     can = ctx.session.client_capabilities
     if can is None:
         return False
     match method:
-        case "elicitation/create":
-            if can.elicitation is None:
-                return False
-            by_link = params.get("mode") == "url"
-            # Who names neither mode means forms: there was nothing else when it was written.
-            return (
-                can.elicitation.url is not None
-                if by_link
-                else can.elicitation.form is not None or not can.elicitation.url
-            )
+        case "elicitation/create" if can.elicitation is not None:
+            if params.get("mode") == "url":
+                return can.elicitation.url is not None
+            # A client that declares neither mode means forms, the only mode of older versions.
+            return can.elicitation.form is not None or not can.elicitation.url
         case "sampling/createMessage":
             return can.sampling is not None
         case "roots/list":
@@ -133,11 +147,105 @@ def can_answer(ctx: Ctx, method: str, params: Mapping[str, Any]) -> bool:
 
 
 async def set_log_level(ctx: Ctx, params: t.SetLevelRequestParams) -> t.EmptyResult:
-    """``logging/setLevel`` of the handshake era: from now on this session hears no less than this."""
+    """``logging/setLevel`` of the handshake era: the lowest level that this session gets from now on."""
     connection_of(ctx).state[_LEVEL_KEY] = params.level
     return t.EmptyResult()
 
 
 def connection_of(ctx: Ctx) -> Connection:
-    """What lasts as long as the client's session. Private in 2.3.0, and there is no public way to it."""
+    """The connection, which lasts as long as the client's session. The SDK 2.3.0 has no public access to it."""
     return ctx.session._connection
+
+
+class AskingApprover:
+    """Implements Approver by asking the client while its call runs (DESIGN §3 "Approval").
+
+    Raises ApprovalRequired if the client cannot be asked or does not answer.
+    """
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    async def approve(self, call: PendingCall) -> None:
+        shown = _visible_args(call)
+        # The owner must see all of the arguments.
+        if self._caller.answers != "now" or len(shown) > _MAX_SHOWN_CHARS:
+            raise approval_required(call)
+        question = {
+            "message": f"May {call.tool_id} be run with these arguments?\n{shown}",
+            "requestedSchema": {"type": "object", "properties": {}},
+        }
+        try:
+            answer = await self._caller.ask("elicitation/create", question)
+        except CannotAsk:
+            raise approval_required(call) from None
+        match answer.get("action"):
+            case "accept":
+                return
+            case "decline":
+                raise Forbidden("Denied by the owner. It was not run.", path=call.tool_id)
+            case _:
+                raise approval_required(call)
+
+
+def _visible_args(call: PendingCall) -> str:
+    """The arguments as JSON with every invisible or direction-changing character escaped."""
+    text = json.dumps(dict(call.args), ensure_ascii=False)
+    return "".join(f"\\u{ord(c):04x}" if unicodedata.category(c) in _HIDDEN else c for c in text)
+
+
+class _Codec:
+    """Seals states for the SDK, which adds the claims (actor, tool, arguments, face) to the sealed text."""
+
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+
+    def seal(self, payload: bytes) -> str:
+        return self._seal.seal(_PURPOSE, "", payload.decode(), ANSWERS_WITHIN_S)
+
+    def unseal(self, token: str) -> bytes:
+        sealed = self._seal.open(_PURPOSE, "", token)
+        if sealed is None or self._seal.expired(sealed):
+            raise InvalidRequestState("not sealed here, or expired")
+        return sealed.text.encode()
+
+
+def seal_states(seal: Seal, audience: str, who: Callable[[Ctx], Identity]) -> RequestStateBoundary:
+    """Middleware that seals a state that goes out, and opens one that comes back or refuses the call (-32602)."""
+    security = RequestStateSecurity(
+        codec=_Codec(seal), ttl=ANSWERS_WITHIN_S, bind_principal=lambda ctx: who(ctx).actor, audience=audience
+    )
+    return RequestStateBoundary(security, default_audience=audience)
+
+
+def ask_later(ctx: Ctx, question: InputRequired) -> t.InputRequiredResult:
+    """The answer that makes the client ask its user.
+
+    Raises UpstreamError if this client cannot, or if the question is not valid MCP.
+    """
+    state = _NO_STATE if question.request_state is None else _STATE + question.request_state
+    try:
+        result = t.InputRequiredResult.model_validate(
+            {"inputRequests": dict(question.requests), "requestState": state}, by_name=False
+        )
+    except ValidationError:
+        raise UpstreamError("The tool asks for input in a way that is not valid MCP.") from None
+    for request in (result.input_requests or {}).values():
+        params = request.params.model_dump(by_alias=True, exclude_none=True) if request.params else {}
+        if not can_answer(ctx, request.method, params):
+            raise UpstreamError(f"The tool needs an answer to {request.method}, which this client cannot give.")
+    return result
+
+
+def read_answers(ctx: Ctx) -> InputAnswers | None:
+    """The answers of a second attempt, whose state is open by now (``seal_states``); None for a first attempt.
+
+    Raises MCPError for answers without a question.
+    """
+    params = ctx.params or {}
+    responses, state = params.get("inputResponses"), params.get("requestState")
+    if responses is None and state is None:
+        return None
+    if not isinstance(state, str):
+        raise MCPError(t.INVALID_PARAMS, "inputResponses need the requestState that came with the questions.")
+    return InputAnswers(dict(responses or {}), state[1:] if state.startswith(_STATE) else None)

@@ -1,7 +1,7 @@
-"""The word to MCP clients that something they were shown has changed: to each era in its way (DESIGN §3 "MCP eras").
+"""Notifications of MCP clients about changed lists and resources, in the form of each era (DESIGN §3 "MCP eras").
 
-Clients of 2026-07-28 hear it on the stream they opened with ``subscriptions/listen``, older ones on the GET stream of
-their session. Whoever announces never waits for whoever hears; what is announced twice before it went out goes once.
+Clients of 2026-07-28 get them on the stream of ``subscriptions/listen``, older ones on the GET stream of their session.
+``announce`` never waits for a client, and repeated changes are coalesced.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _MAX_STREAMS = 4_096
 
 
 class Announcer:
-    """Of one face. ``run`` must be running for anything to be told."""
+    """The notifications of one face, sent while ``run`` runs."""
 
     def __init__(self, actor_of: Callable[[Ctx], str], max_streams_per_actor: int) -> None:
         self._actor_of = actor_of
@@ -44,10 +44,10 @@ class Announcer:
         self._streams: Counter[str] = Counter()
         self._sessions: dict[Connection, dict[str, Callable[[], None]]] = {}
         self._pending: dict[ServerEvent, None] = {}
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
-        """A stream of ``subscriptions/listen``, until its client leaves. No actor can take them all."""
+        """A stream of ``subscriptions/listen``, until its client leaves. The streams of an actor are bounded."""
         actor = self._actor_of(ctx)
         if self._streams[actor] >= self._max_streams_per_actor:
             raise MCPError(t.INTERNAL_ERROR, "Too many open streams of this actor")
@@ -60,15 +60,15 @@ class Announcer:
                 del self._streams[actor]
 
     def close(self) -> None:
-        """End all streams with their last frame, which tells their clients that it was meant."""
+        """End all streams with their last frame, so that clients see a deliberate end."""
         self._handler.close()
 
     async def session_opened(self, ctx: Ctx, params: t.NotificationParams) -> None:
-        """A client of the handshake era is ready; forgotten when its session ends."""
+        """Register a client of the handshake era until its session ends."""
         self._subscriptions(connection_of(ctx))
 
     def subscribe(self, ctx: Ctx, uri: str, release: Callable[[], None]) -> None:
-        """This session hears of changes of *uri*; *release* is called once when it no longer does."""
+        """Notify this session of changes of *uri*. *release* is called once when the subscription ends."""
         subscriptions = self._subscriptions(connection_of(ctx))
         if uri in subscriptions:
             release()
@@ -83,17 +83,17 @@ class Announcer:
         """Returns at once; called on the event loop."""
         if len(self._pending) < _MAX_PENDING:
             self._pending[event] = None
-            self._news.set()
+            self._changed.set()
 
     async def run(self) -> None:
         try:
             while True:
-                await self._news.wait()
-                self._news.clear()
+                await self._changed.wait()
+                self._changed.clear()
                 events, self._pending = self._pending, {}
                 for event in events:
                     await self._bus.publish(event)
-                    await asyncio.gather(*(_tell(session, event) for session in self._listeners(event)))
+                    await asyncio.gather(*(_notify(session, event) for session in self._listeners(event)))
         finally:
             self.close()
 
@@ -114,8 +114,8 @@ class Announcer:
             release()
 
 
-async def _tell(session: Connection, event: ServerEvent) -> None:
-    """A client that does not read its stream misses the news; it cannot hold up the others."""
+async def _notify(session: Connection, event: ServerEvent) -> None:
+    """A client that does not read its stream loses the notification; it cannot delay the others."""
     with anyio.move_on_after(_SLOW_S):
         match event:
             case ToolsListChanged():

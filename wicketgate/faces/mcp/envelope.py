@@ -1,7 +1,7 @@
-"""What is no JSON-RPC request, told to its sender in words of ours (gatekit G13 to G16, G38 to G43).
+"""Checks of JSON-RPC messages, with our own error texts (gatekit G13 to G16, G38 to G43).
 
-The SDK refuses it too, but with the text of its parser, without an id that could be read, or not at all. Nothing here
-runs for a message that is well formed, but for a look at what it names.
+The SDK refuses malformed messages too, but with the text of its parser, without an id that could be read, or not at
+all. A well-formed message is only checked for the name that it must have.
 """
 
 import json
@@ -22,7 +22,7 @@ _NAMED = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """*id* is that of the message, where it can be read."""
+    """The refusal of a message. *id* is that of the message if it can be read."""
 
     code: int
     message: str
@@ -33,7 +33,7 @@ class Fault:
 
 
 def fault_of(text: bytes | str) -> Fault | None:
-    """Why *text* is neither a request nor a notification; None if it is one, or a response, which nobody answers."""
+    """The fault of *text*, or None for a request, a notification or a response."""
     try:
         message = json.loads(text)
     except RecursionError:
@@ -60,7 +60,7 @@ def fault_of(text: bytes | str) -> Fault | None:
 
 
 class RequestCheck:
-    """Middleware of the SDK's server: methods that are none, and requests that do not name what they are for."""
+    """Middleware of the SDK's server that refuses bad method names, and requests without the name that they need."""
 
     def __init__(self, server: "Server[Any]") -> None:
         self._server = server

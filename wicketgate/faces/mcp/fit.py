@@ -1,10 +1,10 @@
-"""What a face shows, fitted to what the client's protocol version can carry, so that one odd tool or result of a server
-does not cost the client the whole answer (guide "Serve /mcp from FastAPI"); long lists go out in pages.
+"""Tools and results fitted to the client's protocol version, and long lists in pages.
+
+One odd tool or result of a server does not cost the client the whole answer (guide "Serve /mcp from FastAPI").
 """
 
 import base64
 import binascii
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 PAGE = 1_000
 
+# The newer era requires it in every result; older clients ignore it.
 WHOLE = {"resultType": "complete"}
-"""The newer era asks for it in every result; older clients pass over it."""
 
 _TTL = {"ttlMs": 0, "cacheScope": "private"}
 _OF_THE_CONNECTION = "io.modelcontextprotocol/"
@@ -29,13 +29,13 @@ _MAX_KEPT = 32
 
 
 class ToolListings:
-    """Pages of ``tools/list``, kept as long as a face shows the same list."""
+    """Pages of ``tools/list``, kept while a face shows the same list."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, str, str], tuple[Sequence[SurfaceTool], dict[str, Any]]] = OrderedDict()
+        self._kept: dict[tuple[int, str, str], tuple[Sequence[SurfaceTool], dict[str, Any]]] = {}
 
     def page(self, tools: Sequence[SurfaceTool], cursor: str | None, version: str) -> dict[str, Any]:
-        """Raises MCPError for a cursor that is not one."""
+        """Raises MCPError for an invalid cursor."""
         key = (id(tools), cursor or "", version)
         kept = self._kept.get(key)
         if kept is None or kept[0] is not tools:
@@ -45,14 +45,14 @@ class ToolListings:
                 answer["nextCursor"] = following
             kept = self._kept[key] = tools, answer
             if len(self._kept) > _MAX_KEPT:
-                self._kept.popitem(last=False)
+                del self._kept[next(iter(self._kept))]
         return {**WHOLE, **kept[1]}
 
 
 def paged(items: Sequence[T], cursor: str | None, name: Callable[[T], str]) -> tuple[Sequence[T], str | None]:
     """A page and the cursor of the next. A cursor names the last item shown, so it outlives changes of the others.
 
-    Raises MCPError for one that was never given, or whose item is gone: the client lists from the beginning then.
+    Raises MCPError for an unknown cursor, or one whose item is gone: then the client lists from the beginning.
     """
     start = 0
     if cursor is not None:
@@ -70,16 +70,17 @@ def paged(items: Sequence[T], cursor: str | None, name: Callable[[T], str]) -> t
 
 
 def as_it_came(result: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """A server's own result of ``tools/call``, less what is between it and us alone."""
+    """A server's own result of ``tools/call`` for a client of *version*."""
     answer = without_ours(result)
     if not isinstance(answer.get("content"), list):
-        answer["content"] = []  # MCP requires it, and a server may have left it out
+        answer["content"] = []  # required by MCP, but some servers omit it
     if version not in MODERN_PROTOCOL_VERSIONS and not isinstance(answer.get("structuredContent"), Mapping):
         answer.pop("structuredContent", None)
     return answer
 
 
 def without_ours(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A server's result without the ``_meta`` of its connection to us."""
     answer = {**result, **WHOLE}
     meta = answer.pop("_meta", None)
     if isinstance(meta, Mapping):
@@ -107,14 +108,14 @@ def _tool_json(tool: SurfaceTool, version: str) -> dict[str, Any]:
 
 
 def fitting(method: str, key: str, items: Sequence[Mapping[str, Any]], version: str) -> list[Mapping[str, Any]]:
-    """Those of *items* that this version can carry."""
+    """The *items* that this version can carry."""
     if _carries(method, {key: list(items)}, version):
         return list(items)
     return [item for item in items if _carries(method, {key: [item]}, version)]
 
 
 def _fitting(tools: list[dict[str, Any]], version: str) -> list[dict[str, Any]]:
-    """All of them; one that this version cannot carry without what it may go without."""
+    """All *tools*, in their shortest form those that this version cannot carry."""
     if _carries("tools/list", {"tools": tools}, version):
         return tools
     return [tool if _carries("tools/list", {"tools": [tool]}, version) else _bare(tool) for tool in tools]

@@ -1,5 +1,5 @@
-"""What a face has besides tools, as methods of its MCP server: resources, templates, prompts, completion, subscriptions
-(S2 "Broadcast Methods"; gatekit B)."""
+"""The MCP methods of a face's offers besides tools: resources, templates, prompts, completion and subscriptions (S2
+"Broadcast Methods"; gatekit B)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -18,11 +18,12 @@ from wicketgate.faces.surface import Offer, Offers, Refusal
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureKind, ListChanged, ResourceChanged
 from wicketgate.ports import CallContext
 
+# A list gives under this key of ``_meta`` the reason, by server, that items are left out.
 MISSING_KEY = "wicketgate/missing"
-"""Under this key of ``_meta`` a list says by server why its items are not among them."""
 
 Ctx = ServerRequestContext[Any, Any]
 Run = Callable[[CallContext], Awaitable[Mapping[str, Any]]]
+Ask = Callable[[Mapping[str, Any], CallContext], Awaitable[Mapping[str, Any]]]
 Carry = Callable[[Ctx, Run], Awaitable[Mapping[str, Any] | t.InputRequiredResult]]
 P = TypeVar("P", bound=BaseModel)
 Handler = Callable[[Ctx, P], Awaitable[HandlerResult]]
@@ -41,7 +42,7 @@ OFFERS_FRESH: Mapping[CacheableMethod, CacheHint] = {
 
 
 class OfferMethods:
-    """*carry* runs what goes to a tool server, with the client that waits for it; *context_of* says who asks."""
+    """*carry* runs a request to a tool server with the client that waits for it. *context_of* gives the caller."""
 
     def __init__(self, offers: Offers, announcer: Announcer, carry: Carry, context_of: ContextOf) -> None:
         self._offers = offers
@@ -53,7 +54,7 @@ class OfferMethods:
     def add_to(self, server: "Server[Any]") -> None:
         def add(method: str, offer: Offer, params: type[P], handler: Handler[P]) -> None:
             async def if_offered(ctx: Ctx, params: P) -> HandlerResult:
-                # What is not declared is not there.
+                # A method that is not declared does not exist.
                 if not self._offers.offered(offer):
                     raise MCPError(t.METHOD_NOT_FOUND, "Method not found", method)
                 return await handler(ctx, params)
@@ -62,11 +63,11 @@ class OfferMethods:
 
         for kind, (method, _) in _LISTS.items():
             add(method, "prompts" if kind == "prompts" else "resources", t.PaginatedRequestParams, self._lister(kind))
-        add("resources/read", "resources", t.ReadResourceRequestParams, self._read)
+        add("resources/read", "resources", t.ReadResourceRequestParams, self._carried(self._offers.read_resource))
         add("resources/subscribe", "resources", t.SubscribeRequestParams, self._subscribe)
         add("resources/unsubscribe", "resources", t.UnsubscribeRequestParams, self._unsubscribe)
-        add("prompts/get", "prompts", t.GetPromptRequestParams, self._get_prompt)
-        add("completion/complete", "completions", t.CompleteRequestParams, self._complete)
+        add("prompts/get", "prompts", t.GetPromptRequestParams, self._carried(self._offers.get_prompt))
+        add("completion/complete", "completions", t.CompleteRequestParams, self._carried(self._offers.complete))
         server.add_request_handler("subscriptions/listen", t.SubscriptionsListenRequestParams, self._listen)
 
     def _lister(self, kind: FeatureKind) -> Callable[[Ctx, t.PaginatedRequestParams], Awaitable[dict[str, Any]]]:
@@ -85,25 +86,22 @@ class OfferMethods:
 
         return lister
 
-    async def _read(self, ctx: Ctx, params: t.ReadResourceRequestParams) -> dict[str, Any] | t.InputRequiredResult:
-        result = await self._carried(ctx, lambda context: self._offers.read_resource(ctx.params or {}, context))
-        if isinstance(result, dict) and "cacheScope" in result:
-            result["cacheScope"] = "private"  # whom it was given to is for us to say
-        return result
+    def _carried(self, request: Ask) -> Handler[Any]:
+        """The handler of a request that goes to a tool server."""
 
-    async def _get_prompt(self, ctx: Ctx, params: t.GetPromptRequestParams) -> dict[str, Any] | t.InputRequiredResult:
-        return await self._carried(ctx, lambda context: self._offers.get_prompt(ctx.params or {}, context))
+        async def handler(ctx: Ctx, params: BaseModel) -> dict[str, Any] | t.InputRequiredResult:
+            result = await self._carry(ctx, lambda context: request(ctx.params or {}, context))
+            if isinstance(result, t.InputRequiredResult):
+                return result
+            answer = without_ours(result)
+            # Only we know the audience of an answer.
+            return {**answer, "cacheScope": "private"} if "cacheScope" in answer else answer
 
-    async def _complete(self, ctx: Ctx, params: t.CompleteRequestParams) -> dict[str, Any] | t.InputRequiredResult:
-        return await self._carried(ctx, lambda context: self._offers.complete(ctx.params or {}, context))
-
-    async def _carried(self, ctx: Ctx, run: Run) -> dict[str, Any] | t.InputRequiredResult:
-        result = await self._carry(ctx, run)
-        return result if isinstance(result, t.InputRequiredResult) else without_ours(result)
+        return handler
 
     async def _subscribe(self, ctx: Ctx, params: t.SubscribeRequestParams) -> t.EmptyResult:
         uri = str(params.uri)
-        self._announcer.subscribe(ctx, uri, await self._follow(ctx, uri))
+        self._announcer.subscribe(ctx, uri, await self._watch(ctx, uri))
         return t.EmptyResult()
 
     async def _unsubscribe(self, ctx: Ctx, params: t.UnsubscribeRequestParams) -> t.EmptyResult:
@@ -111,12 +109,12 @@ class OfferMethods:
         return t.EmptyResult()
 
     async def _listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
-        """What may not be listened to is left out of what is acknowledged."""
+        """Resources that the caller may not subscribe to are left out of the acknowledgement."""
         releases: dict[str, Callable[[], None]] = {}
         try:
             for uri in dict.fromkeys(params.notifications.resource_subscriptions or ()):
                 try:
-                    releases[uri] = await self._follow(ctx, uri)
+                    releases[uri] = await self._watch(ctx, uri)
                 except MCPError:
                     continue
             wanted = params.notifications.model_copy(update={"resource_subscriptions": list(releases)})
@@ -125,7 +123,7 @@ class OfferMethods:
             for release in releases.values():
                 release()
 
-    async def _follow(self, ctx: Ctx, uri: str) -> Callable[[], None]:
+    async def _watch(self, ctx: Ctx, uri: str) -> Callable[[], None]:
         try:
             return await self._offers.subscribe(uri, self._context_of(ctx))
         except Refusal as refusal:

@@ -1,7 +1,7 @@
-"""A face as an MCP server, in both protocol eras, through the official SDK; over which transport is settled elsewhere.
+"""A face as an MCP server, in both protocol eras, through the official SDK and over any transport.
 
-What is settled here: a face's failures are results with ``isError``, never exceptions (the SDK shows an exception's
-text to clients of the older era), unless the face itself speaks in JSON-RPC errors; long lists go out in pages.
+A face's failures are results with ``isError``, never exceptions (the SDK shows an exception's text to clients of the
+older era), unless the face itself answers with JSON-RPC errors. Long lists go out in pages.
 """
 
 import logging
@@ -23,28 +23,34 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from wicketgate.access.identity import Identity
 from wicketgate.access.seal import Seal
 from wicketgate.errors import GatewayError, InputRequired, UpstreamError
-from wicketgate.faces.mcp.asking import AskingApprover
-from wicketgate.faces.mcp.caller import ClientCaller, set_log_level
+from wicketgate.faces.assembly import Face
+from wicketgate.faces.mcp.caller import (
+    AskingApprover,
+    ClientCaller,
+    ask_later,
+    read_answers,
+    seal_states,
+    set_log_level,
+)
 from wicketgate.faces.mcp.changes import Announcer
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came
-from wicketgate.faces.mcp.input_required import answers, asks, seal_states
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
-from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, ToolSurface, UnknownTool
+from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.ports import CallContext, Caller, InputAnswers, session_key
 from wicketgate.text.correlation import correlation_id
 
 log = logging.getLogger("wicketgate.mcp")
 
+# A client of the era without sessions may name its browsing session under this key of ``_meta`` (DESIGN §3).
 SESSION_META_KEY = "wicketgate/session"
-"""A client of the era without sessions may name its browsing session under this key of ``_meta`` (DESIGN §3)."""
 
+# The endpoint puts a context manager under this key of the ASGI scope, which cancels its block when the HTTP exchange
+# is over.
 EXCHANGE = "wicketgate.exchange"
-"""The endpoint puts a context manager under this key of the ASGI scope: what runs in it is cancelled when the HTTP
-exchange is over."""
 
+# The sender of the request being served, because the SDK asks for a tool's schema without naming the caller.
 calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
-"""Who sent what is being served: the SDK asks for a tool's schema without saying for whom."""
 
 _TOOLS_FRESH_MS = 60_000
 
@@ -53,27 +59,25 @@ R = TypeVar("R")
 
 
 class McpDoor:
-    """One face as an MCP server, and the word to its clients when what it shows has changed.
+    """One face as an MCP server, with the notifications to its clients.
 
-    *seal* is for what travels with clients between two attempts. *local* is the caller where no HTTP request names one,
-    which is on stdio.
+    *seal* protects the state that travels with clients between two attempts. *local* is the caller on stdio, without an
+    HTTP request that names one.
     """
 
     def __init__(
         self,
-        surface: ToolSurface,
+        face: Face,
         *,
         name: str,
         version: str,
-        instructions: str,
         seal: Seal,
-        offers: Offers | None = None,
         max_streams_per_actor: int = 500,
         local: Identity | None = None,
         new_id: Callable[[], str] = lambda: "-",
     ) -> None:
-        self._surface = surface
-        self._offers = offers
+        self._surface = face.surface
+        self._offers = face.offers
         self._local = local
         self._new_id = new_id
         self._listings = ToolListings()
@@ -81,39 +85,39 @@ class McpDoor:
         self._schemas: tuple[Sequence[SurfaceTool], dict[str, Mapping[str, Any]]] = ((), {})
         self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
         self.server: Server[Any] = _Server(
-            offers,
+            face.offers,
             lambda: self._context_of_caller(),
             "wicketgate",
             version=version,
-            instructions=instructions,
+            instructions=face.instructions,
             on_subscriptions_listen=self.announcer.listen,
             get_tool_input_schema=self._input_schema,
             cache_hints={"tools/list": CacheHint(_TOOLS_FRESH_MS, "private"), **OFFERS_FRESH},
         )
-        # Added by method, since these answer with wire JSON: the SDK models it once, and that is enough.
+        # Added by method, because these answer with wire JSON, which the SDK validates once.
         self.server.add_request_handler("tools/list", t.PaginatedRequestParams, self._list_tools)
         self.server.add_request_handler("tools/call", t.CallToolRequestParams, self._call_tool)
         self.server.add_request_handler("logging/setLevel", t.SetLevelRequestParams, set_log_level)
         self.server.add_notification_handler(
             "notifications/initialized", t.NotificationParams, self.announcer.session_opened
         )
-        if offers is not None:
-            OfferMethods(offers, self.announcer, self._carry, self._context).add_to(self.server)
+        if face.offers is not None:
+            OfferMethods(face.offers, self.announcer, self._carry, self._context).add_to(self.server)
         self.server.middleware.append(RequestCheck(self.server))
         self.server.middleware.append(seal_states(seal, name, self._who))
 
     def list_changed(self) -> None:
-        """To be called when the catalog has changed: clients are told if the list of tools is another now."""
+        """Call it when the catalog has changed: clients are notified if the list of tools differs."""
         tools = self._surface.tools(_EVERYBODY)
         if tools is not self._shown and tools != self._shown:
             self._shown = tools
             self.announcer.announce(ToolsListChanged())
 
     def access_changed(self) -> None:
-        """To be called when access rules or permissions have changed: every client is notified, except of what is the
-        same for all callers."""
+        """Call it when access rules or permissions have changed: all clients are notified of lists that depend on the
+        caller."""
         tools = self._surface.tools(_EVERYBODY)
-        if tools is not self._surface.tools(_NOBODY_CALLS):
+        if tools is not self._surface.tools(_STRANGER):
             self._shown = tools
             self.announcer.announce(ToolsListChanged())
         if self._offers is not None and self._offers.offered("prompts"):
@@ -146,12 +150,12 @@ class McpDoor:
             return _failure(UpstreamError("The call failed inside the gateway."))
 
     async def _carry(self, ctx: Ctx, run: Callable[[CallContext], Awaitable[R]]) -> R | t.InputRequiredResult:
-        """Run it with the client that waits for it: who hears what happens, is asked, and may leave.
+        """Run it for the client that waits: it is notified, may be asked, and may leave.
 
-        Raises MCPError, GatewayError when the client cannot be asked, and what *run* raises besides.
+        Raises MCPError, GatewayError if the client cannot be asked, and the other errors of *run*.
         """
         result = None
-        given = answers(ctx)
+        given = read_answers(ctx)
         try:
             with _exchange(ctx):
                 async with ClientCaller(ctx) as caller:
@@ -159,13 +163,13 @@ class McpDoor:
         except Refusal as refusal:
             raise MCPError(refusal.code, refusal.message, refusal.data) from None
         except InputRequired as question:
-            return asks(ctx, question)
+            return ask_later(ctx, question)
         if result is None:
             raise MCPError(REQUEST_TIMEOUT, "The client has left.")
         return result
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """Without it the SDK lists all tools before each call of the newer era."""
+        """The schema of a tool. Without this the SDK lists all tools before each call of the newer era."""
         tools = self._surface.tools(self._context_of_caller())
         if tools is not self._schemas[0]:
             self._schemas = tools, {tool.name: tool.input_schema for tool in tools}
@@ -175,7 +179,7 @@ class McpDoor:
         return CallContext(calling.get() or self._local or _NOBODY, "-", "-")
 
     def _context(self, ctx: Ctx, caller: Caller | None = None, given: InputAnswers | None = None) -> CallContext:
-        """Who calls, from what the middleware left on the request."""
+        """The context of the caller, which the middleware left on the request."""
         identity = self._who(ctx)
         if ctx.request is None:
             trace, session = self._new_id(), session_key("stdio", identity.actor, "")
@@ -191,13 +195,15 @@ class McpDoor:
             identity: Identity = ctx.request.state.identity
             return identity
         if self._local is None:
-            raise RuntimeError("nobody is named who calls where there is no HTTP request")
+            raise RuntimeError("a door without HTTP requests needs a local identity")
         return self._local
 
 
 class _Server(Server[Any]):
-    """Tells each client what there is for it at this moment; and also those of the handshake era that lists may change,
-    for the HTTP manager asks with no options."""
+    """Gives each client its own instructions and capabilities.
+
+    It also declares changing lists to clients of the handshake era, because the HTTP manager asks without options.
+    """
 
     def __init__(self, offers: Offers | None, who: Callable[[], CallContext], *args: Any, **kwargs: Any) -> None:
         self._offers = offers
@@ -229,7 +235,7 @@ class _Server(Server[Any]):
 
 
 _NOBODY = Identity("nobody")
-_NOBODY_CALLS = CallContext(_NOBODY, "-", "-")
+_STRANGER = CallContext(_NOBODY, "-", "-")
 _EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
 
 
@@ -251,7 +257,7 @@ def _failure(error: GatewayError) -> dict[str, Any]:
 
 
 def _exchange(ctx: Ctx) -> AbstractContextManager[object]:
-    """Returns what is cancelled when the HTTP exchange that brought this call is over."""
+    """A block that is cancelled when the HTTP exchange of this call is over."""
     if ctx.request is None:
         return nullcontext()
     exchange: AbstractContextManager[object] = ctx.request.scope[EXCHANGE]
@@ -259,8 +265,8 @@ def _exchange(ctx: Ctx) -> AbstractContextManager[object]:
 
 
 def _session(ctx: Ctx, identity: Identity, headers: Mapping[str, str]) -> str:
-    """The browsing session (DESIGN §3): the handshake's own; in the newer era, where that header means nothing, the
-    one that the client names, or the actor's."""
+    """The browsing session (DESIGN §3): that of the handshake, or in the newer era, which ignores that header, the one
+    that the client names, otherwise the actor's."""
     if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
         return session_key("mcp", identity.actor, headers.get("mcp-session-id", ""))
     named = (ctx.meta or {}).get(SESSION_META_KEY)

@@ -1,6 +1,6 @@
 """A runtime as an MCP server over stdio, for programs that embed it (S1 "Runtime modes").
 
-The SDK's server half is imported when serving begins, since it brings a web framework with it.
+The server half of the SDK is imported when serving begins, because it loads a web framework.
 """
 
 import secrets
@@ -11,7 +11,7 @@ from time import time
 
 from wicketgate.access.identity import LOCAL, Identity
 from wicketgate.access.seal import Seal
-from wicketgate.faces.assembly import GATEWAY_INSTRUCTIONS
+from wicketgate.faces.assembly import GATEWAY_INSTRUCTIONS, Face
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.surface import ToolSurface
 from wicketgate.faces.transparent import INSTRUCTIONS, TransparentFace
@@ -28,7 +28,7 @@ class _StdioServer(ABC):
     instructions: str
 
     def __init__(self, runtime: ProxyRuntime, *, name: str = "wicketgate", identity: Identity = LOCAL) -> None:
-        """*name* is what clients see; *identity* is who all of them are. Raises ValueError for another *mode*."""
+        """*name* is shown to clients, which all have *identity*. Raises ValueError if the runtime's mode differs."""
         if runtime.mode is not self.mode:
             raise ValueError(f"{type(self).__name__} serves ProxyRuntime(..., mode=ExposureMode.{self.mode.name})")
         self._runtime = runtime
@@ -46,10 +46,9 @@ class _StdioServer(ABC):
         runtime = self._runtime
         lifecycle = Lifecycle(runtime.fleet, runtime, start_deadline_s=_START_DEADLINE_S)
         door = McpDoor(
-            self._surface(lifecycle.started),
+            Face(self._surface(lifecycle.started), self.instructions),
             name=self.mode,
             version=version("wicketgate"),
-            instructions=self.instructions,
             seal=Seal((), secrets.token_bytes(32), time, lambda: secrets.token_urlsafe(12)),
             local=self._identity,
             new_id=lambda: f"req_{secrets.token_hex(12)}",

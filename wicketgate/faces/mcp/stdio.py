@@ -1,7 +1,6 @@
 """A face as an MCP server over this process's stdin and stdout, in the era that the client opens with (DESIGN §2).
 
-Nothing but messages goes to stdout, and nobody else reads stdin: both are taken away from the rest of the process. It
-ends with stdin.
+Only messages go to stdout, and no other part of the process reads stdin. It ends with stdin.
 """
 
 import logging
@@ -30,12 +29,14 @@ _HEAD = 1_000
 
 _UNAWAITED = frozenset({"ping", "notifications/initialized", "notifications/cancelled"})
 
-Incoming = SessionMessage | Exception
+StdioItem = SessionMessage | Exception
 
 
 async def serve_stdio(door: McpDoor, ready: Callable[[], Awaitable[None]], *, max_bytes: int) -> None:
-    """Until stdin ends. Requests wait until *ready* returns, which is bounded: a client that lists once, at the
-    beginning, then has it all (gatekit G59). A message of more than *max_bytes* is refused."""
+    """Serve until stdin ends. A message of more than *max_bytes* is refused.
+
+    Requests wait until *ready* returns, which is bounded. So a client that lists once gets everything (gatekit G59).
+    """
 
     async def once_ready(ctx: "ServerRequestContext[Any, Any]", call_next: CallNext) -> HandlerResult:
         if ctx.method not in _UNAWAITED:
@@ -50,13 +51,13 @@ async def serve_stdio(door: McpDoor, ready: Callable[[], Awaitable[None]], *, ma
     ):
         announcing.start_soon(door.announcer.run)
         async with door.server.lifespan(door.server) as state:
-            # Not ``Server.run``: what is said at the handshake would be fixed before the servers are there.
-            await serve_dual_era_loop(door.server, _Checked(read, write, lines), write, lifespan_state=state)
+            # Not ``Server.run``, which fixes the capabilities before the upstreams are connected.
+            await serve_dual_era_loop(door.server, _ValidMessages(read, write, lines), write, lifespan_state=state)
         announcing.cancel_scope.cancel()
 
 
 class _Lines:
-    """The lines of stdin, read in a thread that cannot keep the process from ending. *last* is the newest."""
+    """The lines of stdin, read in a daemon thread so that the process can end. *last* is the newest line."""
 
     def __init__(self, stream: Any, max_bytes: int) -> None:
         self._stream = stream
@@ -69,14 +70,14 @@ class _Lines:
         return self
 
     async def __anext__(self) -> str:
-        # Nothing is kept from within the thread: it reads on while the line before is still looked at.
+        # Assigned here, because the thread reads on while the previous line is still in use.
         self.last, self.too_long = await self._threads.run(self._next)
         if not self.last:
             raise StopAsyncIteration
         return self.last.decode("utf-8", "replace")
 
     def _next(self) -> tuple[bytes, bool]:
-        """A line; of one that is too long only the beginning, which is no message, and that it was."""
+        """A line, and True if it was too long. Then it is only the beginning, which is no message."""
         line: bytes = self._stream.readline(self.max_bytes)
         if len(line) == self.max_bytes and not line.endswith(b"\n"):
             while (rest := self._stream.readline(self.max_bytes)) and not rest.endswith(b"\n"):
@@ -85,15 +86,15 @@ class _Lines:
         return line, False
 
 
-class _Checked:
-    """What came in, less what is no message: that is answered at once, in words of ours (gatekit G38 to G41)."""
+class _ValidMessages:
+    """The incoming messages. Malformed ones are answered at once, with our own texts (gatekit G38 to G41)."""
 
-    def __init__(self, inner: ReadStream[Incoming], write: WriteStream[SessionMessage], lines: _Lines) -> None:
+    def __init__(self, inner: ReadStream[StdioItem], write: WriteStream[SessionMessage], lines: _Lines) -> None:
         self._inner = inner
         self._write = write
         self._lines = lines
 
-    async def receive(self) -> Incoming:
+    async def receive(self) -> StdioItem:
         while True:
             item = await self._inner.receive()
             fault = self._fault(item)
@@ -108,7 +109,7 @@ class _Checked:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Incoming:
+    async def __anext__(self) -> StdioItem:
         try:
             return await self.receive()
         except anyio.EndOfStream:
@@ -122,8 +123,8 @@ class _Checked:
     ) -> None:
         await self.aclose()
 
-    def _fault(self, item: Incoming) -> Fault | None:
-        """An id that is none makes the SDK take a request for a notification, which nobody would answer."""
+    def _fault(self, item: StdioItem) -> Fault | None:
+        """A request with an invalid id looks like a notification to the SDK, which would not answer it."""
         if isinstance(item, SessionMessage):
             nameless = isinstance(item.message, t.JSONRPCNotification) and b'"id"' in self._lines.last
             return fault_of(self._lines.last) if nameless else None
@@ -134,10 +135,10 @@ class _Checked:
 
 @asynccontextmanager
 async def _own_stdin(max_bytes: int) -> AsyncIterator[_Lines]:
-    """Children and tools that read stdin find it empty meanwhile, instead of taking our messages."""
+    """Children and tools that read stdin find it empty, instead of taking our messages."""
     own = os.dup(sys.stdin.fileno())
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, sys.stdin.fileno())
     os.close(empty)
-    # Never closed: a thread may still wait in a read of it, until the process ends.
+    # Never closed, because a thread may wait in a read of it until the process ends.
     yield _Lines(os.fdopen(own, "rb", closefd=False), max_bytes)

@@ -1,4 +1,4 @@
-"""What is asked for but names no tool of the caller's is in the audit record, at every face (gatekit G109, G110)."""
+"""A request that names no tool of the caller is in the audit record, at every face (gatekit G109, G110)."""
 
 from contextlib import suppress
 from typing import Any
@@ -34,7 +34,7 @@ class Memory:
             raise AuditFailed("no space")
 
     async def aclose(self) -> None:
-        """It holds nothing open."""
+        """Nothing is open."""
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def face_of(runtime: ProxyRuntime, face: str) -> ToolSurface:
         ("namespaced", "fs__write", {}, "denied"),
     ],
 )
-async def test_it_leaves_one_record_that_says_who_and_what(
+async def test_a_request_for_an_unknown_tool_leaves_one_audit_record(
     runtime: ProxyRuntime, sink: Memory, face: str, tool: str, arguments: dict[str, Any], outcome: str
 ) -> None:
     ids = {tool_id.partition("#")[0]: tool_id for tool_id in runtime.catalog().items}
@@ -88,11 +88,11 @@ async def test_it_leaves_one_record_that_says_who_and_what(
     assert (record.outcome, record.code, record.actor) == (outcome, "HYDRATE_FAILED", "reader_1")
 
 
-async def test_while_no_record_can_be_kept_the_answer_is_the_same_for_what_is_and_what_is_not_there(
+async def test_without_audit_the_answer_is_the_same_for_known_and_unknown_tools(
     runtime: ProxyRuntime, sink: Memory
 ) -> None:
     sink.broken = True
     face = face_of(runtime, "registry")
-    told = [await face.call("call", {"operation": name}, READER) for name in ("fs/read", "fs/write", "no/such")]
-    assert {result.structured["code"] for result in told} == {"FORBIDDEN"}
-    assert len({result.text for result in told}) == 1
+    results = [await face.call("call", {"operation": name}, READER) for name in ("fs/read", "fs/write", "no/such")]
+    assert {result.structured["code"] for result in results} == {"FORBIDDEN"}
+    assert len({result.text for result in results}) == 1
