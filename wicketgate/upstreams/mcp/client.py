@@ -209,13 +209,19 @@ def _second(answers: InputAnswers | None) -> dict[str, Any]:
 
 async def with_answers(name: str, attempt: Attempt, context: CallContext) -> dict[str, Any]:
     """Call until the server needs no more answers. Raises InputRequired where the answers come with another call of the
-    client, and UpstreamError where no one can be asked, or there is no end to it."""
+    client, Malformed for a result of an unknown kind, and UpstreamError where no one can be asked, or there is no end
+    to it."""
     answers = context.answers
     for _ in range(_MAX_ROUNDS):
         result = await attempt(answers)
-        if result.get("resultType") != "input_required":
-            return result
-        answers = await _answered(name, result, context)
+        match result.get("resultType"):
+            case None | "complete":
+                return result
+            case "input_required":
+                answers = await _answered(name, result, context)
+            case _:
+                # Such as the task of an extension, which is not offered: the call may not be over.
+                raise Malformed(NOT_VALID)
     raise UpstreamError(f"{name} asked for input again and again; the call was given up.")
 
 

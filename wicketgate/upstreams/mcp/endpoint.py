@@ -63,6 +63,7 @@ class Endpoint:
         self._headers = {**_ACCEPTED, **own}
         self.authorized = credentials is not None or any(name.lower() == "authorization" for name in own)
         self._add_user_of(url)
+        self._moved: dict[str, str] = {}
         self._targets: dict[str, Target] = {}
         self._notifying = 0
 
@@ -105,19 +106,26 @@ class Endpoint:
 
     async def _followed(self, method: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
         for _ in range(_MAX_REDIRECTS):
+            url = self._moved.get(method, self._url)
             target = self._targets.get(method)
             if target is None:
-                target = self._targets[method] = Target(method, self._url, self._headers)
+                target = self._targets[method] = Target(method, url, self._headers)
             response = await self._http.transport.send(target, content, headers, connect_s=CONNECT_S)
             if response.status_code not in _FOLLOWED[method]:
                 return response
-            onward = redirect_of(self._url, response)
+            onward = redirect_of(url, response)
             if onward is None:
                 return response
             await response.aclose()
-            # Remembered, so that the next request goes there directly.
-            self._url = onward
-            self._targets.clear()
+            # Remembered, so that the next request goes there directly. Where messages are posted, everything else goes
+            # too; a page that a GET is sent to is no place for messages.
+            if method == "POST":
+                self._url = onward
+                self._moved.clear()
+                self._targets.clear()
+            else:
+                self._moved[method] = onward
+                self._targets.pop(method, None)
         raise Malformed("redirects again and again")
 
     def _add_user_of(self, url: str) -> None:
