@@ -1,4 +1,4 @@
-"""``wicketgate mcp``: one face over stdio, for clients that start their servers themselves."""
+"""``wicketgate mcp``: one face over stdio, for clients that start their servers."""
 
 import asyncio
 import secrets

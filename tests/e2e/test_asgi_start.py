@@ -11,7 +11,7 @@ import httpx
 import pytest
 import yaml
 
-from app.commands.gate import open_gate
+from app.commands.gate_client import open_gate
 from tests.e2e.test_drain import INITIALIZE
 from tests.support.model_server import DONE, ModelServer, Reply, chunk
 from tests.support.process import ROOT, Program, alive, children, program

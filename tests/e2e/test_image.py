@@ -1,4 +1,4 @@
-"""What the image starts, run from the checkout as the image runs it from its own files (``docker/entrypoint.sh``)."""
+"""The image's entry point, run from the checkout as the image runs it from its own files (``docker/entrypoint.sh``)."""
 
 import os
 import re

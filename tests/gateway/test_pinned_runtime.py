@@ -11,7 +11,7 @@ from tests.support.script import ScriptModel, says
 from tests.support.service import running_service
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.pins import PinPolicy, pin_all
-from wicketgate.config.arrangement import guarded
+from wicketgate.config.upstreams import guarded
 from wicketgate.errors import CatalogError, HydrateFailed
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies

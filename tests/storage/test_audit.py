@@ -21,7 +21,7 @@ import anyio
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.config.audit_loader import make_auditor
+from wicketgate.config.plugins import make_auditor
 from wicketgate.config.settings import PluginsSettings
 from wicketgate.errors import ConfigError
 from wicketgate.gateway.audit import AuditFailed, AuditRecord

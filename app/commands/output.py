@@ -1,19 +1,34 @@
-"""Tools that were held back, are suspicious or are gone, as lines for a terminal (W-PINS)."""
+"""Lines for a terminal: foreign text made harmless, and tools that are held back, suspicious or gone (W-PINS)."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from app.commands.shown import shown
 from wicketgate.catalog.pins import Difference, Screened
 
 
+def printable(line: str) -> str:
+    """Escapes every character that is not printable as JSON does, so that JSON stays the same JSON.
+
+    Nothing in the text can then move the cursor, hide, or reverse the line.
+    """
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
+
+
+def printable_text(text: str) -> str:
+    """Does the same for a text of several lines."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
 def quarantine_lines(differences: Sequence[Difference]) -> Iterator[str]:
-    """What ``wicketgate lock`` tells: ``~`` changed, ``+`` new, ``-`` gone, ``!`` suspicious."""
-    return map(shown, _difference_lines(differences))
+    """Yields the lines of ``wicketgate lock``: ``~`` changed, ``+`` new, ``-`` gone, ``!`` suspicious."""
+    return map(printable, _difference_lines(differences))
 
 
 def screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
-    """What ``wicketgate check`` tells."""
-    return map(shown, _screened_lines(screened))
+    """Yields the lines of ``wicketgate check``."""
+    return map(printable, _screened_lines(screened))
 
 
 def _difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
@@ -24,8 +39,8 @@ def _difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
             case "suspicious":
                 yield f"! {difference.tool}: {'; '.join(difference.signs)}"
             case kind:
-                told = difference.held.told if difference.held else ""
-                yield f"{'~' if kind == 'changed' else '+'} {difference.tool}: {told}"
+                reason = difference.held.told if difference.held else ""
+                yield f"{'~' if kind == 'changed' else '+'} {difference.tool}: {reason}"
                 if difference.held and difference.held.change:
                     yield from (f"    {line}" for line in difference.held.change.lines)
                 if difference.signs:

@@ -1,4 +1,4 @@
-"""The log says at the start what a restart would lose of approvals, although the configuration wants to keep it."""
+"""The log warns at the start if a restart would lose approvals that the configuration means to keep."""
 
 import logging
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wicketgate.config.approvals import make_approval_desk, make_seal
+from wicketgate.config.engine import make_approval_desk, make_seal
 from wicketgate.config.settings import Settings
 
 GATED = {"access": [{"match": "files:*", "approval": "always"}]}

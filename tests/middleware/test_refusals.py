@@ -6,7 +6,7 @@ import logging
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from middleware.last_resort import LastResortMiddleware
+from middleware.refusals import LastResortMiddleware
 
 
 async def run(start_first: bool) -> list[Message]:

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from tests.support.requirement import requirement
-from wicketgate.config import plugin_loader
-from wicketgate.config.plugin_loader import make_plugin_chain
+from wicketgate.config import plugins
+from wicketgate.config.plugins import make_plugin_chain
 from wicketgate.config.settings import PluginsSettings, Settings
 from wicketgate.errors import ConfigError
 from wicketgate.plugin_api import SecurityPlugin
@@ -17,7 +17,7 @@ from wicketgate.plugins.tool_manager import ToolManager
 
 
 class ThirdParty(SecurityPlugin):
-    """What a package of others would bring."""
+    """A plugin as a package of others would bring it."""
 
 
 class CannotStart(SecurityPlugin):
@@ -48,7 +48,7 @@ def test_a_built_in_plugin_gets_its_place_and_its_configuration() -> None:
 
 @requirement("gatekit G90", "gatekit G124")
 @pytest.mark.parametrize(
-    ("kinds", "told"),
+    ("kinds", "expected"),
     [
         (
             {"middleware": {"_global": [{"handler": "tool_manager", "config": {"tools": []}}]}},
@@ -60,10 +60,10 @@ def test_a_built_in_plugin_gets_its_place_and_its_configuration() -> None:
         ({"middleware": {"a": [{"handler": "tool_manager", "config": {"tools": [5]}}]}}, ".config.tools[0]: "),
     ],
 )
-def test_a_mistake_is_told_with_its_place(kinds: dict[str, Any], told: str) -> None:
+def test_a_mistake_is_reported_with_its_place(kinds: dict[str, Any], expected: str) -> None:
     with pytest.raises(ConfigError) as refused:
         chain(**kinds)
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
 
 
 @requirement("gatekit G124")
@@ -86,8 +86,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Pretends that a package with an entry point of this value is installed; the lookup itself is the real one."""
 
     def install(value: str) -> None:
-        found = EntryPoints([EntryPoint("theirs", value, plugin_loader.ENTRY_POINTS)])
-        monkeypatch.setattr(plugin_loader, "entry_points", lambda **wanted: found.select(**wanted))
+        found = EntryPoints([EntryPoint("theirs", value, plugins.ENTRY_POINTS)])
+        monkeypatch.setattr(plugins, "entry_points", lambda **wanted: found.select(**wanted))
 
     return install
 
@@ -99,7 +99,7 @@ def test_a_plugin_of_a_third_party_is_found_by_its_entry_point(installed: Callab
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         (f"{__name__}:FromTheFuture", "version 99"),
         (f"{__name__}:CannotStart", "plugins.security._global[0]: 'theirs' cannot start"),
@@ -107,21 +107,21 @@ def test_a_plugin_of_a_third_party_is_found_by_its_entry_point(installed: Callab
         ("no_such_module_here:X", "cannot be imported"),
     ],
 )
-def test_a_plugin_that_cannot_work_stops_the_start(installed: Callable[[str], None], value: str, told: str) -> None:
+def test_a_plugin_that_cannot_work_stops_the_start(installed: Callable[[str], None], value: str, expected: str) -> None:
     installed(value)
     with pytest.raises(ConfigError) as refused:
         chain(security={"_global": [{"handler": "theirs"}]})
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
 
 
-def test_a_name_that_two_packages_claim_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = EntryPoints([EntryPoint("theirs", f"{module}:X", plugin_loader.ENTRY_POINTS) for module in ("a", "b")])
-    monkeypatch.setattr(plugin_loader, "entry_points", lambda **wanted: found.select(**wanted))
+def test_a_name_that_two_packages_claim_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = EntryPoints([EntryPoint("theirs", f"{module}:X", plugins.ENTRY_POINTS) for module in ("a", "b")])
+    monkeypatch.setattr(plugins, "entry_points", lambda **wanted: found.select(**wanted))
     with pytest.raises(ConfigError, match="several packages bring a plugin 'theirs'"):
         chain(security={"_global": [{"handler": "theirs"}]})
 
 
-def test_what_is_configured_is_told_in_the_order_in_which_it_runs() -> None:
+def test_what_is_configured_is_listed_in_the_order_in_which_it_runs() -> None:
     settings = PluginsSettings.model_validate(
         {
             "security": {"_global": [{"handler": "pii_filter"}, {"handler": "secrets_filter", "priority": 10}]},
@@ -129,7 +129,7 @@ def test_what_is_configured_is_told_in_the_order_in_which_it_runs() -> None:
             "auditing": {"_global": [{"handler": "audit_csv", "config": {"path": "/secret/a.csv"}}]},
         }
     )
-    assert list(plugin_loader.plugin_lines(settings)) == [
+    assert list(plugins.plugin_lines(settings)) == [
         "plugin: _global: secrets_filter (security, priority 10)",
         "plugin: _global: pii_filter (security, priority 50)",
         "plugin: alpha: call_trace (middleware, priority 50, not critical)",

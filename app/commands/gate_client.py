@@ -1,6 +1,6 @@
-"""The gate as a terminal reaches it: in this process from a configuration, or a running service by its URL.
+"""Reaches a gate from a terminal: in this process from a configuration, or a running service by its URL.
 
-Both give the same two things: a call of a meta-tool, and the events of a chat.
+Both ways offer the same: calls of meta-tools, and the events of a chat.
 """
 
 import json
@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import httpx
 
 from wicketgate.access.identity import Identity
-from wicketgate.config.arrangement import outgoing_rules
 from wicketgate.config.settings import Settings
+from wicketgate.config.upstreams import outgoing_rules
 from wicketgate.engine.contract import ChatRequest
 from wicketgate.engine.loop import Engine
 from wicketgate.faces.surface import ToolSurface
@@ -26,11 +26,11 @@ _CONNECT_S = 10.0
 
 
 class GateFailed(Exception):
-    """The service could not be reached or said no; the text says so."""
+    """The service could not be reached, or refused the request; the text is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """*text* is for people, *structured* for programs."""
 
     text: str
@@ -39,12 +39,12 @@ class Answer:
 
 
 class GateClient(Protocol):
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
         """Raises GateFailed."""
         ...
 
     def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
-        """Names and data of the events, to the last one. Raises GateFailed."""
+        """Yields name and data of each event, to the last one. Raises GateFailed."""
         ...
 
 
@@ -54,11 +54,11 @@ class LocalGate:
         self._engine = engine
         self._identity = identity
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
         session = session_key("terminal", self._identity.actor, "")
         context = CallContext(self._identity, f"cli_{secrets.token_hex(8)}", session)
         result = await self._surface.call(tool, arguments, context)
-        return Answer(_text(result.content), result.structured, result.is_error)
+        return ToolAnswer(_text(result.content), result.structured, result.is_error)
 
     async def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
         async with aclosing(self._engine.run(ChatRequest.model_validate(body), self._identity)) as events:
@@ -67,13 +67,13 @@ class LocalGate:
 
 
 class RemoteGate:
-    """*url* is that of the service, without a path."""
+    """*http* has the URL of the service as its base, without a path."""
 
     def __init__(self, http: HttpClient) -> None:
         self._http = http
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
-        # One POST of the newer era: no session is needed for one call.
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+        # A single POST of MCP without sessions.
         message = {
             "jsonrpc": "2.0",
             "id": 1,
@@ -86,14 +86,14 @@ class RemoteGate:
             "Mcp-Method": "tools/call",
             "Mcp-Name": tool,
         }
-        response = await self._reached(self._http.post("/mcp/gateway", json=message, headers=headers, timeout=None))
+        response = await self._receive(self._http.post("/mcp/gateway", json=message, headers=headers, timeout=None))
         reply = _reply(response)
         result = reply.get("result")
         if not isinstance(result, Mapping):
             error = reply.get("error")
-            told = error.get("message") if isinstance(error, Mapping) else reply.get("message")
-            raise GateFailed(f"the service said no (HTTP {response.status_code}): {told or 'no reason given'}")
-        return Answer(
+            reason = error.get("message") if isinstance(error, Mapping) else reply.get("message")
+            raise GateFailed(f"the service refused it (HTTP {response.status_code}): {reason or 'no reason given'}")
+        return ToolAnswer(
             _text(result.get("content") or []), result.get("structuredContent") or {}, bool(result.get("isError"))
         )
 
@@ -105,12 +105,12 @@ class RemoteGate:
             timeout=httpx.Timeout(_CONNECT_S, read=None),
             extensions={"max_bytes": None},
         )
-        response = await self._reached(self._http.send(request, stream=True))
+        response = await self._receive(self._http.send(request, stream=True))
         try:
             if response.status_code != 200:
                 await response.aread()
-                told = _reply(response).get("message", "no reason given")
-                raise GateFailed(f"the service said no (HTTP {response.status_code}): {told}")
+                reason = _reply(response).get("message", "no reason given")
+                raise GateFailed(f"the service refused it (HTTP {response.status_code}): {reason}")
             decoder = SseDecoder()
             async for data in response.aiter_bytes():
                 for event in decoder.feed(data):
@@ -121,7 +121,7 @@ class RemoteGate:
             await response.aclose()
 
     @staticmethod
-    async def _reached(sending: Any) -> httpx.Response:
+    async def _receive(sending: Any) -> httpx.Response:
         try:
             response: httpx.Response = await sending
         except (httpx.HTTPError, httpx.InvalidURL):
@@ -133,7 +133,7 @@ class RemoteGate:
 async def open_gate(
     settings: Settings, identity: Identity, url: str | None, key: str | None
 ) -> AsyncIterator[GateClient]:
-    """By *url* if there is one, else in this process. Raises ConfigError and GateFailed."""
+    """Opens the service at *url*, or without one a gate in this process. Raises ConfigError and GateFailed."""
     if url:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
@@ -164,12 +164,12 @@ def _data(text: bytes) -> Mapping[str, Any]:
     except ValueError:
         data = None
     if not isinstance(data, dict):
-        raise GateFailed("what answers there is no engine; is --url right?")
+        raise GateFailed("the answer is not that of a Wicketgate engine; is --url right?")
     return data
 
 
 def _reply(response: httpx.Response) -> Mapping[str, Any]:
-    """The one JSON object of an answer, whether it came as JSON or as the last event of a stream."""
+    """Returns the JSON object of an answer: its body, or the last event of its stream. Empty if there is none."""
     text = response.text
     if response.headers.get("content-type", "").startswith("text/event-stream"):
         text = next((line[5:] for line in reversed(text.splitlines()) if line.startswith("data:")), "")
@@ -181,10 +181,10 @@ def _reply(response: httpx.Response) -> Mapping[str, Any]:
 
 
 def _text(content: Sequence[Mapping[str, Any]]) -> str:
-    shown = (
+    parts = (
         str(block.get("text", ""))
         if block.get("type") == "text"
         else f"[{block.get('type')} {block.get('mimeType', '')}]"
         for block in content
     )
-    return "\n".join(shown)
+    return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""One configuration takes the place of another while it serves: as one step, or not at all (gatekit G126 to G129)."""
+"""A reload exchanges the configuration in force in one step, or leaves it as it was (gatekit G126 to G129)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -11,10 +11,11 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.pins import pin_all
-from wicketgate.config.applied import Applied, Changes
-from wicketgate.config.arrangement import guarded, upstream_limits
+from wicketgate.config import reload as module
 from wicketgate.config.lock_file import write_lock
+from wicketgate.config.reload import Applied, Changes, Reloader
 from wicketgate.config.settings import Settings, UpstreamSettings
+from wicketgate.config.upstreams import guarded, upstream_limits
 from wicketgate.errors import ConfigError, Forbidden, HydrateFailed, RateLimited, UpstreamLost
 from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
@@ -27,7 +28,7 @@ BOUND_S = 5.0
 
 
 class Server(StubUpstream):
-    """Named, and with one tool named, after the settings it was made of; its calls wait for *release*."""
+    """Has one tool, named after the first word of its command; its calls wait for *release*."""
 
     def __init__(self, settings: UpstreamSettings) -> None:
         tool = {"name": settings.command[0], "inputSchema": {"type": "object"}}
@@ -50,7 +51,7 @@ class Server(StubUpstream):
 
 
 class House:
-    """What runs, and every server that was ever made, newest last."""
+    """The parts that a reload changes, and every server that was made, newest last."""
 
     def __init__(self, settings: Settings) -> None:
         self.made: list[Server] = []
@@ -95,7 +96,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 @requirement("W-PINS", "gatekit G128")
-async def test_what_was_accepted_meanwhile_takes_effect_when_the_configuration_is_read_again(tmp_path: Path) -> None:
+async def test_pins_accepted_meanwhile_take_effect_at_a_reload(tmp_path: Path) -> None:
     lock = tmp_path / "x.lock"
     pinned = settings(one("a"), pins={"file": str(lock), "new_tools": "quarantine"})
     async with running(settings(one("a"))) as house:
@@ -129,7 +130,7 @@ async def test_upstreams_come_and_go_and_those_that_stay_keep_their_sessions() -
 async def test_a_tool_of_a_removed_upstream_leaves_the_catalog_in_the_step_in_which_it_becomes_uncallable() -> None:
     async with running(settings(one("a"), one("b"))) as house:
         seen: list[bool] = []
-        house.applied.follow(lambda _: seen.append("a" in house.fleet.members or "a:go" in house.tools()))
+        house.applied.on_apply(lambda _: seen.append("a" in house.fleet.members or "a:go" in house.tools()))
         gone = next(item.id for item in house.runtime.catalog().items.values() if item.namespace == "a")
         await house.applied.apply(settings(one("b")))
         assert seen == [False]
@@ -154,7 +155,7 @@ async def test_a_changed_upstream_is_made_anew_after_the_old_one_has_ended() -> 
         assert old.ended.is_set()
 
 
-async def test_one_that_comes_back_waits_for_the_end_of_the_one_that_went() -> None:
+async def test_an_upstream_that_comes_back_waits_for_the_end_of_its_former_session() -> None:
     async with running(settings(one("a"))) as house:
         old = house.made[0]
         old.release.clear()
@@ -183,7 +184,7 @@ async def test_a_call_that_outlives_the_drain_is_ended_with_a_clear_error() -> N
         assert house.tools() == []
 
 
-async def test_how_calls_are_made_follows_without_a_new_session() -> None:
+async def test_settings_of_single_calls_are_applied_without_a_new_session() -> None:
     first = settings(one("a"))
     async with running(first) as house:
         changes = await house.applied.apply(
@@ -225,7 +226,7 @@ async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_other
         catalog, access = list[None](), list[None]()
         house.runtime.watch(lambda: catalog.append(None))
         house.runtime.watch_access(lambda: access.append(None))
-        heard: list[int] = []
+        announced: list[int] = []
         for wanted in (
             with_rule("actor == 'ada'"),  # other rules
             with_rule("actor == 'ada'"),  # the same rules
@@ -237,20 +238,25 @@ async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_other
             with_key("tools:a:*", actor="bob", sha256="1" * 64),  # another key
         ):
             await house.applied.apply(wanted)
-            heard.append(len(access))
+            announced.append(len(access))
             access.clear()
-    assert heard == [1, 0, 0, 1, 0, 1, 1, 0]
+    assert announced == [1, 0, 0, 1, 0, 1, 1, 0]
     assert catalog == [], "the tools are those that they were"
 
 
 @requirement("gatekit G127")
-async def test_what_cannot_be_applied_leaves_everything_as_it_was() -> None:
+async def test_a_configuration_that_cannot_be_applied_leaves_everything_as_it_was() -> None:
     keys = [{"id": "k", "sha256": "0" * 64, "actor": "x"}]
     first = settings(one("a"), server={"host": "0.0.0.0"}, auth={"keys": keys})
     async with running(first) as house:
         with pytest.raises(ConfigError, match=r"auth\.keys"):
             await house.applied.apply(settings(one("b")))
         assert (house.applied.settings, house.tools(), len(house.made)) == (first, ["a:go"], 1)
+
+    # With a file for the key that the service made itself, others may reach it without configured keys.
+    async with running(settings(server={"host": "0.0.0.0"}, auth={"key_file": "key.json"})) as house:
+        await house.applied.apply(settings(one("a"), server={"host": "0.0.0.0"}, auth={"key_file": "key.json"}))
+        assert list(house.fleet.members) == ["a"]
 
     # Two upstreams whose tools name the same namespace by themselves, once that is asked for.
     colliding = [one("a", "x.go"), one("b", "x.go")]
@@ -262,7 +268,7 @@ async def test_what_cannot_be_applied_leaves_everything_as_it_was() -> None:
         assert len(house.fleet.members) == 2
 
 
-async def test_what_needs_a_restart_is_named_and_the_rest_is_applied(caplog: pytest.LogCaptureFixture) -> None:
+async def test_settings_that_need_a_restart_are_named_and_the_rest_is_applied(caplog: pytest.LogCaptureFixture) -> None:
     async with running(settings(one("a"))) as house:
         wanted = settings(
             one("a"),
@@ -278,10 +284,10 @@ async def test_what_needs_a_restart_is_named_and_the_rest_is_applied(caplog: pyt
         assert house.applied.settings.server.port == 8080
         assert house.applied.settings.server.log_level == "debug"
         again = await house.applied.apply(wanted)
-        assert again.waiting == changes.waiting, "told again as long as it waits"
+        assert again.waiting == changes.waiting, "named again as long as it waits"
 
 
-async def test_what_was_given_to_the_application_beside_the_configuration_stays() -> None:
+async def test_an_upstream_passed_in_beside_the_configuration_stays() -> None:
     async with running(settings(one("a"))) as house:
         house.applied.settings = settings()
         changes = await house.applied.apply(settings(one("b")))
@@ -289,7 +295,7 @@ async def test_what_was_given_to_the_application_beside_the_configuration_stays(
         await eventually(lambda: house.tools() == ["a:go", "b:go"])
 
 
-async def test_disabled_is_as_removed() -> None:
+async def test_a_disabled_upstream_counts_as_removed() -> None:
     async with running(settings(one("a"), one("b"))) as house:
         assert (await house.applied.apply(settings(one("a", enabled=False), one("b")))).removed == ("a",)
         assert house.tools() == ["b:go"]
@@ -313,6 +319,88 @@ async def test_an_upstream_that_is_removed_while_it_lists_leaves_nothing_behind(
         await listing.wait()
         await house.applied.apply(settings(one("b")))
         gate.set()
-        await asyncio.sleep(0.05)  # whatever would come of it has come
+        await asyncio.sleep(0.05)  # time for a late listing to do harm
         assert house.tools() == ["b:go"]
         assert house.runtime.troubles() == {}
+
+
+class Service:
+    """Counts applications; the next load raises *trouble* if it is set."""
+
+    def __init__(self) -> None:
+        self.applied = 0
+        self.trouble: Exception | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    def load(self) -> Settings:
+        if self.trouble is not None:
+            raise self.trouble
+        return Settings()
+
+    async def apply(self, settings: Settings) -> None:
+        await self.gate.wait()
+        self.applied += 1
+
+    async def ready(self) -> None:
+        return
+
+    async def count(self, applied: int) -> None:
+        await eventually(lambda: self.applied == applied)
+
+
+async def test_requests_that_come_meanwhile_are_one_more_and_none_is_lost() -> None:
+    service = Service()
+    reloader = Reloader(service.load, service.apply, ready=service.ready)
+    async with reloader.running():
+        service.gate.clear()
+        reloader.request()
+        await asyncio.sleep(0.02)
+        for _ in range(5):
+            reloader.request()
+        service.gate.set()
+        await service.count(2)
+
+
+@requirement("gatekit G127")
+async def test_a_broken_file_is_one_line_in_the_log_and_the_next_good_one_is_applied(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service = Service()
+    reloader = Reloader(service.load, service.apply, ready=service.ready)
+    async with reloader.running():
+        for trouble in (ConfigError("a: wrong\nb: wrong too"), RuntimeError("unexpected")):
+            service.trouble = trouble
+            caplog.clear()
+            reloader.request()
+            await eventually(lambda: bool(caplog.records))
+            assert "not applied, the one in force stays" in caplog.text
+        service.trouble = ConfigError("a: wrong\nb: wrong too")
+        caplog.clear()
+        reloader.request()
+        await eventually(lambda: bool(caplog.records))
+        assert [record.getMessage() for record in caplog.records] == [
+            "configuration not applied, the one in force stays: a: wrong; b: wrong too"
+        ]
+        service.trouble = None
+        reloader.request()
+        await service.count(1)
+
+
+@requirement("gatekit G126")
+async def test_a_watched_file_counts_when_it_was_written_replaced_or_came_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_EVERY_S", 0.005)
+    file, service = tmp_path / "x.yaml", Service()
+    file.write_text("a")
+    reloader = Reloader(service.load, service.apply, ready=service.ready, watched=file)
+    file.write_text("changed before the first look")
+    async with reloader.running():
+        await service.count(1)
+        (tmp_path / "y.yaml").write_text("b")
+        (tmp_path / "y.yaml").replace(file)
+        await service.count(2)
+        file.unlink()
+        file.write_text("longer than before")
+        await service.count(3)
