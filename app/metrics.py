@@ -16,9 +16,9 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from wicketgate.fleet.breaker import BreakerState
+from wicketgate.fleet.guards import BreakerState
 from wicketgate.fleet.member import MemberState
-from wicketgate.gateway.meter import TokenCost
+from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import Usage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

@@ -19,7 +19,7 @@ from wicketgate.schemas.validation import compile_schema
 from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.storage.session_store import MemorySessionStore
 from wicketgate.token_table import load_token_counter
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 _CONTEXT = CallContext(Identity("bench", ("tools:*",)), "bench", "bench")
 _DEFINITION = {"name": TOOL, "description": "Fill a page with text.", "inputSchema": SCHEMA}

@@ -12,7 +12,7 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.storage.session_store import MemorySessionStore
 from wicketgate.token_table import load_token_counter
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 _TOKENS = load_token_counter()
 _CALLER = Identity("bench", ("tools:*",))

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.definition_change import Impact
 from wicketgate.catalog.pins import HeldFor, Screened
-from wicketgate.fleet.breaker import BreakerState
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.guards import BreakerState
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.catalog_keeper import tools_left_out
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import UpstreamPhase

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wicketgate.engine.contract import ChatRequest
     from wicketgate.errors import CatalogError, ConfigError, ContextOverflow, GatewayError, WicketgateError
     from wicketgate.faces.mcp.servers import McpGatewayServer, McpProxyServer
-    from wicketgate.fleet.multiplex import MultiplexUpstream
+    from wicketgate.fleet.member import MultiplexUpstream
     from wicketgate.gate import Gate, running_engine
     from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies
     from wicketgate.gateway.runtime import ProxyRuntime
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from wicketgate.results.from_mcp import mcp_result_to_envelope
     from wicketgate.storage.session_file import load_mcp_session_jsonl
     from wicketgate.tools import Media, ToolContext, ToolFailed, ToolRegistry
-    from wicketgate.upstreams.session import McpClientUpstream
-    from wicketgate.upstreams.stub import StubUpstream
+    from wicketgate.upstreams.embedded import McpClientUpstream, StubUpstream
 
 _MODULES = {
     "access.identity": ("Identity",),
@@ -61,7 +60,7 @@ _MODULES = {
     "engine.contract": ("ChatRequest",),
     "errors": ("CatalogError", "ConfigError", "ContextOverflow", "GatewayError", "WicketgateError"),
     "faces.mcp.servers": ("McpGatewayServer", "McpProxyServer"),
-    "fleet.multiplex": ("MultiplexUpstream",),
+    "fleet.member": ("MultiplexUpstream",),
     "gate": ("Gate", "running_engine"),
     "gateway.options": ("ExposureMode", "RuntimeOptions", "RuntimePolicies"),
     "gateway.runtime": ("ProxyRuntime",),
@@ -74,8 +73,7 @@ _MODULES = {
     "results.from_mcp": ("mcp_result_to_envelope",),
     "storage.session_file": ("load_mcp_session_jsonl",),
     "tools": ("Media", "ToolContext", "ToolFailed", "ToolRegistry"),
-    "upstreams.session": ("McpClientUpstream",),
-    "upstreams.stub": ("StubUpstream",),
+    "upstreams.embedded": ("McpClientUpstream", "StubUpstream"),
 }
 _HOME = {name: f"wicketgate.{module}" for module, names in _MODULES.items() for name in names}
 

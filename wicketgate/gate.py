@@ -35,10 +35,9 @@ from wicketgate.engine.loop import Engine
 from wicketgate.faces.assembly import make_faces
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.operations import Operations
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
-from wicketgate.gateway.meter import Meter, NoMeter
-from wicketgate.gateway.options import HeapKeeper
+from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
 from wicketgate.token_table import load_token_counter

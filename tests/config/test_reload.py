@@ -17,12 +17,11 @@ from wicketgate.config.reload import Applied, Changes, Reloader
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.upstreams import guarded, upstream_limits
 from wicketgate.errors import ConfigError, Forbidden, HydrateFailed, RateLimited, UpstreamLost
-from wicketgate.fleet.member import Member
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
 BOUND_S = 5.0

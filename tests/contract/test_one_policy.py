@@ -23,9 +23,9 @@ from wicketgate.catalog.tool_id import derive_tool_id
 from wicketgate.errors import UpstreamTimeout, UpstreamUnavailable
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall
 from wicketgate.ports import CallContext
+from wicketgate.upstreams.embedded import StubUpstream
 from wicketgate.upstreams.python.tool import read_function
 from wicketgate.upstreams.python.upstream import PythonUpstream
-from wicketgate.upstreams.stub import StubUpstream
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 AMOUNT = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}

@@ -24,7 +24,7 @@ from wicketgate.engine.loop import Engine
 from wicketgate.engine.turn import ModelWindow
 from wicketgate.errors import ContextOverflow, ProviderError, UpstreamLost
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool
-from wicketgate.gateway.meter import NoMeter
+from wicketgate.gateway.options import NoMeter
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
 from wicketgate.ports import CallContext
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal

@@ -21,7 +21,7 @@ from wicketgate.access.keys import HashedKey, hash_key
 from wicketgate.config.settings import Settings
 from wicketgate.models.provider import Provider
 from wicketgate.ports import CallContext, Upstream
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 KEY = "wg_test_0123456789012345678901234567890123456789"
 OTHER_KEY = "wg_other_0123456789012345678901234567890123456789"

@@ -19,8 +19,7 @@ from wicketgate.config.runtime import runtime_policies
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings, UpstreamSettings
 from wicketgate.config.upstreams import upstream_limits
 from wicketgate.errors import CatalogError, ConfigError
-from wicketgate.fleet.member import Member
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.runtime import ProxyRuntime
 
@@ -88,7 +87,7 @@ class Applied:
             for upstream in settings.upstreams:
                 if upstream.name in changes.adjusted:
                     self._fleet.members[upstream.name].limit(upstream_limits(upstream))
-            self._lifecycle.follow(before.server.drain_s)
+            self._lifecycle.adopt_members(before.server.drain_s)
             self.settings = settings
 
         try:

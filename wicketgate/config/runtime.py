@@ -7,10 +7,9 @@ from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.plugins import make_plugin_chain
 from wicketgate.config.settings import Settings, StorageSettings
 from wicketgate.config.settings.access import access_policy
-from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Auditor
-from wicketgate.gateway.options import HeapKeeper, RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.options import CallPolicy, HeapKeeper, RetryPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import ArtifactStore
 from wicketgate.storage.memory_store import MemoryArtifactStore

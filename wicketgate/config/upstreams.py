@@ -9,7 +9,7 @@ from time import monotonic
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.base import revealed
 from wicketgate.errors import ConfigError
-from wicketgate.fleet.breaker import BreakerPolicy
+from wicketgate.fleet.guards import BreakerPolicy
 from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.net import Credentials, Outgoing, make_http_client
 from wicketgate.net.oauth import OAuthCredentials, TokenGrant

@@ -16,7 +16,7 @@ from wicketgate.errors import ArgsInvalid, GatewayError, UpstreamUnavailable
 from wicketgate.faces.meta_tool import CONNECTING, ToolLists, dry_run_result, json_result, read_fields, read_text
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.meter import Meter, NoMeter
+from wicketgate.gateway.options import Meter, NoMeter
 from wicketgate.gateway.runtime import DEFAULT_TOP_K, Browse, ProxyRuntime
 from wicketgate.ports import CallContext
 

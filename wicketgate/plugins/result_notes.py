@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from wicketgate.gateway.meter import estimate_tokens
+from wicketgate.gateway.options import estimate_tokens
 from wicketgate.plugin_api import CONTINUE, Continue, MiddlewarePlugin, Request, Result
 from wicketgate.results.firewall import is_bulky
 

@@ -187,8 +187,11 @@ async def test_a_server_that_never_stops_talking_in_a_call_is_read_more_slowly()
         began = now()
         assert await upstream.call_tool("x", {}, context(), 10) == {"content": []}
         assert now() - began > 0.5
-    replies = [message for message in server.messages if "result" in message]
-    assert 256 <= len(replies) <= 1_500
+        # As many as may be under way at once are sent, however busy the machine is.
+        async with asyncio.timeout(BOUND_S):
+            while sum("result" in message for message in server.messages) < 256:
+                await asyncio.sleep(0.02)
+    assert sum("result" in message for message in server.messages) <= 1_500
 
 
 async def test_a_place_for_messages_at_another_origin_is_not_used() -> None:

@@ -1,6 +1,6 @@
 """Pace: how much may come at once, and how long to wait after that."""
 
-from wicketgate.upstreams.mcp.pace import Pace
+from wicketgate.upstreams.mcp.exchange import Pace
 
 
 def test_what_is_within_the_measure_waits_for_nothing_and_what_is_beyond_it_waits_until_it_is_within() -> None:

@@ -1,5 +1,5 @@
-"""McpClientUpstream: tools of an MCP session that the embedding program keeps open (S1 "Connecting to real upstream
-MCP servers").
+"""Upstreams of a program that embeds the gate: a stub without a wire, and an MCP session that the program keeps open
+(S1 "Wiring a gateway over stdio", "Connecting to real upstream MCP servers").
 
 A session is anything with ``list_tools`` and ``call_tool`` as the SDK's ``ClientSession`` and ``Client`` have them; its
 answers are pydantic models or mappings. It is called from the event loop that it belongs to. Servers that the gate
@@ -7,9 +7,10 @@ itself starts and watches have an upstream of their own.
 """
 
 import asyncio
+import copy
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, PaginatedRequestParams
@@ -25,13 +26,56 @@ from wicketgate.errors import (
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.text.correlation import META_KEY
 
+Handler = Callable[[str, Mapping[str, Any], CallContext], Awaitable[Mapping[str, Any]]]
+
+
+class StubUpstream:
+    """Answers from *handler*; without one, every call is an error result. Keeps the calls that arrived.
+
+    *tools* are definitions of ``tools/list`` in wire JSON. With a *name*, that is the namespace of all of them;
+    without, the tools' own names give their namespaces.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[Mapping[str, Any]],
+        handler: Handler | None = None,
+        *,
+        name: str = "",
+    ) -> None:
+        self.tools = list(tools)
+        self.calls: list[tuple[str, Mapping[str, Any], CallContext]] = []
+        self.status = UpstreamStatus("ready")
+        self._name = name
+        self._handler = handler
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def supervise(self, changed: Callable[[str], None]) -> None:
+        changed(self._name)
+        await asyncio.Event().wait()
+
+    async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+        return copy.deepcopy(self.tools)
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        self.calls.append((name, dict(arguments), context))
+        if self._handler is None:
+            return {"content": [{"type": "text", "text": "the stub has no handler"}], "isError": True}
+        return await self._handler(name, arguments, context)
+
+
 log = logging.getLogger("wicketgate.upstream")
 
 _MAX_PAGES = 1_000
 _MAX_MESSAGE_CHARS = 256
 
 
-class Session(Protocol):
+class ToolSession(Protocol):
     """The part of the SDK's session that is used."""
 
     @property
@@ -47,7 +91,7 @@ class McpClientUpstream:
     With a *name*, that is the namespace of all its tools; without, their own names give their namespaces.
     """
 
-    def __init__(self, session: Session, *, name: str = "") -> None:
+    def __init__(self, session: ToolSession, *, name: str = "") -> None:
         self.status = UpstreamStatus("ready")
         self._session = session
         self._name = name

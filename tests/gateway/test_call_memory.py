@@ -7,11 +7,11 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy
 from wicketgate.access.rules import AccessRule
 from wicketgate.errors import RateLimited
+from wicketgate.gateway.call_memory import Quota
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
-from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, PendingCall
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 
 class Clock:

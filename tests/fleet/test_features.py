@@ -9,8 +9,16 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import RateLimited, UpstreamError, UpstreamUnavailable
-from wicketgate.fleet.feature_fleet import FRESH_S, FeatureFleet
-from wicketgate.fleet.features import FeatureChange, FeatureKind, Features, FeatureSupport, ListChanged, ResourceChanged
+from wicketgate.fleet.features import (
+    FRESH_S,
+    FeatureChange,
+    FeatureFleet,
+    FeatureKind,
+    Features,
+    FeatureSupport,
+    ListChanged,
+    ResourceChanged,
+)
 from wicketgate.ports import CallContext
 
 CONTEXT = CallContext(Identity("owner", ("*",)), "trace", "session")

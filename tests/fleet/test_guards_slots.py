@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
-from wicketgate.fleet.call_slots import CallSlots, SlotRefused
+from wicketgate.fleet.guards import CallSlots, SlotRefused
 
 
 async def settle() -> None:
