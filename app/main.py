@@ -86,20 +86,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.gate = gate
-    # The paths.
-    refuse_in_one_shape(app)
-    app.include_router(
-        engine_router(gate.engine, gate.streams, gate.keyed, ready=gate.ready, heartbeat_s=settings.engine.heartbeat_s)
-    )
-    app.include_router(health_router(gate.runtime, gate.fleet, gate.ready))
-    app.include_router(metrics_router(metrics.render, CONTENT_TYPE))
-    app.include_router(operations_router(gate.operations))
-    # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.
-    faces = {"/mcp": settings.mcp.face, **{f"/mcp/{name}": name for name in doors.endpoints}}
-    app.router.routes.extend(
-        Route(path, endpoint=doors.endpoints[name], include_in_schema=False) for path, name in faces.items()
-    )
-    publish_openapi(app)
+    _add_paths(app, gate, doors, metrics)
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.server.max_body_bytes)
@@ -120,6 +107,21 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         made = globals()[name] = create_app()
         return made
+
+
+def _add_paths(app: FastAPI, gate: Gate, doors: McpDoors, metrics: Metrics) -> None:
+    heartbeat_s = gate.settings.engine.heartbeat_s
+    refuse_in_one_shape(app)
+    app.include_router(engine_router(gate.engine, gate.streams, gate.keyed, ready=gate.ready, heartbeat_s=heartbeat_s))
+    app.include_router(health_router(gate.runtime, gate.fleet, gate.ready))
+    app.include_router(metrics_router(metrics.render, CONTENT_TYPE))
+    app.include_router(operations_router(gate.operations))
+    # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.
+    faces = {"/mcp": gate.settings.mcp.face, **{f"/mcp/{name}": name for name in doors.endpoints}}
+    app.router.routes.extend(
+        Route(path, endpoint=doors.endpoints[name], include_in_schema=False) for path, name in faces.items()
+    )
+    publish_openapi(app)
 
 
 def _logs(program: Program | None, settings: Settings) -> AbstractContextManager[None]:
