@@ -1,10 +1,12 @@
 """Makes a key for a service without configured keys: for one run, or kept in ``auth.key_file``."""
 
+import errno
 import json
 import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic, sleep
 
 import click
 from pydantic import ValidationError
@@ -16,6 +18,9 @@ from wicketgate.errors import ConfigError
 _ID = "local"
 _PERMISSIONS = ("*",)
 _MAX_BYTES = 4_096
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+_WAIT_S = 1.0
+_LOOK_AGAIN_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +64,54 @@ def local_key(file: Path | None) -> LocalKey:
 
 
 def _make(file: Path) -> str:
-    """Returns the new key, or an empty text if the file exists. Of two first starts at once, one makes the key."""
+    """Returns the new key, or an empty text if the file exists. Of several first starts at once, one makes the key."""
+    # A file that is there may lie in a folder that cannot be written to.
+    if file.exists():
+        return ""
     secret, digest = new_key(_ID)
     entry = {"id": _ID, "sha256": digest, "actor": _ID, "permissions": list(_PERMISSIONS)}
+    content = (json.dumps(entry) + "\n").encode()
+    # The file appears whole: it is written under a different name first, and linked after that.
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        _write(temporary, content)
+        try:
+            os.link(temporary, file)
+        except FileExistsError:
+            return ""
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            _write(file, content)
     except FileExistsError:
         return ""
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(json.dumps(entry) + "\n")
-        stream.flush()
-        os.fsync(descriptor)
+    finally:
+        temporary.unlink(missing_ok=True)
     return secret
 
 
+def _write(file: Path, content: bytes) -> None:
+    """Raises FileExistsError if the file exists."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(descriptor)
+
+
 def _read(file: Path) -> KeySettings:
-    with file.open("rb") as stream:
-        content = stream.read(_MAX_BYTES)
+    # On a file system without links, the start that makes the key may still be writing it.
+    until = monotonic() + _WAIT_S
+    while not (content := _content(file)) and monotonic() < until:
+        sleep(_LOOK_AGAIN_S)
     try:
         return KeySettings.model_validate_json(content)
     except ValidationError:
         raise ConfigError(
             f"auth.key_file: {file} does not hold a key. Delete it, and the next start makes one"
         ) from None
+
+
+def _content(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        return stream.read(_MAX_BYTES)

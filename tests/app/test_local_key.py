@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -12,7 +14,7 @@ from app.local_key import local_key
 from app.main import create_app
 from tests.support.process import ROOT
 from tests.support.service import chat_body
-from wicketgate.access.identity import hash_key
+from wicketgate.access.identity import HashedKey, hash_key
 from wicketgate.config.settings import AuthSettings, ServerSettings, Settings
 from wicketgate.errors import ConfigError
 
@@ -26,6 +28,31 @@ def test_the_first_start_makes_the_key_and_the_next_ones_take_it(
     assert first.hashed == second.hashed
     assert first.hashed.sha256 == hash_key(first.secret)
     assert capsys.readouterr().err.count(first.secret) == 1
+
+
+def test_first_starts_at_once_make_one_key_and_all_take_it(tmp_path: Path) -> None:
+    together = threading.Barrier(8)
+
+    def start(file: Path) -> HashedKey:
+        together.wait(10)
+        return local_key(file).hashed
+
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(40):
+            file = tmp_path / f"{number}.json"
+            assert len(set(pool.map(start, [file] * 8))) == 1
+            assert file.stat().st_mode & 0o777 == 0o600
+    assert len(list(tmp_path.iterdir())) == 40, "nothing stays beside the files"
+
+
+def test_a_start_waits_for_another_that_is_still_writing_the_key(tmp_path: Path) -> None:
+    made = local_key(tmp_path / "made.json")
+    file = tmp_path / "key.json"
+    file.touch()
+    writer = threading.Timer(0.1, lambda: file.write_bytes((tmp_path / "made.json").read_bytes()))
+    writer.start()
+    assert local_key(file).hashed == made.hashed
+    writer.join()
 
 
 def test_without_a_file_each_start_has_its_own_key() -> None:
