@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from tests.support.requirement import requirement
 from wicketgate.config.settings import Settings
@@ -216,6 +217,20 @@ def test_a_ring_that_is_weak_or_repeats_itself_is_refused_without_showing_it(
         load(tmp_path, f"auth: {{seal_keys: {keys}}}")
     assert "short-secret" not in str(refused.value)
     assert "nnnn" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"auth": {"seal_keys": ["short-secret"]}},
+        {"upstreams": [{"name": "shop", "env": {"TOKEN": "short-secret"}, "commnd": ["short-secret"]}]},
+        {"model": {"provider": "openai-chat", "api_key": ["short-secret"]}},
+    ],
+)
+def test_an_error_of_settings_made_in_python_shows_no_value(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Settings.model_validate(wrong)
+    assert "short-secret" not in str(caught.value)
 
 
 def test_the_environment_overrides_the_file_and_the_command_line_overrides_both(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ SECRET_NAME = re.compile(r"token|key|secret|passw|auth|credential|cookie", re.IG
 
 
 class Section(BaseModel):
-    """Frozen; an unknown key is an error."""
+    """Frozen; an unknown key is an error. The text of a ValidationError shows no value, which may be a secret."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 def check_url(field: str, url: str) -> None:
