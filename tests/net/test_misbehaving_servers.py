@@ -30,6 +30,7 @@ from wicketgate.net import (
     make_http_client,
     read_bounded,
 )
+from wicketgate.net.transport import decoder_of
 
 MANY = 1_000_000
 SOON_S = 0.1
@@ -221,6 +222,69 @@ async def test_a_compressed_body_is_read_whole_however_it_is_cut(http: HttpClien
     pieces = [head, *[data[at : at + size] for at in range(0, len(data), size)]]
     async with RawServer((pieces, False)).running() as server:
         assert (await http.get(server.url)).content == text * members
+
+
+class Pieces:
+    """A read that never waits: it gives *pieces*, the last one up to *most* times in all, and then the end."""
+
+    def __init__(self, *pieces: bytes, most: int = 1_000) -> None:
+        self.pieces = pieces
+        self.most = most
+        self.reads = 0
+
+    async def __call__(self) -> bytes:
+        self.reads += 1
+        return self.pieces[min(self.reads, len(self.pieces)) - 1] if self.reads <= self.most else b""
+
+
+def decoded_from(pieces: Pieces) -> Callable[[], Awaitable[bytes]]:
+    read = decoder_of([b"gzip"], pieces)
+    assert read is not None
+    return read
+
+
+@pytest.mark.parametrize("content", [b"", b"x"], ids=["empty members", "members of one byte"])
+async def test_other_tasks_run_while_many_members_are_decoded(content: bytes) -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    read = decoded_from(Pieces(gzip.compress(content) * 3_200 + gzip.compress(b"last"), most=1))
+    text = b""
+    while data := await read():
+        text += data
+    counting.cancel()
+    assert text == content * 3_200 + b"last"
+    assert turns >= 3_200 // 20
+
+
+EMPTY_BLOCK = b"\x00\x00\x00\xff\xff"
+HEAD_WITH_A_NAME = b"\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\x03"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        Pieces(gzip.compress(b"") * 100_000),
+        Pieces(gzip.compress(b"")),
+        Pieces(gzip.compress(b"x")),
+        Pieces(HEAD_WITH_A_NAME, b"n" * 65_536),
+        Pieces(gzip.compress(b"")[:10], EMPTY_BLOCK * 10_000),
+    ],
+    ids=["many members at once", "empty members", "small members", "a name without end", "empty blocks"],
+)
+async def test_a_compressed_body_that_costs_more_than_it_gives_is_refused(pieces: Pieces) -> None:
+    pieces.most = 20_000
+    read = decoded_from(pieces)
+    with pytest.raises(AnswerUndecodable):
+        while await read():
+            pass
+    assert pieces.reads < pieces.most
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nx:", b"HTTP/1.1 100 Continue\r\n\r\n"])
