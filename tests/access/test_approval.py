@@ -79,3 +79,16 @@ def test_its_text_reveals_nothing_to_a_reader() -> None:
         "a" * 128, ApprovalSubject(f"{'n' * 64}:{'t' * 128}@{'v' * 32}#0123abcd", "aa" * 32, "bb" * 32)
     )
     assert sealed.open("a" * 128, longest) is not None
+
+
+@pytest.mark.parametrize("name", ["t" * 5_000, "\N{GRINNING FACE}" * 128, "\0" * 200])
+def test_a_long_tool_name_makes_no_longer_id(name: str) -> None:
+    sealed, other = seal(), f"shop:{name}#89abcdef"
+    subject = ApprovalSubject(f"shop:{name}#0123abcd", "aa" * 32, "bb" * 32)
+    issued = sealed.issue("a" * 128, subject)
+    assert len(issued) <= 1_000
+    opened = sealed.open("a" * 128, issued)
+    assert opened is not None
+    assert opened.subject.is_of(subject.tool_id)
+    assert not opened.subject.is_of(other)
+    assert not opened.subject.is_of(opened.subject.tool_id), "no tool can be named like the short form"

@@ -6,7 +6,9 @@ Base64 reads several spellings of a token; only the one that was issued opens.
 """
 
 import base64
+import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +20,8 @@ APPROVAL_PREFIX = "apr_"
 _APPROVAL_PURPOSE = "approval"
 _MAX_APPROVAL_CHARS = 1_000
 _DIGEST_CHARS = 64
+_MAX_ID_BYTES = 256
+_SHOWN_CHARS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +85,15 @@ def _cipher(key: bytes) -> Fernet:
 @dataclass(frozen=True, slots=True)
 class ApprovalSubject:
     """The call to be approved: the tool's id, whose hash covers its schema; the digest in hex of the arguments that
-    would be sent; and the digest of the call as the model made it."""
+    would be sent; and the digest of the call as the model made it. Opened again, a long tool id is its digest."""
 
     tool_id: str
     arguments: str
     call: str
+
+    def is_of(self, tool_id: str) -> bool:
+        """True if this opened subject is of the tool *tool_id*."""
+        return self.tool_id == _bounded(tool_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,7 @@ class ApprovalSeal:
         self._ttl_s = ttl_s
 
     def issue(self, actor: str, subject: ApprovalSubject) -> str:
-        text = subject.arguments + subject.call + subject.tool_id
+        text = subject.arguments + subject.call + _bounded(subject.tool_id)
         return APPROVAL_PREFIX + self._seal.seal(_APPROVAL_PURPOSE, actor, text, self._ttl_s)
 
     def open(self, actor: str, approval_id: str) -> Approval | None:
@@ -123,3 +131,15 @@ class ApprovalSeal:
 
     def expired(self, approval: Approval) -> bool:
         return self._seal.expired(approval.sealed)
+
+
+def _bounded(tool_id: str) -> str:
+    """Returns *tool_id*, or the beginning of its name and its digest if it is too long for an approval id.
+
+    The short form has no colon, so it differs from every tool id.
+    """
+    # Measured as it is sealed, where some characters take six bytes and more.
+    if ":" in tool_id and len(json.dumps(tool_id)) <= _MAX_ID_BYTES:
+        return tool_id
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", tool_id.partition(":")[2])[:_SHOWN_CHARS]
+    return f"{name}... (sha256 {hashlib.sha256(tool_id.encode()).hexdigest()})"

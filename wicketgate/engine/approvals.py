@@ -172,7 +172,7 @@ class Redeemed:
 
 
 def _matches(approval: Approval, call: PendingCall) -> bool:
-    return (approval.subject.tool_id, approval.subject.arguments) == (call.tool_id, approval_digest(call.args))
+    return approval.subject.is_of(call.tool_id) and approval.subject.arguments == approval_digest(call.args)
 
 
 def _waiting(messages: Sequence[ChatMessage]) -> Iterator[tuple[int, str, ToolCall]]:
