@@ -146,6 +146,24 @@ async def test_a_user_in_the_url_is_sent_as_http_does() -> None:
     assert "gate" not in request.headers["host"]
 
 
+@pytest.mark.parametrize("message", [{**OK, "id": None}, {"jsonrpc": "2.0", "result": OK["result"]}])
+async def test_a_result_without_the_id_of_the_call_is_not_its_answer(message: Any) -> None:
+    async with connection(json_reply(200, message)) as (calls, _):
+        with pytest.raises(Malformed):
+            await call(calls)
+    wanted = {**OK, "result": {"content": [], "wanted": True}}
+    async with connection(Reply([event(message), event(wanted)])) as (calls, _):
+        assert await call(calls) == wanted["result"]
+
+
+async def test_an_error_of_a_server_that_could_not_read_the_id_is_the_answer() -> None:
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "cannot read"}}
+    for reply in (json_reply(200, error), Reply([event(error)])):
+        async with connection(reply) as (calls, _):
+            with pytest.raises(Refused):
+                await call(calls)
+
+
 async def test_redirects_without_an_end_are_given_up() -> None:
     away = Reply([], 307, {**REDIRECT, "location": "/v1/mcp/"})
     async with connection(*[away] * 20) as (calls, _):

@@ -169,7 +169,7 @@ class _StreamableHttp:
             match kind_of(response):
                 case "application/json":
                     message = wire.decode(await body_within(response, self._max_bytes))
-                    if message is None or message.method is not None or message.id not in (call.token, None):
+                    if message is None or not _answers(message, call):
                         raise Malformed(NOT_VALID)
                     call.settle(message)
                     return await call.answer()
@@ -210,8 +210,8 @@ class _StreamableHttp:
                 message = wire.decode(event.data)
                 if message is None:
                     continue
-                if message.method is None and message.id is None:
-                    message.id = call.token  # an error of a server that could not read our id
+                if _answers(message, call):
+                    message.id = call.token
                 weight = self.exchange.take(message, call)
                 await call.pass_on()
                 if call.settled:
@@ -291,3 +291,10 @@ class _StreamableHttp:
         self._has_session = False
         # Later, so that a call that finds out reports it first.
         asyncio.get_running_loop().call_soon(self._lost, RESTARTED)
+
+
+def _answers(message: wire.Message, call: Call) -> bool:
+    """True for the answer to *call*. Only an error may leave out the id: a server that could not read it."""
+    if message.method is not None:
+        return False
+    return message.id == call.token or (message.id is None and message.error is not wire.ABSENT)
