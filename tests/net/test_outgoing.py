@@ -233,7 +233,11 @@ async def test_loopback_is_always_direct(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost", "app.localhost", "10.1.2.3", "api.test", "x.api.test"]
+    "host",
+    [
+        *("127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost", "app.localhost", "10.1.2.3", "api.test", "x.api.test"),
+        *("localhost.", "127.0.0.1.", "127.1", "2130706433", "0x7f.1", "0.0.0.0", "::", "10.258", "api.test."),
+    ],
 )
 def test_these_are_direct(host: str) -> None:
     entries = "10.0.0.0/8, .other.test API.test"
@@ -255,6 +259,8 @@ def test_these_are_direct(host: str) -> None:
         ("2001:db8::/32", "2001:db8::1", 80, True),
         ("[2001:db8::1]:80", "2001:db8::1", 80, True),
         ("[2001:db8::1]:81", "2001:db8::1", 80, False),
+        ("a.test.", "a.test", 80, True),
+        ("192.0.2.0/24", "3221225985", 80, True),
         ("", "a.test", 80, False),
         (", ,", "a.test", 80, False),
     ],

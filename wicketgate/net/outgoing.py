@@ -15,8 +15,9 @@ import ssl
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
+from socket import inet_aton
 from urllib.parse import unquote_to_bytes, urlsplit
 
 import certifi
@@ -99,7 +100,8 @@ class Proxies:
 
     def proxy_for(self, origin: Origin) -> Proxy | None:
         """Raises ProxyFailed where the setting cannot be used."""
-        scheme, host, port = origin
+        scheme, written, port = origin
+        host = written.rstrip(".")  # a name with a dot at its end is the same name
         variable, url = self.https if scheme == "https" else self.http
         if not url or _is_loopback(host) or any(_exempts(entry, host, port) for entry in self.no_proxy):
             return None
@@ -172,15 +174,27 @@ def _system_has_certificates(context: ssl.SSLContext) -> bool:
     return folder is not None and any(Path(folder).iterdir())
 
 
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that *host* is, also in the spellings of IPv4 that the system reads, such as ``127.1``."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        pass
+    try:
+        return IPv4Address(inet_aton(host))
+    except (OSError, ValueError):
+        return None
+
+
 def _is_loopback(host: str) -> bool:
+    """True for this machine: the address of no interface (``0.0.0.0``) reaches it too."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
-    try:
-        address = ip_address(host)
-    except ValueError:
+    address = _address(host)
+    if address is None:
         return False
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback
+    return (mapped or address).is_loopback or (mapped or address).is_unspecified
 
 
 def _exempts(entry: str, host: str, port: int) -> bool:
@@ -194,11 +208,13 @@ def _exempts(entry: str, host: str, port: int) -> bool:
             return False
         entry = name
     entry = entry.removeprefix("[").removesuffix("]")
-    try:
-        return ip_address(host) in ip_network(entry, strict=False)
-    except ValueError:
-        pass
-    entry = entry.removeprefix("*").removeprefix(".")
+    address = _address(host)
+    if address is not None:
+        try:
+            return address in ip_network(entry, strict=False)
+        except ValueError:
+            pass
+    entry = entry.removeprefix("*").removeprefix(".").removesuffix(".")
     return bool(entry) and (host == entry or host.endswith(f".{entry}"))
 
 
