@@ -39,6 +39,7 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
         ("server: {port: 70000}", "server.port: "),
         ("model: {provider: nope}", "model.provider: "),
         ("model: {provider: openai-chat, model: m}", "model: base_url"),
+        ("model: {provider: openai-chat, model: m, base_url: 'http://127.0.0.1:0'}", "model: base_url"),
         ("model: {provider: openai-chat, base_url: 'http://x/v1'}", "model: model is required"),
         ("model: {fallbacks: [{base_url: 'http://x/v1', model: m}]}", "model.fallbacks[0].provider: "),
         ("model: {fallbacks: [{provider: anthropic-messages, model: m}]}", "model.fallbacks[0]: base_url"),

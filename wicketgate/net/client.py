@@ -178,7 +178,8 @@ def redirect_of(url: str, response: httpx.Response) -> str | None:
 
 
 def _origin(parts: Any) -> tuple[str, str, int]:
-    return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    usual = 443 if parts.scheme == "https" else 80
+    return parts.scheme, parts.hostname or "", usual if parts.port is None else parts.port
 
 
 async def send_authorized(

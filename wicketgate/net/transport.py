@@ -196,6 +196,7 @@ IDLE_S = 4.0
 """Seconds for which a connection is kept for the next request: common servers close it after five seconds, and a
 request that meets the closing is lost."""
 
+_MAX_PORT = 65_535
 _METHOD = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _PATH = re.compile(rb"[!-~\x80-\xff]+")
 _WITHOUT_CONTENT = ("GET", "HEAD")
@@ -379,10 +380,16 @@ def read_url(url: str) -> httpx.URL:
 
 
 def origin_of(url: httpx.URL) -> Origin:
-    """Raises SchemeRefused."""
+    """Raises SchemeRefused and NotSendable."""
     if url.scheme not in ("http", "https") or not url.host:
         raise SchemeRefused("only http and https URLs with a host can be requested")
-    return url.scheme, url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80)
+    port = url.port
+    if port is None:
+        port = 443 if url.scheme == "https" else 80
+    elif not 0 < port <= _MAX_PORT:
+        # The system would take it modulo 65536.
+        raise NotSendable("the URL names a port that does not exist")
+    return url.scheme, url.raw_host.decode("ascii"), port
 
 
 def path_of(url: str, parsed: httpx.URL) -> bytes:

@@ -24,7 +24,7 @@ def check_url(field: str, url: str) -> None:
     """Raises ValueError; the text does not repeat the value, which may hold a credential."""
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable:
