@@ -224,6 +224,14 @@ async def test_a_compressed_body_is_read_whole_however_it_is_cut(http: HttpClien
         assert (await http.get(server.url)).content == text * members
 
 
+@pytest.mark.parametrize("location", ["http://[::1", "http://a:b", "//["])
+async def test_a_redirect_to_what_is_no_url_is_an_answer(http: HttpClient, location: str) -> None:
+    said = b"HTTP/1.1 302 Found\r\nlocation: " + location.encode("latin-1") + b"\r\ncontent-length: 0\r\n\r\n"
+    async with RawServer(([said], False), ([said], False)).running() as server:
+        assert (await http.get(server.url)).status_code == 302
+        assert (await fetch(http, "GET", server.url, {}, max_bytes=10, hops=1)).status == 302
+
+
 class Pieces:
     """A read that never waits: it gives *pieces*, the last one up to *most* times in all, and then the end."""
 

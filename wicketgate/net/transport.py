@@ -45,6 +45,14 @@ _MAX_BARREN_BYTES = 1024 * 1024
 Read = Callable[[], Coroutine[Any, Any, bytes]]
 
 
+class _Response(httpx.Response):
+    """A redirect is an answer like any other: httpx would read its Location, and fail if that is no URL."""
+
+    @property
+    def has_redirect_location(self) -> bool:
+        return False
+
+
 class Body(httpx.AsyncByteStream):
     """Read it by iterating or, without a generator around each piece, by ``read``: it gives what one read from the
     socket produced, and ``b""`` at the end. Only iterating is bounded, by *max_bytes*, and timed, by *read_s*;
@@ -314,7 +322,7 @@ class Transport(httpx.AsyncBaseTransport):
             self._leave(origin, connection)
             raise
         body = Body(connection, partial(self._leave, origin, connection), decode, max_bytes, read_s)
-        return httpx.Response(connection.status, headers=headers, stream=body, extensions={"body": body})
+        return _Response(connection.status, headers=headers, stream=body, extensions={"body": body})
 
     def _route(self, origin: Origin) -> Route:
         route = self._routes.get(origin)
