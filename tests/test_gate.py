@@ -122,3 +122,13 @@ async def test_settings_that_cannot_be_applied_change_nothing() -> None:
 
 
 _ALICE = Identity("alice", ("tools:*",))
+
+
+async def test_a_gate_is_entered_once() -> None:
+    gate = Gate(Settings())
+    async with gate:
+        with pytest.raises(RuntimeError, match="once"):
+            await gate.__aenter__()
+    with pytest.raises(RuntimeError, match="once"):
+        async with gate:
+            pass

@@ -100,8 +100,12 @@ class Gate:
         self._put_in_force(settings)
         self._applied.on_apply(self._put_in_force)
         self._open = AsyncExitStack()
+        self._entered = False
 
     async def __aenter__(self) -> Self:
+        if self._entered:
+            raise RuntimeError("a Gate is entered once: its stores are closed at its end. Make a new one")
+        self._entered = True
         async with AsyncExitStack() as stack:
             if self.auditor is not None:
                 stack.push_async_callback(self.auditor.aclose)  # last: what ends before it is recorded there
