@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_service import HttpService, Reply
+from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.process import ROOT
 from tests.support.script import ScriptModel, says
 from tests.support.service import BOUND_S, FileServer, chat_body
@@ -132,3 +132,26 @@ async def test_a_gate_is_entered_once() -> None:
     with pytest.raises(RuntimeError, match="once"):
         async with gate:
             pass
+
+
+def _token_requests() -> int:
+    return sum("OAuthCredentials" in repr(task.get_coro()) for task in asyncio.all_tasks())
+
+
+@pytest.mark.parametrize("kind", ["http", "sse", "openapi"])
+async def test_closing_a_gate_while_a_token_is_fetched_leaves_no_task(kind: str) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(seen: Seen) -> Reply:
+        asked.set()
+        await go_on.wait()
+        return Reply(b"{}")
+
+    async with HttpService(hold) as service, asyncio.timeout(BOUND_S):
+        oauth = {"token_url": service.url, "client_id": "gw", "client_secret": "s"}
+        place = {"openapi": f"{service.url}/api.json"} if kind == "openapi" else {"url": service.url, "transport": kind}
+        async with Gate(Settings.model_validate({"upstreams": [{"name": "shop", "oauth": oauth, **place}]})):
+            await asked.wait()
+            assert _token_requests() == 1
+        assert _token_requests() == 0
+        go_on.set()

@@ -234,3 +234,17 @@ async def test_a_token_server_that_is_not_there_is_unavailable() -> None:
     grant = TokenGrant("http://127.0.0.1:9/token", "a", "b")
     with pytest.raises(UpstreamUnavailable):
         await OAuthCredentials("shop", grant, Outgoing(), Clock()).authorization()
+
+
+async def test_who_waits_for_a_token_at_the_close_gets_an_error_and_a_later_call_asks_anew() -> None:
+    async with setting() as on:
+        on.tokens.hold = asyncio.Event()
+        waiting = asyncio.create_task(on.credentials.authorization())
+        async with asyncio.timeout(5):
+            while not on.tokens.forms:
+                await asyncio.sleep(0)
+            await on.credentials.aclose()
+            with pytest.raises(UpstreamUnavailable):
+                await waiting
+            on.tokens.hold.set()
+            assert await on.credentials.authorization() == "Bearer t2"

@@ -36,6 +36,10 @@ class Credentials(Protocol):
         """
         ...
 
+    async def aclose(self) -> None:
+        """End what is under way. The upstream calls it at its end, and at the end of each session."""
+        ...
+
 
 class _NoCookies(httpx.Cookies):
     """Stays empty: a gate's callers would share what it kept."""

@@ -79,6 +79,13 @@ class OAuthCredentials:
             await self._get()
             self._renewed_until = self._now() + _COOLDOWN_S
 
+    async def aclose(self) -> None:
+        """Ends a request that is under way; its callers get UpstreamUnavailable. A later call may ask anew."""
+        asking = self._asking
+        if asking is not None:
+            asking.cancel()
+            await asyncio.wait([asking])
+
     async def _get(self) -> None:
         """Have another token, together with all who wait for one. Raises UpstreamUnavailable."""
         if self._asking is None:
@@ -86,9 +93,10 @@ class OAuthCredentials:
                 raise self._unavailable()
             self._asking = asyncio.create_task(self._ask())
             self._asking.add_done_callback(self._asked)
-        # A caller that leaves must not take the token from the others.
-        await asyncio.shield(self._asking)
-        if self._failures:
+        # A caller that leaves must not take the token from the others, so it waits beside the task.
+        asking = self._asking
+        await asyncio.wait([asking])
+        if asking.cancelled() or self._failures:
             raise self._unavailable()
 
     def _asked(self, task: "asyncio.Task[None]") -> None:

@@ -178,6 +178,8 @@ class Tokens:
     async def renew(self) -> None:
         self.renewed += 1
 
+    async def aclose(self) -> None: ...
+
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_gateways_own_credential_is_sent(kind: str, urls: dict[str, str]) -> None:

@@ -34,6 +34,8 @@ class Tokens:
     async def renew(self) -> None:
         self.renewed += 1
 
+    async def aclose(self) -> None: ...
+
 
 @asynccontextmanager
 async def connection(

@@ -194,6 +194,8 @@ class Tokens:
     async def renew(self) -> None:
         self.renewed += 1
 
+    async def aclose(self) -> None: ...
+
 
 @requirement("W-SECRETS")
 async def test_a_call_whose_token_has_expired_is_made_once_more_before_it_is_refused() -> None:

@@ -84,6 +84,8 @@ class FakeCredentials:
     async def renew(self) -> None:
         self.renewed += 1
 
+    async def aclose(self) -> None: ...
+
 
 def make(
     source: DocumentSource | bytes,

@@ -78,7 +78,11 @@ async def http_transport(
     try:
         yield connection
     finally:
-        await to_its_end(connection.close())
+        try:
+            await to_its_end(connection.close())
+        finally:
+            if credentials is not None:
+                await to_its_end(credentials.aclose())
 
 
 class _StreamableHttp:

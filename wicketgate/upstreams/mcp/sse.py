@@ -34,7 +34,11 @@ async def sse_transport(
         yield connection
     finally:
         connection.exchange.close(CONNECTION_LOST)
-        await to_its_end(connection.close())
+        try:
+            await to_its_end(connection.close())
+        finally:
+            if credentials is not None:
+                await to_its_end(credentials.aclose())
 
 
 async def _place(stream: EventStream, own: Endpoint) -> Endpoint:

@@ -200,6 +200,8 @@ class OpenApiUpstream:
                     delay = min(delay * 2, _MAX_DELAY_S)
         finally:
             await self._http.aclose()
+            if self._access.credentials is not None:
+                await self._access.credentials.aclose()
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
         return [operation.tool for operation in self._known().operations.values()]
