@@ -32,6 +32,7 @@ from routers.refusals import refuse_in_one_shape
 from wicketgate.access.identity import HashedKey, Identity, KeyRing
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
 from wicketgate.config.settings_file import find_config, load_settings
+from wicketgate.errors import ConfigError
 from wicketgate.gate import VERSION, Gate
 from wicketgate.log_text import Redactor
 from wicketgate.models.provider import Provider
@@ -49,17 +50,33 @@ def create_app(
     upstreams: Sequence[Upstream] | None = None,
     provider: Provider | None = None,
 ) -> FastAPI:
-    """Makes the application; ``app.state.gate`` is the gate behind it. Raises ConfigError.
+    """Makes the application; ``app.state.gate`` is the gate behind it.
 
-    Without *settings* it is a program of its own, configured by the file that ``find_config`` finds. With *settings*
-    and no *program* it is part of another program, whose process stays as it is. *upstreams* and *provider* stand in
-    for the configured ones, at the edge only. Without any key it takes the one kept in ``auth.key_file``; without that
-    file it makes one, shows it at the start, and serves only callers on this machine.
+    Without *settings* it is a program of its own, configured by the file that ``find_config`` finds; a wrong one ends
+    the process with one line on stderr. With *settings* and no *program* it is part of another program, whose process
+    stays as it is; a wrong one raises ConfigError. *upstreams* and *provider* stand in for the configured ones, at the
+    edge only. Without any key it takes the one kept in ``auth.key_file``; without that file it makes one, shows it at
+    the start, and serves only callers on this machine.
     """
-    # The configuration, and a key if it has none.
-    if settings is None:
+    if settings is not None:
+        return _make_app(settings, program, extra_keys, upstreams, provider)
+    try:
         load = partial(load_settings, find_config(os.environ))
-        settings, program = load(), program or Program(load)
+        return _make_app(load(), program or Program(load), extra_keys, upstreams, provider)
+    except ConfigError as error:
+        # A server would show the exception with forty lines of its own.
+        raise SystemExit(f"wicketgate: {error}") from None
+
+
+def _make_app(
+    settings: Settings,
+    program: Program | None,
+    extra_keys: Sequence[HashedKey],
+    upstreams: Sequence[Upstream] | None,
+    provider: Provider | None,
+) -> FastAPI:
+    """Raises ConfigError."""
+    # A key, if none is configured.
     local: LocalKey | None = None
     if not settings.auth.keys and not extra_keys:
         local = local_key(settings.auth.key_file)

@@ -143,6 +143,16 @@ async def test_without_a_required_upstream_the_start_fails_with_a_line_that_name
     assert any("required is not there (gone: the command was not found)" in line["message"] for line in running.logs())
 
 
+@pytest.mark.parametrize("how", [ATTRIBUTE, FACTORY], ids=["attribute", "factory"])
+async def test_a_wrong_configuration_ends_the_start_with_one_line(how: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "wicketgate.yaml").write_text("nonsense: true\n")
+    async with program(*how, "--port", "0", cwd=tmp_path) as running:
+        assert await running.ended() == 1
+    (line,) = running.stderr.splitlines()
+    assert line.startswith("wicketgate: ")
+    assert "nonsense: unknown key" in line
+
+
 async def test_importing_the_application_reads_no_configuration_and_asking_for_it_does(tmp_path: Path) -> None:
     (tmp_path / "wicketgate.yaml").write_text("nonsense: true\n")
     for code, status in (("import app.main", 0), ("from app.main import app", 1)):
