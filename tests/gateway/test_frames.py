@@ -10,12 +10,14 @@ import pytest
 
 import wicketgate
 from wicketgate.access.identity import Identity
+from wicketgate.config.settings import Settings
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.operations import Operations
 from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.fleet.member import MultiplexUpstream
+from wicketgate.gate import Gate
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
@@ -70,3 +72,22 @@ async def test_a_call_crosses_few_frames(name: str, plugins: PluginChain | None,
     assert not result.is_error
     assert upstream.frames[-1] == f"{name}.call"
     assert len(upstream.frames) <= most, upstream.frames
+
+
+@pytest.mark.parametrize("name", ["gateway", "transparent", "registry", "namespaced"])
+async def test_a_call_through_a_gate_crosses_few_frames_up_to_the_upstream(name: str) -> None:
+    upstream = Counting()
+    async with Gate(Settings(), upstreams=[upstream]) as gate:
+        await gate.wait_ready()
+        (tool_id,) = gate.runtime.catalog().items
+        match name:
+            case "registry":
+                tool, args = "call", {"operation": "stub/get"}
+            case "namespaced":
+                tool, args = "stub__get", {}
+            case _:
+                tool, args = "tool_execute", {"tool_id": tool_id}
+        result = await gate.faces[name].surface.call(tool, args, CONTEXT)
+    assert not result.is_error
+    assert any(frame.startswith("Member.") for frame in upstream.frames)
+    assert len(upstream.frames) <= 10, upstream.frames
