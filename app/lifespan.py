@@ -159,7 +159,7 @@ def _greeting(address: str, local: LocalKey | None) -> str:
             "metadata": {"correlation_id": "hello-1"},
         }
         lines += [
-            *_key_lines(local),
+            *_key_lines(local, one_process=bool(address)),
             "",
             "Try it:",
             f'  curl -N {url}/engine/chat -H "Authorization: Bearer {key}" \\',
@@ -168,12 +168,15 @@ def _greeting(address: str, local: LocalKey | None) -> str:
     return "\n".join([*lines, ""])
 
 
-def _key_lines(local: LocalKey) -> list[str]:
+def _key_lines(local: LocalKey, *, one_process: bool) -> list[str]:
     if local.file is None:
-        return [
+        lines = [
             f"  Key, for this run only: {local.secret}",
             "  Only callers on this machine are served. For others, put a key into auth.keys (wicketgate key new).",
         ]
+        if not one_process:
+            lines.append("  Each process makes its own key: several workers need auth.keys or auth.key_file.")
+        return lines
     return [
         f"  Key: as shown at the first start ({local.file} keeps its hash; without that file, a start makes a new one)"
     ]

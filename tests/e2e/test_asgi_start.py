@@ -67,6 +67,7 @@ async def test_without_a_configuration_it_shows_one_key_which_opens_both_doors(
         await ended_well(running)
     assert events[-1] == "done"
     assert len(re.findall("Key, for this run only", running.stderr)) == 1
+    assert "several workers need auth.keys or auth.key_file" in running.stderr
     assert key not in running.stdout
     # The logs are those of `wicketgate serve`, and one line says what this server does not do.
     lines = [line["message"] for line in running.logs()]
