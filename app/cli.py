@@ -1,34 +1,23 @@
-"""The command line (DESIGN §2); what a command does at length stands in ``app/commands``."""
+"""The command line: options and help of each command. ``app/commands`` holds the longer commands."""
 
 import asyncio
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from pydantic import ValidationError
 
+from app.commands.options import parse_identity, with_config, with_identity
 from app.commands.terminal import browse, chat, execute, view
 from app.conform.command import conform
-from wicketgate.access.identity import ACTOR_PATTERN, Identity, parse_permissions
-from wicketgate.access.keys import new_key
+from app.local_key import new_key
+from wicketgate.access.identity import Identity
 from wicketgate.config.settings import FACES, KeySettings, Settings
 from wicketgate.config.settings_file import load_settings
 from wicketgate.errors import ConfigError
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _with_config(command: F) -> F:
-    return click.option(
-        "--config",
-        "config",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="The configuration file (wicketgate.yaml). Without it: defaults and WICKETGATE_* variables.",
-    )(command)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -38,7 +27,7 @@ def cli() -> None:
 
 
 @cli.command()
-@_with_config
+@with_config
 @click.option("--host", help="Address to listen on; overrides server.host.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on, 0 for any; overrides server.port.")
 @click.option("--watch", is_flag=True, help="Apply the configuration file whenever it changes; SIGHUP always does.")
@@ -48,46 +37,41 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
     Without auth.keys it listens on a loopback address only and prints one random key.
     """
     if watch and config is None:
-        raise click.UsageError("--watch needs --config: there is no file to watch")
+        raise click.UsageError("--watch needs --config: there is no ./wicketgate.yaml to watch")
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     load = partial(load_settings, config, server=given)
-    settings = load()  # a mistake in it is told at once, before the whole service is imported
+    settings = load()  # before the imports of the whole service, so that a mistake shows at once
     from app.commands.serve import serve_until_stopped
 
     sys.exit(serve_until_stopped(settings, load, config if watch else None))
 
 
 @cli.command()
-@_with_config
-@click.option("--face", type=click.Choice(FACES), help="What the client sees; without it: mcp.face.")
-@click.option("--actor", default="local", show_default=True, help="Who calls.")
-@click.option("--permission", "permissions", multiple=True, default=("*",), show_default=True, help="May be repeated.")
+@with_config
+@click.option("--face", type=click.Choice(FACES), help="The face that the client sees; without it: mcp.face.")
+@with_identity
 def mcp(config: Path | None, face: str | None, actor: str, permissions: tuple[str, ...]) -> None:
     """Serve one face over stdin and stdout, for MCP clients that start their servers. Logs go to stderr.
 
-    Whoever can start this process is trusted to be --actor; auth.keys do not matter here.
+    Every call is made as --actor. auth.keys do not matter here: the client that starts this process is trusted.
     """
     from app.commands.mcp import serve_mcp
 
-    try:
-        allowed = parse_permissions(",".join(permissions))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    if not ACTOR_PATTERN.fullmatch(actor):
-        raise click.UsageError(f"not an actor: {actor!r}")
+    identity = parse_identity(actor, permissions)
     settings = load_settings(config)
-    serve_mcp(settings, face or settings.mcp.face, Identity(actor, allowed))
+    serve_mcp(settings, face or settings.mcp.face, identity)
 
 
 @cli.command()
-@_with_config
+@with_config
 def check(config: Path | None) -> None:
-    """Validate the configuration, connect to every upstream, and show what there is.
+    """Validate the configuration, connect to every upstream, and list the tools.
 
     Exits with 1 when an upstream cannot be reached or a tool had to be left out.
     """
     settings = load_settings(config)
-    click.echo(f"Configuration is valid: {len(settings.upstreams)} upstreams. Connecting ...", err=True)
+    source = config or "The default configuration"
+    click.echo(f"{source} is valid: {len(settings.upstreams)} upstreams. Connecting ...", err=True)
     from app.commands.check import check_all
 
     sys.exit(asyncio.run(check_all(settings)))
@@ -95,14 +79,17 @@ def check(config: Path | None) -> None:
 
 @cli.command()
 @click.argument("tool")
-@click.option("--actor", required=True, help="For whom.")
+@click.option("--actor", required=True, help="The actor that would call.")
 @click.option(
-    "--permission", "permissions", multiple=True, help="What they hold; may be repeated. Default: as in auth.keys."
+    "--permission",
+    "permissions",
+    multiple=True,
+    help="A permission of the actor; may be repeated. Default: as in auth.keys.",
 )
-@click.option("--query", default="", help="Also tell where the tool ranks among what these words find.")
-@_with_config
+@click.option("--query", default="", help="Also report the rank of the tool among those that these words find.")
+@with_config
 def explain(tool: str, actor: str, permissions: tuple[str, ...], query: str, config: Path | None) -> None:
-    """Say why TOOL (an id, namespace:name, or its own name) is visible, hidden, or waits for approval.
+    """Explain why TOOL (an id, namespace:name, or its own name) is visible, hidden, or waits for approval.
 
     Connects to the upstreams, and calls nothing. Exits with 1 when the actor cannot call it.
     """
@@ -120,7 +107,7 @@ def import_command(path: Path, write: Path | None) -> None:
     """Turn the MCP servers of a desktop or editor client (PATH, its JSON) into a configuration.
 
     Reads the files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Zed, Continue and Cline. What looks like
-    a secret becomes a variable, and is not written anywhere. Exits with 1 when no server could be taken over.
+    a secret becomes a variable, and is not written anywhere. Exits with 1 when no server could be converted.
     """
     from app.commands.import_servers import import_servers
 
@@ -128,7 +115,7 @@ def import_command(path: Path, write: Path | None) -> None:
 
 
 @cli.command("lock")
-@_with_config
+@with_config
 @click.option(
     "--lock",
     "path",
@@ -139,10 +126,10 @@ def import_command(path: Path, write: Path | None) -> None:
 @click.option("--accept", "chosen", multiple=True, metavar="TOOL", help="upstream:tool, * allowed; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="Accept everything; suspicious tools only by --accept.")
 def lock_command(config: Path | None, path: Path | None, diff: bool, chosen: tuple[str, ...], everything: bool) -> None:
-    """Pin the definitions of all tools in a lock file, show what has changed since, and accept it.
+    """Pin the definitions of all tools in a lock file, show later changes, and accept them.
 
-    With pins.file in the configuration, a tool that is not as it was accepted does not exist for callers. Exits with 1
-    when something differs that was not accepted.
+    With pins.file in the configuration, a tool that differs from its pin does not exist for callers. Exits with 1 when
+    a difference was not accepted.
     """
     from app.commands.lock import lock
 
@@ -160,12 +147,17 @@ def key() -> None:
 
 @key.command("new")
 @click.option("--id", "key_id", default="key", show_default=True, help="Name of the key, for logs and rotation.")
-@click.option("--actor", required=True, help="Who calls with it; becomes X-Actor-ID.")
+@click.option("--actor", required=True, help="The actor of calls with this key; becomes X-Actor-ID.")
 @click.option(
-    "--permission", "permissions", multiple=True, default=("tools:*",), show_default=True, help="May be repeated."
+    "--permission",
+    "permissions",
+    multiple=True,
+    default=("tools:*",),
+    show_default=True,
+    help="A permission of the actor; may be repeated.",
 )
 def key_new(key_id: str, actor: str, permissions: tuple[str, ...]) -> None:
-    """Print a new key, once, and the lines for auth.keys that let it in. Only its hash is stored."""
+    """Print a new key, once, and its entry for auth.keys, which holds only its hash."""
     secret, digest = new_key(key_id)
     entry = {"id": key_id, "sha256": digest, "actor": actor, "permissions": list(permissions)}
     try:
@@ -185,7 +177,7 @@ def openapi(folder: Path | None) -> None:
     from app.main import create_app
     from routers.openapi import openapi_31, openapi_32
 
-    app = create_app(Settings())  # the defaults, whatever the environment says: the contract does not depend on it
+    app = create_app(Settings())  # the defaults: the contract does not depend on file and environment
     documents = {"openapi.json": openapi_31(app), "openapi-3.2.json": openapi_32(app)}
     if folder is None:
         click.echo(_pretty(documents["openapi.json"]), nl=False)
@@ -200,7 +192,7 @@ for command in (conform, browse, execute, view, chat):
 
 
 def main(args: list[str] | None = None) -> None:
-    """The entry point. Expected trouble is one plain line on stderr and exit code 1, never a traceback."""
+    """The entry point. An expected failure is one plain line on stderr and exit code 1, never a traceback."""
     try:
         cli.main(args=args, prog_name="wicketgate", standalone_mode=False)
     except click.ClickException as error:
@@ -215,14 +207,11 @@ def main(args: list[str] | None = None) -> None:
 
 def _identity(settings: Settings, actor: str, permissions: tuple[str, ...]) -> Identity:
     if permissions:
-        try:
-            return Identity(actor, parse_permissions(",".join(permissions)))
-        except ValueError as error:
-            raise click.UsageError(str(error)) from None
+        return parse_identity(actor, permissions)
     for key in settings.auth.keys:
         if key.actor == actor:
             return Identity(actor, key.permissions)
-    raise click.UsageError(f"auth.keys has no key of {actor}; say what they hold with --permission")
+    raise click.UsageError(f"auth.keys has no key of {actor}; give its permissions with --permission")
 
 
 def _pretty(document: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""From the start of the service to its end: logs, the gate, reloads, the greeting and the drain.
+"""Runs the service from start to end: logs, the gate, reloads, the greeting and the drain.
 
-It is the same for ``wicketgate serve``, for ``uvicorn app.main:app`` and for any other server of ASGI applications, as
-far as that server allows.
+It works the same under ``wicketgate serve``, ``uvicorn app.main:app`` and any other ASGI server, as far as that server
+allows.
 """
 
 import asyncio
@@ -14,16 +14,15 @@ from pathlib import Path
 
 import click
 
-from app.heap import collect_seldom
 from app.local_key import LocalKey
 from app.logs import json_logs, set_log_level
 from app.mcp_door import McpDoors
-from app.process import on_hangup, on_stop, search_python_folders
-from wicketgate.config.reloader import Reloader
+from app.process import collect_seldom, on_hangup, on_stop, search_python_folders
+from wicketgate.config.reload import Reloader
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
 from wicketgate.gate import Gate
-from wicketgate.text.redaction import Redactor
+from wicketgate.log_text import Redactor
 
 log = logging.getLogger("wicketgate.service")
 
@@ -40,8 +39,10 @@ _LAST_ENDS_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class OwnServer:
-    """The server of ``wicketgate serve``. *fail* stops it, since the start has failed for this reason. It drains the
-    gate before it closes connections."""
+    """The server of ``wicketgate serve``, which drains the gate before it closes connections.
+
+    *fail* stops it with the reason why the start has failed.
+    """
 
     address: str
     fail: Callable[[ConfigError], None]
@@ -49,7 +50,7 @@ class OwnServer:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Marks a process as this service's own: logs, garbage collector, ``sys.path`` and SIGHUP are then its own too.
+    """Marks a process as this service's own: logs, garbage collector, ``sys.path`` and signals are the service's too.
 
     *load* reads the configuration again, on SIGHUP, and whenever the file *watched* changes.
     """
@@ -63,10 +64,10 @@ class Program:
 async def service_lifespan(
     gate: Gate, doors: McpDoors, program: Program | None, local: LocalKey | None
 ) -> AsyncIterator[None]:
-    """Raises ConfigError when an upstream that is required is missing; under the own server it is given to ``fail``."""
+    """Raises ConfigError if a required upstream is missing; the own server gets the error by ``fail`` instead."""
     server = program.server if program is not None else None
     async with AsyncExitStack() as stack:
-        # The process: logs first, so that all that follows is written.
+        # The process: logs first, so that every later line is written.
         if program is not None:
             _own_process(stack, gate, local)
         if server is None:
@@ -74,10 +75,10 @@ async def service_lifespan(
         # The gate, and the doors in front of it.
         await stack.enter_async_context(gate)
         await stack.enter_async_context(doors.running())
-        # Required upstreams: another server can only be kept from starting, the own one answers meanwhile.
+        # Required upstreams: they keep another server from starting; the own one answers meanwhile.
         if server is None and _required(gate):
             await _wait_for_required(gate)
-        # Reloads.
+        # Signals: reloads, and the drain under another server.
         if program is not None:
             reloader = Reloader(program.load, gate.apply, ready=gate.wait_ready, watched=program.watched)
             stack.enter_context(on_hangup(reloader.request))
@@ -96,12 +97,12 @@ def _own_process(stack: AsyncExitStack, gate: Gate, local: LocalKey | None) -> N
     redactor = Redactor([*gate.settings.secrets(), local.secret if local else ""])
     stack.enter_context(json_logs(gate.settings.server.log_level, redactor))
 
-    def follow(settings: Settings) -> None:
+    def put_in_force(settings: Settings) -> None:
         redactor.learn(settings.secrets())
         set_log_level(settings.server.log_level)
         search_python_folders(settings)
 
-    gate.follow(follow)
+    gate.on_apply(put_in_force)
     search_python_folders(gate.settings)
     collect_seldom()
 
@@ -112,11 +113,11 @@ def _required(gate: Gate) -> list[str]:
 
 
 async def _wait_for_required(gate: Gate) -> None:
-    """Waits until the gate is ready. Raises ConfigError, which is logged too: a server shows a traceback at most."""
+    """Waits until the gate is ready. Raises ConfigError, and logs it: a server shows a traceback at most."""
     await gate.wait_ready()
     missing = gate.lifecycle.missing(_required(gate))
     if missing:
-        names = "; ".join(f"{name}: {why}" for name, why in missing.items())
+        names = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
         error = ConfigError(f"An upstream that is required is not there ({names}). Start it, or set required: false")
         log.error("%s", error)
         raise error
@@ -131,12 +132,12 @@ async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey
             server.fail(error)
         return
     if program is not None or local is not None:
-        with suppress(OSError, ValueError):  # a terminal that has gone, or was closed
+        with suppress(OSError, ValueError):  # the terminal is gone or closed
             click.echo(_greeting(server.address if server is not None else "", local), err=True)
 
 
 async def _drain(gate: Gate) -> None:
-    """Ends what still runs once another server has closed its connections: runs that a client may come back to."""
+    """Ends the runs that a client could resume, after another server has closed its connections."""
     drain_s = gate.settings.server.drain_s
     gate.drain.begin(drain_s)
     with suppress(TimeoutError):
@@ -145,7 +146,7 @@ async def _drain(gate: Gate) -> None:
 
 
 def _greeting(address: str, local: LocalKey | None) -> str:
-    """Says where the service is and what to paste. For stderr, since stdout carries nothing but log lines."""
+    """Returns the address of the service and a command to try. For stderr: stdout carries only log lines."""
     url = address or _USUAL_ADDRESS
     for every, one in _EVERY_ADDRESS:
         url = url.replace(every, one)
@@ -158,7 +159,7 @@ def _greeting(address: str, local: LocalKey | None) -> str:
             "metadata": {"correlation_id": "hello-1"},
         }
         lines += [
-            *_about(local),
+            *_key_lines(local),
             "",
             "Try it:",
             f'  curl -N {url}/engine/chat -H "Authorization: Bearer {key}" \\',
@@ -167,7 +168,7 @@ def _greeting(address: str, local: LocalKey | None) -> str:
     return "\n".join([*lines, ""])
 
 
-def _about(local: LocalKey) -> list[str]:
+def _key_lines(local: LocalKey) -> list[str]:
     if local.file is None:
         return [
             f"  Key, for this run only: {local.secret}",

@@ -1,15 +1,15 @@
-"""The key of a service that has none configured: for one run, or kept from its first start on (``auth.key_file``)."""
+"""Makes a key for a service without configured keys: for one run, or kept in ``auth.key_file``."""
 
 import json
 import os
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from pydantic import ValidationError
 
-from wicketgate.access.identity import Identity
-from wicketgate.access.keys import HashedKey, new_key
+from wicketgate.access.identity import HashedKey, Identity, hash_key
 from wicketgate.config.settings import KeySettings
 from wicketgate.errors import ConfigError
 
@@ -27,9 +27,14 @@ class LocalKey:
     file: Path | None = None
 
 
+def new_key(key_id: str) -> tuple[str, str]:
+    """Returns a new key and its hash."""
+    key = f"wg_{key_id}_{secrets.token_urlsafe(32)}"
+    return key, hash_key(key)
+
+
 def local_key(file: Path | None) -> LocalKey:
-    """Return the key that *file* keeps. Without one make it, and show it on stderr; without *file* make one for this
-    run.
+    """Returns the key that *file* keeps, or makes one there and shows it on stderr. None makes one for this run.
 
     The entry in the file is as in ``auth.keys``. Raises ConfigError if the file cannot be made or read.
     """
@@ -42,11 +47,11 @@ def local_key(file: Path | None) -> LocalKey:
     except OSError as error:
         raise ConfigError(f"auth.key_file: {file} cannot be made or read: {error.strerror}") from None
     if secret:
-        # At once and not with the greeting: if the start fails later, the next one can only read the hash.
+        # Shown before the greeting: if this start fails, the next one has only the hash.
         try:
             click.echo(f"Key, made at this first start and shown only now: {secret}", err=True)
         except (OSError, ValueError):
-            file.unlink()  # a key that could not be shown is of no use to anybody
+            file.unlink()  # without the shown key the file would lock every caller out
             raise ConfigError("auth.key_file: the new key cannot be shown, since stderr is closed") from None
     return LocalKey(
         HashedKey(entry.id, entry.sha256, Identity(entry.actor, entry.permissions), entry.suspended), secret, file
@@ -54,7 +59,7 @@ def local_key(file: Path | None) -> LocalKey:
 
 
 def _make(file: Path) -> str:
-    """Returns the new key, or an empty text if the file is there: of two first starts at once, one makes it."""
+    """Returns the new key, or an empty text if the file exists. Of two first starts at once, one makes the key."""
     secret, digest = new_key(_ID)
     entry = {"id": _ID, "sha256": digest, "actor": _ID, "permissions": list(_PERMISSIONS)}
     try:

@@ -1,8 +1,8 @@
-"""Logs: one JSON object a line on stdout (S3 "Logging"), written by a thread so that a slow reader stalls nobody.
+"""Logs: one JSON object a line on stdout (S3 "Logging"). A thread writes them, so that a slow reader stalls no request.
 
-Keys: ``timestamp`` (UTC, ISO 8601), ``correlation_id``, ``component``, ``level``, ``message``, then what the caller
-gave as ``extra={"fields": {...}}``, and ``exception`` where there is one. Never per text-delta. When nobody reads,
-lines are dropped and counted; the service goes on, and stops when it is told to.
+Keys: ``timestamp`` (UTC, ISO 8601), ``correlation_id``, ``component``, ``level``, ``message``, then those of the
+caller's ``extra={"fields": {...}}``, and ``exception`` where there is one. No line for each text-delta. While the lines
+have no reader they are dropped and counted; the service goes on, and can be stopped.
 """
 
 import io
@@ -18,21 +18,21 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from wicketgate.text.correlation import correlation_id
+from wicketgate.log_text import correlation_id
 
 _QUEUE_LINES = 10_000
 _LAST_LINES_S = 1.0
 _LINES_AT_ONCE = 100
 _REST_S = 0.01
 
-# Chatty, and their records hold payloads: only their failures are of interest.
+# They log a lot, with payloads: only their errors are kept.
 _QUIET = ("mcp", "httpx", "httpx2", "httpcore", "httpcore2", "sse_starlette", "asyncio", "uvicorn.access")
-# They log what servers wrote, with tracebacks; our own transport says what matters of it.
+# It logs the output of servers, with tracebacks; our own transport logs what matters of it.
 _SILENT = ("mcp.client.stdio",)
 
 
 class JsonFormatter(logging.Formatter):
-    """Masks with *redact* what the caller wrote, never the frame of the line."""
+    """Masks secrets with *redact* in the caller's texts, not in the other keys."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         super().__init__()
@@ -53,9 +53,11 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class _Lines(logging.handlers.QueueHandler):
-    """Formats in the caller, where the context is known. When the queue is full, or a record cannot be formatted, the
-    line is counted and lost, and its caller goes on."""
+class _LogQueue(logging.handlers.QueueHandler):
+    """Formats in the calling thread, where the context is known.
+
+    A line is dropped and counted if the queue is full or it cannot be formatted. The caller goes on.
+    """
 
     def __init__(self, lines: "queue.SimpleQueue[Any]") -> None:
         super().__init__(lines)
@@ -75,7 +77,7 @@ class _Lines(logging.handlers.QueueHandler):
         self._dropped += 1
 
     def take_dropped(self) -> str | None:
-        """Returns the line that says how many were lost since the last one; None if none were."""
+        """Returns a line with the number of lines dropped since the last one; None if there are none."""
         if not self._dropped:
             return None
         dropped, self._dropped = self._dropped, 0
@@ -86,14 +88,14 @@ class _Lines(logging.handlers.QueueHandler):
         )
 
 
-class _Writer(logging.handlers.QueueListener):
-    """Writes what has gathered, then rests a little: waking for each line would cost a request more than the line.
+class _LogWriter(logging.handlers.QueueListener):
+    """Writes the queued lines together, then pauses: a wake-up for each line would cost a request more than the line.
 
-    Its thread is a daemon, and ``stop`` waits for a moment only: a reader that never reads must not keep the process
+    Its thread is a daemon, and ``stop`` waits only briefly, so that a reader that never reads cannot keep the process
     from ending.
     """
 
-    def __init__(self, lines: "queue.SimpleQueue[Any]", handler: _Lines, write: Callable[[str], None]) -> None:
+    def __init__(self, lines: "queue.SimpleQueue[Any]", handler: _LogQueue, write: Callable[[str], None]) -> None:
         super().__init__(lines)
         self._lines = lines
         self._handler = handler
@@ -113,7 +115,7 @@ class _Writer(logging.handlers.QueueListener):
         while len(batch) < _LINES_AT_ONCE and not self._lines.empty():
             line = self._lines.get()
             if not isinstance(line, str):
-                # The end is for the thread's own loop to find.
+                # The end of the queue: put back for the thread's own loop.
                 self.enqueue_sentinel()
                 break
             batch.append(line)
@@ -127,7 +129,7 @@ class _Writer(logging.handlers.QueueListener):
         self._ended.wait(_LAST_LINES_S)
 
     def _write_all(self, lines: list[str]) -> None:
-        # Losses are reported once there is room again.
+        # Dropped lines are reported once there is room again.
         if self._lines.qsize() <= 1 and (dropped := self._handler.take_dropped()):
             lines = [*lines, dropped]
         try:
@@ -139,20 +141,22 @@ class _Writer(logging.handlers.QueueListener):
 
 @contextmanager
 def json_logs(level: str, redact: Callable[[str], str], stream: TextIO | None = None) -> Iterator[None]:
-    """Routes all logging through the JSON formatter while the context is open. At its end the last lines are written,
-    and logging is as it was before."""
+    """Routes all logging through the JSON formatter while the context is open.
+
+    At its end the last lines are written, and logging is as it was before.
+    """
     lines: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    handler = _Lines(lines)
+    handler = _LogQueue(lines)
     handler.setFormatter(JsonFormatter(redact))
-    writer = _Writer(lines, handler, _write_to(stream or sys.stdout))
+    writer = _LogWriter(lines, handler, _write_to(stream or sys.stdout))
     writer.start()
     root = logging.getLogger()
     quiet = {logging.getLogger(name): logging.ERROR for name in _QUIET}
     quiet |= {logging.getLogger(name): logging.CRITICAL for name in _SILENT}
-    # What is to be put back.
+    # Keep what is to be restored.
     handlers, levels = root.handlers[:], {logger: logger.level for logger in (root, *quiet)}
     flags = logging.logThreads, logging.logProcesses, logging.logMultiprocessing
-    # What a line does not hold need not be found out for it.
+    # Skip the look-up of details that no line holds.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root.handlers[:] = [handler]
     set_log_level(level)
@@ -173,8 +177,10 @@ def set_log_level(level: str) -> None:
 
 
 def _write_to(stream: TextIO) -> Callable[[str], None]:
-    """Past the stream's buffer where there is a file below it: a thread that hangs in a buffered write holds a lock
-    that the interpreter wants at its end."""
+    """Returns a function that writes past the stream's buffer, if there is a file below it.
+
+    A thread that hangs in a buffered write holds a lock that the interpreter needs at its exit.
+    """
     try:
         descriptor = stream.fileno()
     except io.UnsupportedOperation:

@@ -1,7 +1,7 @@
-"""The HTTP service: a gate, with paths, middleware and metrics in front of it.
+"""Composes the HTTP service: a gate, with paths, middleware and metrics in front of it.
 
-``uvicorn app.main:app`` and ``uvicorn --factory app.main:create_app`` start it; ``wicketgate serve`` gives it a server
-that bounds more.
+``uvicorn app.main:app`` and ``uvicorn --factory app.main:create_app`` start it; ``wicketgate serve`` runs it on a
+server with more bounds.
 """
 
 import os
@@ -13,32 +13,29 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from starlette.routing import Route
 
-from app.heap import Heap
 from app.lifespan import Program, service_lifespan
 from app.local_key import LocalKey, local_key
 from app.logs import json_logs
 from app.mcp_door import DoorLimits, McpDoors
 from app.metrics import CONTENT_TYPE, Gauges, Metrics
-from middleware.auth import AuthMiddleware, Refused
-from middleware.body_limit import BodyLimitMiddleware
+from app.process import Heap
+from middleware.auth import AuthMiddleware, RefusedCredential
 from middleware.correlation import CorrelationMiddleware
-from middleware.last_resort import LastResortMiddleware
+from middleware.refusals import BodyLimitMiddleware, LastResortMiddleware
 from routers.engine import engine_router
-from routers.health import health_router
-from routers.mcp import mcp_routes
-from routers.metrics import metrics_router
+from routers.health import health_router, metrics_router
 from routers.openapi import publish_openapi
 from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
-from wicketgate.access.identity import Identity
-from wicketgate.access.keys import HashedKey, KeyRing
+from wicketgate.access.identity import HashedKey, Identity, KeyRing
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
 from wicketgate.config.settings_file import find_config, load_settings
 from wicketgate.gate import VERSION, Gate
+from wicketgate.log_text import Redactor
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
-from wicketgate.text.redaction import Redactor
 
 _LOOPBACK_NAMES = [f"[{host}]" if ":" in host else host for host in LOOPBACK_HOSTS]
 _LOOPBACK = [*_LOOPBACK_NAMES, *(f"{name}:*" for name in _LOOPBACK_NAMES)]
@@ -56,9 +53,10 @@ def create_app(
 
     Without *settings* it is a program of its own, configured by the file that ``find_config`` finds. With *settings*
     and no *program* it is part of another program, whose process stays as it is. *upstreams* and *provider* stand in
-    for the configured ones, at the edge only. Without any key it makes one, shows it at the start, and serves callers
-    on this machine only; or, with ``auth.key_file``, takes the one that is kept there.
+    for the configured ones, at the edge only. Without any key it takes the one kept in ``auth.key_file``; without that
+    file it makes one, shows it at the start, and serves only callers on this machine.
     """
+    # The configuration, and a key if it has none.
     if settings is None:
         load = partial(load_settings, find_config(os.environ))
         settings, program = load(), program or Program(load)
@@ -66,6 +64,7 @@ def create_app(
     if not settings.auth.keys and not extra_keys:
         local = local_key(settings.auth.key_file)
         extra_keys = [local.hashed]
+    # The gate, and the doors in front of it.
     metrics = Metrics()
     with _logs(program, settings):
         heap = None if program is None else Heap()
@@ -76,28 +75,20 @@ def create_app(
     gate.drain.follow(doors.end_listening)
     metrics.watch(partial(_gauges, gate, doors))
 
-    # The framework's own documentation pages load scripts from elsewhere; the documents are ours to publish.
+    # Without the framework's documentation pages, which load scripts from other hosts.
     app = FastAPI(
         title="Wicketgate",
         version=VERSION,
         lifespan=lambda app: service_lifespan(gate, doors, program, local),
         openapi_url=None,
         redirect_slashes=False,
-        # It would look for providers at each request; nothing here sets any up.
+        # The framework would look for telemetry providers at each request; there are none here.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.gate = gate
-    refuse_in_one_shape(app)
-    app.include_router(
-        engine_router(gate.engine, gate.streams, gate.keyed, ready=gate.ready, heartbeat_s=settings.engine.heartbeat_s)
-    )
-    app.include_router(health_router(gate.runtime, gate.fleet, gate.ready))
-    app.include_router(metrics_router(metrics.render, CONTENT_TYPE))
-    app.include_router(operations_router(gate.operations))
-    app.router.routes.extend(mcp_routes(doors.endpoints, settings.mcp.face))
-    publish_openapi(app)
+    _add_paths(app, gate, doors, metrics)
 
-    # Each wraps the ones above it: the last is the outermost.
+    # The middleware. Each wraps the ones above it: the last is the outermost.
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.server.max_body_bytes)
     local_only = local is not None and local.file is None
     app.add_middleware(AuthMiddleware, authenticate=partial(_authenticate, gate.keys), local_only=local_only)
@@ -111,15 +102,30 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> FastAPI:
-        """Makes ``app`` when it is asked for, so that importing this module reads no configuration."""
+        """Makes ``app`` at its first use, so that importing this module reads no configuration."""
         if name != "app":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         made = globals()[name] = create_app()
         return made
 
 
+def _add_paths(app: FastAPI, gate: Gate, doors: McpDoors, metrics: Metrics) -> None:
+    heartbeat_s = gate.settings.engine.heartbeat_s
+    refuse_in_one_shape(app)
+    app.include_router(engine_router(gate.engine, gate.streams, gate.keyed, ready=gate.ready, heartbeat_s=heartbeat_s))
+    app.include_router(health_router(gate.runtime, gate.fleet, gate.ready))
+    app.include_router(metrics_router(metrics.render, CONTENT_TYPE))
+    app.include_router(operations_router(gate.operations))
+    # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.
+    faces = {"/mcp": gate.settings.mcp.face, **{f"/mcp/{name}": name for name in doors.endpoints}}
+    app.router.routes.extend(
+        Route(path, endpoint=doors.endpoints[name], include_in_schema=False) for path, name in faces.items()
+    )
+    publish_openapi(app)
+
+
 def _logs(program: Program | None, settings: Settings) -> AbstractContextManager[None]:
-    """For what a program logs while it makes its gate: the lifespan begins later, and maybe in a forked process."""
+    """Formats the log of a program while it makes its gate: the lifespan begins later, maybe in a forked process."""
     return nullcontext() if program is None else json_logs(settings.server.log_level, Redactor(settings.secrets()))
 
 
@@ -129,18 +135,18 @@ def _gauges(gate: Gate, doors: McpDoors) -> Gauges:
     return Gauges(gate.fleet.states(), tools, gate.streams.active, doors.open_sessions(), lost, refused)
 
 
-async def _authenticate(keys: KeyRing, credential: str) -> Identity | Refused:
+async def _authenticate(keys: KeyRing, credential: str) -> Identity | RefusedCredential:
     key = keys.find(credential)
     if key is None:
-        return Refused("Invalid credentials")
-    return Refused("Identity is suspended") if key.suspended else key.identity
+        return RefusedCredential("Invalid credentials")
+    return RefusedCredential("Identity is suspended") if key.suspended else key.identity
 
 
 def _door_limits(settings: Settings) -> DoorLimits:
     return DoorLimits(
-        # A foreign Host header is a page in a browser that had its name rebound to us.
+        # A foreign Host header comes from a page in a browser whose name was rebound to this address.
         [*_LOOPBACK, *settings.mcp.allowed_hosts],
-        # Pages of this machine may ask; they still need a credential.
+        # Pages of this machine may call; they still need a credential.
         [*(f"http://{host}" for host in _LOOPBACK), *settings.mcp.allowed_origins],
         settings.server.max_body_bytes,
         settings.mcp.max_sessions,

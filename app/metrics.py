@@ -1,4 +1,4 @@
-"""Counters in the Prometheus text format (DESIGN §2 "Paths"). Labels are closed sets: never an actor or a tool id."""
+"""Counters in the Prometheus text format. Labels are closed sets: never an actor or a tool id."""
 
 import asyncio
 import threading
@@ -16,9 +16,9 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from wicketgate.fleet.breaker import BreakerState
+from wicketgate.fleet.guards import BreakerState
 from wicketgate.fleet.member import MemberState
-from wicketgate.gateway.meter import TokenCost
+from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import Usage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -28,7 +28,7 @@ _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """What is read when somebody asks. *tools*: in force, by upstream. *audit_lost* and *audit_refused*: by sink."""
+    """Values that are read at a scrape. *tools*: in force, by upstream. *audit_lost* and *audit_refused*: by sink."""
 
     upstreams: Mapping[str, MemberState]
     tools: Mapping[str, int]
@@ -39,7 +39,7 @@ class Gauges:
 
 
 class Metrics:
-    """Implements Meter. One registry an instance: two applications in a process do not mix."""
+    """Implements Meter. Each instance has its own registry, so that two applications in a process do not mix."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -70,9 +70,9 @@ class Metrics:
         self._model_tokens_by_kind = [model_tokens.labels(kind) for kind in _KINDS]
 
     def watch(self, read: Callable[[], Gauges]) -> None:
-        """Register what is read at each scrape."""
+        """Reads these gauges at each scrape."""
         self._registry.register(_GaugeCollector(read))
-        ProcessCollector(registry=self._registry)  # memory, file descriptors, CPU: where the system tells
+        ProcessCollector(registry=self._registry)  # memory, file descriptors, CPU, where the system has them
 
     def meta_tool(self, tool: str, outcome: str, seconds: float, cost: TokenCost) -> None:
         self._meta_tools.labels(tool, outcome).inc()
@@ -92,12 +92,11 @@ class Metrics:
 
 _BREAKER: Mapping[BreakerState, int] = {"closed": 0, "half_open": 1, "open": 2}
 
-
 _KINDS = ("prompt", "completion", "cache_read", "cache_write", "reasoning")
 
 
 def _counts(usage: Usage) -> tuple[int, ...]:
-    """In the order of the kinds."""
+    """Returns the token counts in the order of the kinds."""
     return (
         usage.prompt_tokens,
         usage.completion_tokens,

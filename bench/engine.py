@@ -19,13 +19,13 @@ from typing import Any
 import uvloop
 import yaml
 
+from app.local_key import new_key
 from bench.catalogs import ROOT
 from bench.cpu import cpu_s
 from bench.engine_streams import Stream, Streams, now_ms
 from bench.environments import environment
 from bench.table import figure, percentile, table
 from tests.support.process import program
-from wicketgate.access.keys import new_key
 
 FRAMEWORKS = ("pydantic-ai", "openai-agents")
 REQUIREMENTS = (

@@ -16,10 +16,9 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import Artifact, CallContext
 from wicketgate.results.firewall import is_bulky, seal_result
 from wicketgate.schemas.validation import compile_schema
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.storage.session_store import MemorySessionStore
-from wicketgate.token_table import load_token_counter
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
+from wicketgate.tokens import load_token_counter
+from wicketgate.upstreams.embedded import StubUpstream
 
 _CONTEXT = CallContext(Identity("bench", ("tools:*",)), "bench", "bench")
 _DEFINITION = {"name": TOOL, "description": "Fill a page with text.", "inputSchema": SCHEMA}

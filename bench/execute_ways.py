@@ -23,12 +23,12 @@ from mcp import Client, StdioServerParameters
 from mcp import types as t
 from mcp.client.streamable_http import streamable_http_client
 
+from app.local_key import new_key
 from app.metrics import Metrics
 from bench.catalogs import ROOT
 from bench.execute_upstream import TOOL
 from tests.support.process import children, program
 from wicketgate.access.identity import Identity
-from wicketgate.access.keys import new_key
 from wicketgate.config.settings import Settings
 from wicketgate.gate import Gate
 from wicketgate.ports import CallContext

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.catalogs import ROOT
 from bench.environments import environment
-from wicketgate.token_table import SHIPPED_TABLE
+from wicketgate.tokens import SHIPPED_TABLE
 
 REQUIREMENT = "contextweaver==0.18.2"
 

@@ -10,9 +10,9 @@ from wicketgate.faces.surface import SurfaceResult
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.storage.session_store import MemorySessionStore
-from wicketgate.token_table import load_token_counter
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.storage.memory_store import MemorySessionStore
+from wicketgate.tokens import load_token_counter
+from wicketgate.upstreams.embedded import StubUpstream
 
 _TOKENS = load_token_counter()
 _CALLER = Identity("bench", ("tools:*",))

@@ -1,0 +1,1 @@
+"""Pure ASGI middleware, outermost first: ``correlation``, the last resort of ``refusals``, ``auth``, the body limit."""

@@ -1,7 +1,7 @@
-"""In front of both doors: who is it? No request passes without an identity, no identity comes from outside (S3).
+"""Authenticates every request: none passes without an identity, and no identity comes from a header (S3).
 
-Headers that read ``X-Actor-ID`` or ``X-Actor-Permissions``, after ``_`` is taken for ``-`` (servers hand both on),
-are removed before anything else, and set once from the credential.
+``X-Actor-ID`` and ``X-Actor-Permissions``, also when spelled with ``_``, are removed first, and set once from the
+credential.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,13 +10,13 @@ from ipaddress import IPv6Address, ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from middleware.replies import send_refusal
+from middleware.refusals import send_refusal
 from wicketgate.access.identity import Identity
 
 OPEN_PATHS = frozenset({"/healthz"})
 
 OPTIONAL_PATHS = frozenset({"/readyz"})
-"""Served without an identity too: a credential that is missing or not valid changes only how much is said."""
+"""Paths that answer without an identity too, with fewer details."""
 
 _IDENTITY_HEADERS = frozenset({b"x-actor-id", b"x-actor-permissions"})
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="wicketgate"'),)
@@ -25,21 +25,21 @@ _ONLY_LOCAL = "Only callers on this machine are served, because no keys are conf
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """Why a credential was not taken, in words for the client."""
+class RefusedCredential:
+    """The reason why a credential was refused, for the client."""
 
     message: str
 
 
-Authenticate = Callable[[str], Awaitable[Identity | Refused]]
-"""From a bearer credential to an identity. It must not raise."""
+Authenticate = Callable[[str], Awaitable[Identity | RefusedCredential]]
+"""Gives the identity of a bearer credential. It must not raise."""
 
 
 class AuthMiddleware:
     """``scope["state"]["identity"]`` is the Identity that the routes read.
 
-    With *local_only* a client at an address that is not of this machine is refused before anything else, on every path:
-    a server that is not ours may listen on any address.
+    With *local_only* a client at an address outside this machine is refused first of all, on every path: a server other
+    than ours may listen on any address.
     """
 
     def __init__(self, app: ASGIApp, authenticate: Authenticate, *, local_only: bool = False) -> None:
@@ -53,15 +53,17 @@ class AuthMiddleware:
         elif scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         else:
-            # There is no other door, and none may open unguarded: a websocket is closed before it is accepted.
+            # No path takes a websocket, so it is closed before it is accepted.
             await send({"type": "websocket.close", "code": 1008})
 
     async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Addresses and forged headers first.
         if self._local_only and not _is_local(scope.get("client")):
             return await send_refusal(send, 403, "forbidden", _ONLY_LOCAL)
         headers = [(key, value) for key, value in scope["headers"] if _canonical(key) not in _IDENTITY_HEADERS]
         if scope["path"] in OPEN_PATHS:
             return await self._app({**scope, "headers": headers}, receive, send)
+        # The credential.
         credential = _bearer(headers)
         optional = scope["path"] in OPTIONAL_PATHS
         if credential is None and optional:
@@ -69,10 +71,11 @@ class AuthMiddleware:
         if credential is None:
             return await send_refusal(send, 401, "unauthorized", "No credentials provided", _CHALLENGE)
         outcome = await self._authenticate(credential)
-        if isinstance(outcome, Refused) and optional:
+        if isinstance(outcome, RefusedCredential) and optional:
             return await self._app({**scope, "headers": headers}, receive, send)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, RefusedCredential):
             return await send_refusal(send, 401, "unauthorized", outcome.message, _CHALLENGE)
+        # The identity, for the routes.
         headers.append((b"x-actor-id", outcome.actor.encode("latin-1")))
         headers.append((b"x-actor-permissions", ",".join(outcome.permissions).encode("latin-1")))
         scope.setdefault("state", {})["identity"] = outcome
@@ -80,7 +83,7 @@ class AuthMiddleware:
 
 
 def _is_local(client: tuple[str, int] | None) -> bool:
-    """Returns whether the address is a loopback one. None is not: a Unix socket may be a proxy's, for anybody."""
+    """Returns True for a loopback address. A Unix socket has none, and may be that of a proxy for other machines."""
     try:
         address = ip_address(client[0] if client else "")
     except ValueError:
@@ -94,7 +97,7 @@ def _canonical(header: bytes) -> bytes:
 
 
 def _bearer(headers: list[tuple[bytes, bytes]]) -> str | None:
-    """The credential of the only Authorization header; two of them are none, since two readers could differ."""
+    """Returns the credential of the only Authorization header. Two count as none: readers could disagree."""
     values = [value for key, value in headers if key == b"authorization"]
     if len(values) != 1:
         return None

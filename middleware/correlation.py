@@ -1,7 +1,7 @@
-"""Outermost: gives every request its correlation id, and every request one log line (S3 "Security Requirements").
+"""Gives every request its correlation id and one log line (S3 "Security Requirements"). The outermost middleware.
 
-The id is taken from ``X-Correlation-ID`` when it is well formed, else made. The engine's route replaces it with
-``metadata.correlation_id`` once the body is read; the response header and the log line follow.
+The id is that of ``X-Correlation-ID`` if it is well formed, otherwise a new one. The engine's route replaces it with
+``metadata.correlation_id`` after reading the body; the response header and the log line show the replaced one.
 """
 
 import logging
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wicketgate.text.correlation import HEADER, correlation_id, is_correlation_id
+from wicketgate.log_text import HEADER, correlation_id, is_correlation_id
 
 log = logging.getLogger("wicketgate.http")
 
@@ -19,7 +19,7 @@ _HEADER = HEADER.lower().encode()
 
 
 class CorrelationMiddleware:
-    """``scope["state"]["correlation_id"]`` holds the id that is in force."""
+    """``scope["state"]["correlation_id"]`` holds the current id."""
 
     def __init__(self, app: ASGIApp, new_id: Callable[[], str]) -> None:
         self._app = app
@@ -35,7 +35,7 @@ class CorrelationMiddleware:
         status = 0
         started = time.monotonic()
 
-        # Returns what is to be awaited, and awaits nothing itself: a frame less for each delta of a stream.
+        # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.
         def send_with_id(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":

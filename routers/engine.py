@@ -1,67 +1,85 @@
-"""``POST /engine/chat``: the first door (S3).
+"""``POST /engine/chat`` (S3).
 
-Whatever can be 400, 401 or 503 is decided before the response starts; from then on the stream itself tells, and its
-last event is one ``done`` or one ``error``.
+An answer of 400, 401 or 503 is decided before the response starts. Later failures are events: the last one of every
+stream is ``done`` or ``error``.
+
+Headers by which a client may come back to a run (DESIGN §3 "The engine"):
+
+- ``Idempotency-Key``: one run for one key; spelled like a correlation id.
+- ``Last-Event-ID``: the last event of it that the client has seen.
+- ``X-On-Disconnect``: ``cancel`` or ``continue``, the fate of a run that has lost its reader.
 """
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
+from typing import cast
 
 from fastapi import APIRouter, Request, Response
+from starlette.datastructures import Headers
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from routers.event_stream import EventStream
 from routers.refusals import refuse
-from routers.resumption import resumption
 from wicketgate.access.identity import Identity
 from wicketgate.engine.contract import ChatRequest, InvalidRequest, call_context, parse_chat_request
 from wicketgate.engine.events import Done, ErrorEvent, Event, encode
-from wicketgate.engine.keyed_runs import KeyedRuns, TooManyStreams
+from wicketgate.engine.keyed_runs import KeyedRuns, OnDisconnect, Resumption, TooManyStreams
 from wicketgate.engine.limits import Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ProviderError
-from wicketgate.text.correlation import HEADER, correlation_id
+from wicketgate.log_text import CORRELATION_ID, HEADER, correlation_id, is_correlation_id
 
 log = logging.getLogger("wicketgate.engine")
+
+KEY = "Idempotency-Key"
+LAST_EVENT_ID = "Last-Event-ID"
+ON_DISCONNECT = "X-On-Disconnect"
+
+CHOICES = ("cancel", "continue")
 
 
 def engine_router(
     engine: Engine, streams: StreamLimit, keyed: KeyedRuns, *, ready: Callable[[], bool], heartbeat_s: float
 ) -> APIRouter:
-    """*heartbeat_s*: a comment line keeps idle connections open."""
+    """A comment line every *heartbeat_s* keeps idle connections open."""
     router = APIRouter()
 
     async def chat(request: Request) -> Response:
         identity: Identity | None = request.scope["state"].get("identity")
         if identity is None:
-            # Only if the application is mounted without its middleware: no bypass path, ever.
+            # Reached only if the application is mounted without its middleware.
             return refuse(401, "unauthorized", "No credentials provided")
+        # Read the request; refuse what can be refused.
         try:
             chat_request = parse_chat_request(await request.body())
             _same_id(request, chat_request)
-            resumed = resumption(request.headers)
+            resumed = _resumption(request.headers)
             if not ready():
                 return _unavailable()
             correlation_id.set(chat_request.metadata.correlation_id)
             request.scope["state"]["correlation_id"] = chat_request.metadata.correlation_id
+            # A run that its client can resume.
             if resumed is not None:
                 reader = await keyed.open(chat_request, identity, resumed)
-                return EventStream(reader.pieces(), heartbeat_s=heartbeat_s, left=reader.disconnect, over=reader.aclose)
+                return EventStream(
+                    reader.pieces(), heartbeat_s=heartbeat_s, on_leave=reader.disconnect, on_end=reader.aclose
+                )
         except InvalidRequest as error:
             return refuse(400, "invalid_request", str(error))
         except TooManyStreams:
             return _unavailable()
+        # A run of this connection alone.
         place = streams.enter()
         if place is None:
             return _unavailable()
         return EventStream(
             _pieces(engine, chat_request, identity, place),
             heartbeat_s=heartbeat_s,
-            left=partial(place.interruption.request, "disconnected"),
-            over=partial(_leave, place),
+            on_leave=partial(place.interruption.request, "disconnected"),
+            on_end=partial(_leave, place),
         )
 
     router.routes.append(Route("/engine/chat", endpoint=_Endpoint(chat), methods=["POST"]))
@@ -69,8 +87,11 @@ def engine_router(
 
 
 class _Endpoint:
-    """The route as an ASGI object. A function would be wrapped once more, and each delta would pass the wrapper; the
-    framework's own kind of route would take a tenth of the request to find out that nothing is injected."""
+    """The route as an ASGI object.
+
+    A function would be wrapped once more, and each delta would pass the wrapper. The framework's own routes would
+    take a tenth of the request to find out that nothing is injected.
+    """
 
     def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
         self._answer = answer
@@ -83,7 +104,7 @@ class _Endpoint:
 async def _pieces(
     engine: Engine, request: ChatRequest, identity: Identity, place: Place
 ) -> AsyncGenerator[bytes, None]:
-    """Encoded bytes, one piece for all that became known at once: one send for one read of the model's stream."""
+    """Yields encoded events. Those that came in one read of the model's stream are one piece, and so one send."""
     context = call_context(request, identity)
     last: Event | None = None
     try:
@@ -92,7 +113,7 @@ async def _pieces(
                 yield encode(batch[0]) if len(batch) == 1 else b"".join(map(encode, batch))
                 last = batch[-1]
     except Exception:
-        # The engine ends its own faults properly; this is for what cannot be encoded, and for faults behind the end.
+        # The engine turns its own failures into events. Here are those of encoding, and those after the last event.
         log.exception("stream failed: %s", ProviderError.code)
         if not isinstance(last, Done | ErrorEvent):
             yield encode(ErrorEvent(ProviderError.code, ProviderError.safe_message))
@@ -111,3 +132,28 @@ def _same_id(request: Request, chat_request: ChatRequest) -> None:
     header = request.headers.get(HEADER)
     if header is not None and header.strip() != chat_request.metadata.correlation_id:
         raise InvalidRequest(f"{HEADER} and metadata.correlation_id differ")
+
+
+def _resumption(headers: Headers) -> Resumption | None:
+    """Returns None for a request without a key. Raises InvalidRequest."""
+    key = _only(headers, KEY)
+    # An event source that has seen no event sends an empty one.
+    last_event_id = _only(headers, LAST_EVENT_ID) or None
+    on_disconnect = _only(headers, ON_DISCONNECT)
+    if key is None:
+        if last_event_id is not None or on_disconnect is not None:
+            # A new run might repeat the effects of the first.
+            raise InvalidRequest(f"{LAST_EVENT_ID} and {ON_DISCONNECT} need the {KEY} of the run")
+        return None
+    if not is_correlation_id(key):
+        raise InvalidRequest(f"{KEY} must match {CORRELATION_ID.pattern}")
+    if on_disconnect not in (None, *CHOICES):
+        raise InvalidRequest(f"{ON_DISCONNECT} must be cancel or continue")
+    return Resumption(key, last_event_id, cast(OnDisconnect | None, on_disconnect))
+
+
+def _only(headers: Headers, name: str) -> str | None:
+    values = headers.getlist(name)
+    if len(values) > 1:
+        raise InvalidRequest(f"{name} was sent more than once")
+    return values[0].strip() if values else None

@@ -24,12 +24,11 @@ and the news that it has left would never arrive."""
 
 
 class EventStream(EventSourceResponse):
-    """sse-starlette's response; only its sending is replaced, since that would take four tasks for a stream and look
-    for a stop signal twice a second.
+    """sse-starlette's response with its own way of sending, which takes two tasks for a stream instead of four.
 
-    *pieces* are whole encoded events. It is read to its end, also when the client has left.
+    *pieces* are complete encoded events. They are read to the end, also after the client has left.
 
-    *left* is called once if the client leaves before the end; it must bring *pieces* to an end soon. *over* is called
+    *on_leave* is called once if the client leaves before the end; it must end *pieces* soon. *on_end* is called
     once, last of all.
     """
 
@@ -38,13 +37,13 @@ class EventStream(EventSourceResponse):
         pieces: AsyncGenerator[bytes, None],
         *,
         heartbeat_s: float,
-        left: Callable[[], None],
-        over: Callable[[], Awaitable[None]],
+        on_leave: Callable[[], None],
+        on_end: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(pieces, ping=heartbeat_s, sep="\n")
         self._pieces = pieces
-        self._left = left
-        self._over = over
+        self._on_leave = on_leave
+        self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watching = asyncio.create_task(self._watch(receive))
@@ -55,7 +54,7 @@ class EventStream(EventSourceResponse):
             await sending
         finally:
             watching.cancel()
-            await self._over()
+            await self._on_end()
             await asyncio.wait([watching])
 
     async def _send(self, send: Send) -> None:
@@ -81,19 +80,22 @@ class EventStream(EventSourceResponse):
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._left()
+        self._on_leave()
 
 
 class _Heart:
-    """Beats while the stream waits for its next piece. One timer that looks at the clock only when it fires: a timer
-    made and cancelled for every piece would cost more than the piece."""
+    """Sends a comment line whenever the stream has waited a period for its next piece.
+
+    It has one timer, which looks at the clock when it fires: a timer made and cancelled for every piece would cost more
+    than the piece.
+    """
 
     def __init__(self, send: Send, period_s: float) -> None:
         self._send = send
         self._period_s = period_s
         self._loop = asyncio.get_running_loop()
         self.idle_since: float | None = None
-        """Since when the stream waits for its next piece; None while it does not."""
+        """The time at which the stream began to wait for its next piece; None while it sends one."""
         self._beating: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(period_s, self._look)
 

@@ -1,22 +1,22 @@
-"""``/healthz``: the process lives. ``/readyz``: it can serve; to operators also how each upstream is.
+"""``/healthz``: the process lives. ``/readyz``: it can serve. ``/metrics``: counters, for callers with a credential.
 
-Both answer without a credential, so that a load balancer needs none. The details name tools that may exist for no
-caller, so they are for callers with the permission ``ops:read``.
+``/healthz`` and ``/readyz`` answer without a credential, so that a load balancer needs none. The details of readiness
+name tools that callers may not see, so they need the permission ``ops:read``.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.definition_change import Impact
 from wicketgate.catalog.pins import HeldFor, Screened
-from wicketgate.fleet.breaker import BreakerState
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.guards import BreakerState
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.catalog_keeper import tools_left_out
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import UpstreamPhase
@@ -30,8 +30,8 @@ class Alive(BaseModel):
 
 
 class UpstreamHealth(BaseModel):
-    """*error* is empty while all is well. *stale*: its *tools* are as it last gave them. *last_error*: why the session
-    before the present one ended. *connected_s*: how long ago the newest session began; null where there is none.
+    """*error* is empty without a failure. *stale*: the tools are those of the last listing. *last_error*: why the
+    session before the present one ended. *connected_s*: the age of the newest session; null if there is none.
     """
 
     state: UpstreamPhase
@@ -47,7 +47,7 @@ class UpstreamHealth(BaseModel):
 
 
 class QuarantinedTool(BaseModel):
-    """*impact*, *reasons* and *diff* tell of a definition that is not as it was accepted."""
+    """*impact*, *reasons* and *diff* describe the difference from the accepted definition."""
 
     reason: HeldFor
     message: str
@@ -57,16 +57,16 @@ class QuarantinedTool(BaseModel):
 
 
 class CatalogHealth(BaseModel):
-    """Of each kind, at most fifty tools are named."""
+    """At most fifty tools of each kind are named."""
 
     version: str
     tools: int
     left_out: dict[str, str]
-    """Tools that cannot be shown, and why."""
+    """Tools that cannot be shown, with the reason."""
     quarantined: dict[str, QuarantinedTool]
-    """By ``upstream:tool``: not there for callers until somebody accepts them (``wicketgate lock``)."""
+    """By ``upstream:tool``: hidden from callers until they are accepted (``wicketgate lock``)."""
     suspicious: dict[str, list[str]]
-    """Tools in use whose definitions hide something or speak to the model, with the signs."""
+    """Tools in use with hidden text or instructions to the model in their definitions, with the signs."""
     missing: list[str]
     """Pinned tools that their upstream no longer has."""
 
@@ -89,9 +89,9 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
     async def healthz() -> Alive:
         return Alive()
 
-    said = ReadinessDetails | Readiness
+    either = ReadinessDetails | Readiness
 
-    @router.get("/readyz", operation_id="readyz", response_model=said, responses={503: {"model": said}})
+    @router.get("/readyz", operation_id="readyz", response_model=either, responses={503: {"model": either}})
     async def readyz(request: Request) -> JSONResponse:
         """200 when requests are taken, else 503; the same body with both. A credential with the permission `ops:read`
         gets the details; without one, or with one that is not valid, the answer is `ready` alone."""
@@ -139,7 +139,7 @@ def _quarantined(screened: Mapping[str, Screened]) -> dict[str, QuarantinedTool]
     return {
         name: QuarantinedTool(
             reason=tool.reason,
-            message=tool.told,
+            message=tool.explanation,
             impact=tool.change.impact if tool.change else None,
             reasons=list(tool.change.reasons) if tool.change else [],
             diff=list(tool.change.lines[:_MAX_LINES]) if tool.change else [],
@@ -156,3 +156,13 @@ def _suspicious(screened: Mapping[str, Screened]) -> dict[str, list[str]]:
         if name not in each.held
     )
     return dict(islice(flagged, _MAX_NAMED))
+
+
+def metrics_router(render: Callable[[], bytes], content_type: str) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        return Response(render(), media_type=content_type)
+
+    return router

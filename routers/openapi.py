@@ -1,8 +1,8 @@
-"""The published contract, in two dialects, since generators and validators read streams differently (guide "OpenAPI").
+"""Publishes the contract in two dialects, because generators and validators read streams differently.
 
 - 3.1 (``/openapi.json``): the stream's schema is ``ChatEvent`` with ``data`` as an object; SDK generators type it.
-- 3.2 (``/openapi-3.2.json``): ``itemSchema`` with ``data`` as the JSON text that is really on the wire; validators
-  check it.
+- 3.2 (``/openapi-3.2.json``): ``itemSchema`` with ``data`` as the JSON text that is on the wire; validators check
+  it.
 """
 
 import copy
@@ -13,15 +13,15 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import WithDefaultSchema
 
-from routers.resumption import CHOICES, KEY, LAST_EVENT_ID, ON_DISCONNECT
+from routers.engine import CHOICES, KEY, LAST_EVENT_ID, ON_DISCONNECT
 from wicketgate.engine.contract import ChatRequest
-from wicketgate.text.correlation import CORRELATION_ID, HEADER
+from wicketgate.log_text import CORRELATION_ID, HEADER
 
 _REF = "#/components/schemas/{model}"
 
 
 def openapi_31(app: FastAPI) -> dict[str, Any]:
-    """The document for SDK generators."""
+    """Returns the document for SDK generators."""
     document = get_openapi(
         title="Wicketgate",
         version=app.version,
@@ -56,7 +56,7 @@ def openapi_31(app: FastAPI) -> dict[str, Any]:
 
 
 def openapi_32(app: FastAPI) -> dict[str, Any]:
-    """The document for validators of the wire."""
+    """Returns the document for validators of the wire."""
     document = copy.deepcopy(openapi_31(app))
     document["openapi"] = "3.2.0"
     schemas = document["components"]["schemas"]
@@ -69,7 +69,7 @@ def openapi_32(app: FastAPI) -> dict[str, Any]:
 
 
 def publish_openapi(app: FastAPI) -> None:
-    """Serve both documents; each is built once, at its first request."""
+    """Serves both documents. Each is built once, at its first request."""
     documents: dict[str, dict[str, Any]] = {}
     router = APIRouter(include_in_schema=False)
 
@@ -89,7 +89,7 @@ def publish_openapi(app: FastAPI) -> None:
 
 
 class _WithoutDefaults(GenerateJsonSchema):
-    """Some generators demand of the sender every property that has a default."""
+    """Leaves defaults out: some generators require every property that has one."""
 
     def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
@@ -104,7 +104,7 @@ def _text(description: str = "") -> dict[str, Any]:
 
 
 def _object(**properties: Any) -> dict[str, Any]:
-    """An object with just these properties, all required."""
+    """Returns the schema of an object with exactly these properties, all required."""
     return {
         "type": "object",
         "properties": properties,

@@ -1,4 +1,4 @@
-"""The HTTP twin of the registry face: the same four, for clients that speak no MCP (S4; alknet A52 to A58)."""
+"""``/operations``: the four tools of the registry face over plain HTTP (S4; alknet A52 to A58)."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from routers.refusals import refuse
 from wicketgate.access.identity import Identity
-from wicketgate.catalog.selectable import Operation
+from wicketgate.catalog.selectable import OperationKind
 from wicketgate.faces.operations import (
     DEFAULT_LIMIT,
     MAX_BATCH,
@@ -21,8 +21,8 @@ from wicketgate.faces.operations import (
     Operations,
     check_fields,
 )
+from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, session_key
-from wicketgate.text.correlation import correlation_id
 
 _RETRY_AFTER_S = 1
 
@@ -33,7 +33,7 @@ class OperationEntry(BaseModel):
     name: str
     description: str
     namespace: str
-    type: Operation
+    type: OperationKind
 
 
 class FoundOperations(BaseModel):
@@ -77,8 +77,8 @@ class BatchResults(BaseModel):
     results: list[BatchItem]
 
 
-class Answer(JSONResponse):
-    """Tools and callers may say half a surrogate pair; what UTF-8 cannot say is told as JSON's escape."""
+class SurrogateJson(JSONResponse):
+    """Escapes what UTF-8 cannot encode: texts of tools and callers may hold half a surrogate pair."""
 
     def render(self, content: Any) -> bytes:
         try:
@@ -92,7 +92,7 @@ _REFUSAL = {"application/json": {"schema": {"$ref": "#/components/schemas/Refusa
 _FAILURES: dict[int | str, dict[str, Any]] = {
     400: {"description": "No JSON object, or bad headers", "content": _REFUSAL},
     401: {"description": "No valid credential", "content": _REFUSAL},
-    403: {"description": "Not allowed, or somebody has to agree first", "model": OperationFailure},
+    403: {"description": "Not allowed, or an approval is missing", "model": OperationFailure},
     404: {"description": "No such operation for this caller", "model": OperationFailure},
     422: {"description": "The input does not fit", "model": OperationFailure},
     429: {"description": "Too many calls", "model": OperationFailure},
@@ -101,7 +101,7 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
     504: {"description": "The tool server did not answer in time", "model": OperationFailure},
 }
 
-# Bodies, numbers and what is required are read by hand, so that refusals have our shape; this describes them.
+# Bodies and numbers are checked by hand, so that refusals have our shape; these are their schemas.
 _LIMIT = {
     "parameters": [
         {
@@ -115,7 +115,7 @@ _LIMIT = {
 _NAME = {"parameters": [{"name": "name", "in": "query", "required": True, "schema": {"type": "string"}}]}
 _CALL = {
     "type": "object",
-    # Some generators let nothing into an object that does not say that it is open.
+    # Some generators close an object that does not declare itself open.
     "properties": {"operation": {"type": "string"}, "input": {"type": "object", "additionalProperties": True}},
     "required": ["operation"],
 }
@@ -143,7 +143,7 @@ def operations_router(operations: Operations) -> APIRouter:
         if (limit := request.query_params.get("limit")) is not None:
             wanted["limit"] = _number(limit)
         try:
-            return Answer(await operations.search(wanted, _context(request)))
+            return SurrogateJson(await operations.search(wanted, _context(request)))
         except OperationError as error:
             return _failed(error)
 
@@ -151,7 +151,7 @@ def operations_router(operations: Operations) -> APIRouter:
     async def schema(request: Request) -> JSONResponse:
         """The full specification of one operation."""
         try:
-            return Answer(await operations.schema(request.query_params.get("name", ""), _context(request)))
+            return SurrogateJson(await operations.schema(request.query_params.get("name", ""), _context(request)))
         except OperationError as error:
             return _failed(error)
 
@@ -162,7 +162,7 @@ def operations_router(operations: Operations) -> APIRouter:
         if body is None:
             return _not_an_object()
         try:
-            return Answer((await operations.call(body, _context(request))).value)
+            return SurrogateJson((await operations.call(body, _context(request))).value)
         except OperationError as error:
             return _failed(error)
 
@@ -182,7 +182,7 @@ def operations_router(operations: Operations) -> APIRouter:
             ended = await operations.batch(body.get("calls"), _context(request))
         except OperationError as error:
             return _failed(error)
-        return Answer({"results": [_item(one) for one in ended]})
+        return SurrogateJson({"results": [_item(one) for one in ended]})
 
     return router
 
@@ -193,7 +193,7 @@ def _context(request: Request) -> CallContext:
 
 
 def _number(text: str) -> object:
-    """An integer if it is one; what is not is refused by the operations, in their shape."""
+    """Returns the integer, or the text itself, which the operations refuse in their shape."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
 
 
@@ -214,7 +214,7 @@ def _failed(error: OperationError) -> JSONResponse:
     if error.retryable and error.http_status in (429, 503):
         wait_s = (error.details or {}).get("retry_after_s", _RETRY_AFTER_S)
         headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
-    return Answer(error.as_dict(), error.http_status, headers)
+    return SurrogateJson(error.as_dict(), error.http_status, headers)
 
 
 def _item(ended: BatchOutcome) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How a route says no before a stream has begun: ``{code, message}`` and nothing else (S3 "Pre-Stream Errors")."""
+"""Refuses requests before a stream has begun: ``{code, message}`` and no other field (S3 "Pre-Stream Errors")."""
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
@@ -16,7 +16,7 @@ def refuse(status: int, code: str, message: str, headers: dict[str, str] | None 
 
 
 def refuse_in_one_shape(app: FastAPI) -> None:
-    """What the framework refuses by itself (unknown paths, wrong methods) takes the contract's shape too."""
+    """Gives the framework's own refusals (unknown paths, wrong methods) the shape of the contract."""
 
     async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
         status = error.status_code if isinstance(error, HTTPException) else 500

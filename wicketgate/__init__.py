@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wicketgate.access.identity import Identity
-    from wicketgate.catalog.card import ChoiceCard
+    from wicketgate.catalog.card import ChoiceCard, make_choice_cards
     from wicketgate.catalog.catalog import Catalog, HydrationResult
-    from wicketgate.catalog.order import make_choice_cards
     from wicketgate.catalog.router import Router
     from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
     from wicketgate.catalog.tool_id import ToolIdParts, format_tool_id, infer_namespace, parse_tool_id
     from wicketgate.config.settings import Settings
-    from wicketgate.context.items import ContextItem, ItemKind
+    from wicketgate.context.items import ContextItem, ItemKind, load_mcp_session_jsonl
     from wicketgate.context.manager import ContextManager, ContextPack, Phase
     from wicketgate.engine.contract import ChatRequest
     from wicketgate.errors import CatalogError, ConfigError, ContextOverflow, GatewayError, WicketgateError
     from wicketgate.faces.mcp.servers import McpGatewayServer, McpProxyServer
-    from wicketgate.fleet.multiplex import MultiplexUpstream
+    from wicketgate.fleet.member import MultiplexUpstream
     from wicketgate.gate import Gate, running_engine
     from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies
     from wicketgate.gateway.runtime import ProxyRuntime
@@ -40,28 +39,24 @@ if TYPE_CHECKING:
         SecurityPlugin,
     )
     from wicketgate.ports import CallContext
-    from wicketgate.results.envelope import ArtifactRef, ResultEnvelope
-    from wicketgate.results.from_mcp import mcp_result_to_envelope
-    from wicketgate.storage.session_file import load_mcp_session_jsonl
+    from wicketgate.results.envelope import ArtifactRef, ResultEnvelope, mcp_result_to_envelope
     from wicketgate.tools import Media, ToolContext, ToolFailed, ToolRegistry
-    from wicketgate.upstreams.session import McpClientUpstream
-    from wicketgate.upstreams.stub import StubUpstream
+    from wicketgate.upstreams.embedded import McpClientUpstream, StubUpstream
 
 _MODULES = {
     "access.identity": ("Identity",),
-    "catalog.card": ("ChoiceCard",),
+    "catalog.card": ("ChoiceCard", "make_choice_cards"),
     "catalog.catalog": ("Catalog", "HydrationResult"),
-    "catalog.order": ("make_choice_cards",),
     "catalog.router": ("Router",),
     "catalog.selectable": ("SelectableItem", "mcp_tool_to_selectable"),
     "catalog.tool_id": ("ToolIdParts", "format_tool_id", "infer_namespace", "parse_tool_id"),
     "config.settings": ("Settings",),
-    "context.items": ("ContextItem", "ItemKind"),
+    "context.items": ("ContextItem", "ItemKind", "load_mcp_session_jsonl"),
     "context.manager": ("ContextManager", "ContextPack", "Phase"),
     "engine.contract": ("ChatRequest",),
     "errors": ("CatalogError", "ConfigError", "ContextOverflow", "GatewayError", "WicketgateError"),
     "faces.mcp.servers": ("McpGatewayServer", "McpProxyServer"),
-    "fleet.multiplex": ("MultiplexUpstream",),
+    "fleet.member": ("MultiplexUpstream",),
     "gate": ("Gate", "running_engine"),
     "gateway.options": ("ExposureMode", "RuntimeOptions", "RuntimePolicies"),
     "gateway.runtime": ("ProxyRuntime",),
@@ -70,12 +65,9 @@ _MODULES = {
         *("MiddlewarePlugin", "PluginConfig", "Request", "SecurityPlugin"),
     ),
     "ports": ("CallContext",),
-    "results.envelope": ("ArtifactRef", "ResultEnvelope"),
-    "results.from_mcp": ("mcp_result_to_envelope",),
-    "storage.session_file": ("load_mcp_session_jsonl",),
+    "results.envelope": ("ArtifactRef", "ResultEnvelope", "mcp_result_to_envelope"),
     "tools": ("Media", "ToolContext", "ToolFailed", "ToolRegistry"),
-    "upstreams.session": ("McpClientUpstream",),
-    "upstreams.stub": ("StubUpstream",),
+    "upstreams.embedded": ("McpClientUpstream", "StubUpstream"),
 }
 _HOME = {name: f"wicketgate.{module}" for module, names in _MODULES.items() for name in names}
 

@@ -1,6 +1,6 @@
 """Blocking functions beside the event loop, in a bounded number of threads that never hold the process (W-KINDS).
 
-A thread cannot be ended from outside. One whose caller has gone runs on, keeps its place, and is counted.
+A thread cannot be ended from outside. One whose caller has gone runs on, keeps its slot, and is counted.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _Job = Callable[[], None]
 
 
 class NoThreadLeft(Exception):
-    """Every thread runs a function that somebody has given up waiting for."""
+    """Every thread runs a function whose caller no longer waits for it."""
 
 
 class DaemonThreads:
@@ -25,28 +25,29 @@ class DaemonThreads:
     def __init__(self, limit: int, name: str) -> None:
         self._limit = limit
         self._name = name
-        self._places = asyncio.Semaphore(limit)
+        self._slots = asyncio.Semaphore(limit)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads = 0
         self._idle = 0
         self.abandoned = 0
-        """Threads whose function runs though its caller has gone."""
+        """The number of threads whose function runs though its caller has gone."""
 
     async def run(self, function: Callable[[], T]) -> T:
-        """What *function* gives or raises, in a copy of the caller's context. Raises NoThreadLeft at once.
+        """Returns what *function* returns in a copy of the caller's context, or raises what it raises.
 
-        Waits for a free thread. Leaving early takes the function back only if it has not begun.
+        Waits for a free thread; raises NoThreadLeft at once if none can become free. A caller that leaves early takes
+        the function back only if it has not begun.
         """
         if self.abandoned >= self._limit:
             raise NoThreadLeft
-        await self._places.acquire()
+        await self._slots.acquire()
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[tuple[bool, Any]] = loop.create_future()
         context = contextvars.copy_context()
 
         def ended(ok: bool, value: Any) -> None:
             self._idle += 1
-            self._places.release()
+            self._slots.release()
             if outcome.cancelled():
                 self.abandoned -= 1
             else:
@@ -54,16 +55,16 @@ class DaemonThreads:
 
         def job() -> None:
             # As a value, since a future cannot hold every exception (StopIteration).
-            told: tuple[bool, Any]
+            ending: tuple[bool, Any]
             try:
-                told = True, context.run(function)
+                ending = True, context.run(function)
             except Exception as error:
-                told = False, error
+                ending = False, error
             except BaseException as error:
                 # sys.exit() in a thread must not end the process that waits for it.
-                told = False, RuntimeError(type(error).__name__)
+                ending = False, RuntimeError(type(error).__name__)
             try:
-                loop.call_soon_threadsafe(ended, *told)
+                loop.call_soon_threadsafe(ended, *ending)
             except RuntimeError:
                 return  # the loop is closed: the process ends
 
@@ -73,7 +74,7 @@ class DaemonThreads:
             try:
                 threading.Thread(target=self._work, name=f"{self._name} {self._threads + 1}", daemon=True).start()
             except RuntimeError:  # the system gives us no more of them at the moment
-                self._places.release()
+                self._slots.release()
                 raise
             self._threads += 1
         self._jobs.put(job)
@@ -89,7 +90,7 @@ class DaemonThreads:
         return result
 
     def close(self) -> None:
-        """Idle threads end now, the others with what they run."""
+        """Ends idle threads now, the others with what they run."""
         for _ in range(self._threads):
             self._jobs.put(None)
 

@@ -1,4 +1,4 @@
-"""Every outcome that a caller can tell apart, each owning its wire code (S0 §3.4, S1 "Error shape", S3).
+"""The outcomes that a caller can distinguish, each with its own wire code (S0 §3.4, S1 "Error shape", S3).
 
 Two families cross a door. A ``GatewayError`` is an answer of a meta-tool and goes back to the model, which can
 often mend its call. An ``EngineError`` ends a chat stream; its text is fixed, so nothing of the cause can leak.
@@ -101,7 +101,7 @@ class UpstreamRefused(UpstreamError):
 
 
 class UpstreamLost(UpstreamError):
-    """The connection was lost while the call ran; whether it took effect is not known. The same code for callers."""
+    """The connection was lost while the call ran, so its effect is unknown. Callers get the same code."""
 
 
 class UpstreamTimeout(GatewayError):
@@ -115,8 +115,8 @@ class UpstreamUnavailable(GatewayError):
 
 
 class UpstreamResting(UpstreamUnavailable):
-    """It failed too often lately, so the call was not even tried; nor is it of use to try again at once. The same code
-    for callers."""
+    """The upstream failed too often lately, so the call was not tried; a second try at once is of no use. Callers get
+    the same code."""
 
 
 class RateLimited(GatewayError):
@@ -131,15 +131,15 @@ class Forbidden(GatewayError):
 
 
 class ApprovalRequired(GatewayError):
-    """Nothing ran: somebody has to agree to this very call first (DESIGN §3 "The engine")."""
+    """Nothing ran: the owner has to approve this very call first (DESIGN §3 "The engine")."""
 
     code = "APPROVAL_REQUIRED"
 
 
 class InputRequired(WicketgateError):
-    """A tool server asks something before it can go on, of a client that answers with a second attempt (2026-07-28).
+    """A tool server has a question, which the client answers with a second attempt (2026-07-28).
 
-    Not a failure: whoever holds the door passes *requests* (by key, wire JSON) and *request_state* on.
+    Not a failure: the door passes *requests* (by key, wire JSON) and *request_state* on.
     """
 
     def __init__(self, requests: Mapping[str, Any], request_state: str | None) -> None:
@@ -164,7 +164,7 @@ class ProviderError(EngineError):
 
 
 class ProviderUnavailable(ProviderError):
-    """The provider answered nothing, and may if it is asked again. *retry_after_s* is its own word on when."""
+    """The provider answered nothing, but may at a second try, after *retry_after_s* if the provider gave it."""
 
     def __init__(self, detail: str, retry_after_s: float | None = None) -> None:
         super().__init__(detail)
@@ -172,7 +172,7 @@ class ProviderUnavailable(ProviderError):
 
 
 class ProviderSilent(ProviderError):
-    """The provider was given all the time there is for a first event: no second attempt, but another may be asked."""
+    """The provider used up the time for a first event: no second try of it, but of the next provider."""
 
 
 class ToolError(EngineError):

@@ -14,28 +14,32 @@ from time import time
 from types import TracebackType
 from typing import Self
 
-from wicketgate.access.identity import Identity
-from wicketgate.access.keys import HashedKey, KeyRing
-from wicketgate.config.applied import Applied, Changes
-from wicketgate.config.approvals import make_approval_desk, make_seal, reseal
-from wicketgate.config.arrangement import guarded, make_member, make_members, outgoing_rules
-from wicketgate.config.audit_loader import make_auditor
-from wicketgate.config.engine import engine_limits, make_keyed_runs, model_window
-from wicketgate.config.providers import make_provider
+from wicketgate.access.identity import HashedKey, Identity, KeyRing
+from wicketgate.config.engine import (
+    engine_limits,
+    make_approval_desk,
+    make_keyed_runs,
+    make_provider,
+    make_seal,
+    model_window,
+    reseal,
+)
+from wicketgate.config.plugins import make_auditor
+from wicketgate.config.reload import Applied, Changes
 from wicketgate.config.runtime import make_artifact_store, make_runtime
 from wicketgate.config.settings import KeySettings, Settings
+from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules
 from wicketgate.engine.limits import Drain, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.faces.assembly import make_faces
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.operations import Operations
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
-from wicketgate.gateway.meter import Meter, NoMeter
-from wicketgate.gateway.options import HeapKeeper
+from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
-from wicketgate.token_table import load_token_counter
+from wicketgate.tokens import load_token_counter
 
 VERSION = version("wicketgate")
 
@@ -93,8 +97,8 @@ class Gate:
         self._applied = Applied(
             settings, self.runtime, self.fleet, self.lifecycle, partial(make_member, outgoing=outgoing)
         )
-        self._follow(settings)
-        self._applied.follow(self._follow)
+        self._put_in_force(settings)
+        self._applied.on_apply(self._put_in_force)
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -126,9 +130,9 @@ class Gate:
     async def wait_ready(self) -> None:
         await self.lifecycle.wait_ready()
 
-    def follow(self, step: Callable[[Settings], None]) -> None:
+    def on_apply(self, step: Callable[[Settings], None]) -> None:
         """Calls *step* within each ``apply``. It must neither wait nor fail."""
-        self._applied.follow(step)
+        self._applied.on_apply(step)
 
     async def apply(self, settings: Settings) -> Changes:
         """Puts *settings* in force, as far as they can be without a restart. One call at a time.
@@ -137,7 +141,7 @@ class Gate:
         """
         return await self._applied.apply(settings)
 
-    def _follow(self, settings: Settings) -> None:
+    def _put_in_force(self, settings: Settings) -> None:
         self.keys.replace([*map(_hashed, settings.auth.keys), *self._extra_keys])
         self.engine.limits = engine_limits(settings)
         reseal(self.seal, self._approvals, settings.auth)

@@ -18,7 +18,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.catalog.selectable import UPSTREAM_NAME_KEY as UPSTREAM_NAME_KEY
 
 API_VERSION = 1
-"""Raised when a plugin written for an older interface can no longer work."""
+"""The version; it grows when a plugin written for an older interface can no longer work."""
 
 Result = Mapping[str, Any]
 """A result as MCP wire JSON: ``{"content": [...], "structuredContent"?, "isError"?}`` for ``tools/call``."""
@@ -26,7 +26,7 @@ Result = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call as plugins see it. *id* and *method* are what they are: a plugin that changes one fails the call.
+    """One call as plugins see it. *id* and *method* are fixed: a plugin that changes one fails the call.
 
     *method* is ``tools/call``, ``resources/read`` or ``prompts/get``; *name* is the tool's own name, the resource's
     URI or the prompt's name; *server* is the configured name of the upstream. All three of these may be redirected.
@@ -42,7 +42,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """A security plugin lets it pass; *instead*, if given, takes the place of what it saw. *note* goes to the audit
+    """A security plugin lets it pass; *instead*, if given, replaces what it saw. *note* goes to the audit
     record: what was found, never the text itself."""
 
     instead: Request | Result | None = None
@@ -58,7 +58,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Middleware is done; *instead*, if given, takes the place of what it saw."""
+    """Middleware is done; *instead*, if given, replaces what it saw."""
 
     instead: Request | Result | None = None
     note: str = ""
@@ -77,19 +77,14 @@ CONTINUE = Continue()
 
 
 class PluginConfig(BaseModel):
-    """Base of what a plugin can be configured with: unknown keys are errors that name their path."""
+    """The base of a plugin's configuration: unknown keys are errors that name their path."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SecurityPlugin:
-    """Base of security plugins; made with one argument, an instance of its ``Config``.
+class _Plugin:
+    """The base of both kinds; made with one argument, an instance of its ``Config``."""
 
-    ``on_request`` is awaited before the server is called, ``on_result`` before the result is shown. A plugin that
-    raises fails the call, unless the plugin is configured with ``critical: false``.
-    """
-
-    kind: ClassVar = "security"
     api_version: ClassVar[int] = API_VERSION
     per_server: ClassVar[bool] = False
     """True if it makes sense only for one server, not for all (``_global``)."""
@@ -98,6 +93,16 @@ class SecurityPlugin:
     def __init__(self, config: Any) -> None:
         self.config = config
 
+
+class SecurityPlugin(_Plugin):
+    """Base of security plugins.
+
+    ``on_request`` is awaited before the server is called, ``on_result`` before the result is shown. A plugin that
+    raises fails the call, unless the plugin is configured with ``critical: false``.
+    """
+
+    kind: ClassVar = "security"
+
     async def on_request(self, request: Request) -> Allow | Block:
         return ALLOW
 
@@ -105,16 +110,10 @@ class SecurityPlugin:
         return ALLOW
 
 
-class MiddlewarePlugin:
-    """Base of middleware plugins; made with one argument, an instance of its ``Config``."""
+class MiddlewarePlugin(_Plugin):
+    """Base of middleware plugins."""
 
     kind: ClassVar = "middleware"
-    api_version: ClassVar[int] = API_VERSION
-    per_server: ClassVar[bool] = False
-    Config: ClassVar[type[PluginConfig]] = PluginConfig
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
 
     async def on_request(self, request: Request) -> Continue | Complete:
         return CONTINUE

@@ -1,4 +1,4 @@
-"""The runtime's needs from outside: upstreams, a place for artifacts, and one for browsing sessions."""
+"""The runtime's needs from outside: upstreams, stores of artifacts and of browsing sessions."""
 
 import hashlib
 import json
@@ -106,7 +106,7 @@ NO_APPROVER = _NoApprover()
 class CallMarks:
     """Facts about one call that show only on its way, set there and read when it is over.
 
-    *left*: it was handed to the upstream, after any wait for a place. *questioned*: the server put a question to a
+    *left*: it was handed to the upstream, after any wait for a slot. *questioned*: the server put a question to a
     person meanwhile, answered or not, so its result is for this one call.
     """
 

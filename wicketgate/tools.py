@@ -1,4 +1,4 @@
-"""What a package writes its own tools with: plain typed functions in a registry (W-KINDS; docs/guide.md).
+"""The registry in which a package puts its own tools: plain typed functions (W-KINDS; docs/guide.md).
 
 ::
 
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=AnyFunction)
 
 
 class ToolFailed(Exception):
-    """Raise it to tell the caller why a tool cannot do what was asked; *message* is shown as it is.
+    """A failure that a tool raises to explain it to the caller; *message* is shown as it is.
 
     The text of any other exception is only logged.
     """
@@ -37,7 +37,7 @@ class Media:
     name: str = ""
 
 
-def _unheard(*told: object) -> None:
+def _ignore(*values: object) -> None:
     return
 
 
@@ -54,22 +54,24 @@ class ToolContext:
 
     actor: str = ""
     correlation_id: str = ""
-    on_progress: Callable[[float, float | None, str | None], None] = field(default=_unheard, repr=False)
-    on_log: Callable[[str, object, str | None], None] = field(default=_unheard, repr=False)
+    on_progress: Callable[[float, float | None, str | None], None] = field(default=_ignore, repr=False)
+    on_log: Callable[[str, object, str | None], None] = field(default=_ignore, repr=False)
     is_over: Callable[[], bool] = field(default=_never, repr=False)
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the caller how far it is, if the caller wants to know."""
+        """Reports the progress to the caller, if the caller wants it."""
         self.on_progress(progress, total, message)
 
     def log(self, level: str, data: object, logger: str | None = None) -> None:
-        """Send the caller a log message; *level* is one of MCP's, from ``debug`` to ``emergency``."""
+        """Sends the caller a log message; *level* is one of MCP's, from ``debug`` to ``emergency``."""
         self.on_log(level, data, logger)
 
     @property
     def cancelled(self) -> bool:
-        """Nobody waits for the result any more. A function that is not async cannot be ended from outside: in a long
-        loop it should look here."""
+        """True if no caller waits for the result any more.
+
+        A function that is not async cannot be ended from outside: in a long loop it should look here.
+        """
         return self.is_over()
 
 
@@ -120,7 +122,7 @@ class ToolRegistry:
         destructive: bool | None = None,
         idempotent: bool | None = None,
     ) -> Any:
-        """Register a function, as ``@registry.tool`` or ``@registry.tool(read_only=True)``; it is left as it is.
+        """Registers a function, as ``@registry.tool`` or ``@registry.tool(read_only=True)``; it is left as it is.
 
         Name, description and the arguments' schema come from the function, its docstring and type hints where they are
         not given. An async function runs on the event loop and must not block it; any other runs in a thread. An async

@@ -1,1 +1,1 @@
-"""What the larger commands of the command line do; ``cli.py`` says how they are called."""
+"""The longer commands of the command line. ``app.cli`` has their options."""

@@ -1,16 +1,15 @@
-"""``wicketgate check`` and ``wicketgate explain``: connect, call nothing, and print what there is and why."""
+"""``wicketgate check`` and ``wicketgate explain``: connect, call no tool, and report upstreams and tools."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
 import click
 
-from app.commands.screened import screened_lines
-from app.commands.shown import shown
+from app.commands.output import printable, screened_lines
 from app.process import search_python_folders
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.config.plugin_loader import plugin_lines
+from wicketgate.config.plugins import plugin_lines
 from wicketgate.config.settings import Settings
 from wicketgate.gate import Gate
 from wicketgate.gateway.catalog_keeper import tools_left_out
@@ -20,7 +19,7 @@ from wicketgate.ports import UpstreamStatus
 
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[Gate]:
-    """Opens a gate and waits until its upstreams have had their turn."""
+    """Opens a gate and waits until each upstream has connected or failed."""
     search_python_folders(settings)
     async with Gate(settings) as gate:
         await gate.wait_ready()
@@ -28,14 +27,18 @@ async def connected(settings: Settings) -> AsyncIterator[Gate]:
 
 
 def without_audit(settings: Settings) -> Settings:
-    """Leaves the audit sinks out, for a gate that calls nothing: making a gate writes to each sink once, to see that it
-    can be written, and whoever looks at tools need not be able to."""
+    """Leaves the audit sinks out, for a gate that calls no tool.
+
+    Making a gate writes to each sink as a test, and a user who only looks at tools may lack the right to write.
+    """
     return settings.model_copy(update={"plugins": settings.plugins.model_copy(update={"auditing": {}})})
 
 
 async def check_all(settings: Settings) -> int:
-    """Connect, wait until every upstream has settled, print what there is; the exit code. Raises ConfigError for what
-    the model, the plugins or the audit sinks cannot work with."""
+    """Connects, prints upstreams, tools and plugins, and returns the exit code.
+
+    Raises ConfigError for settings that the model, the plugins or the audit sinks cannot work with.
+    """
     async with connected(settings) as gate:
         runtime = gate.runtime
         catalog, statuses, screened = runtime.catalog(), gate.fleet.statuses(), runtime.screened()
@@ -59,21 +62,21 @@ async def check_all(settings: Settings) -> int:
 
 
 async def explain_tool(settings: Settings, tool: str, identity: Identity, query: str) -> int:
-    """Print why *tool* is visible, hidden, or waits for approval, for *identity*; the exit code."""
+    """Prints why *tool* is visible to *identity*, hidden, or waits for approval. Returns the exit code."""
     async with connected(without_audit(settings)) as gate:
         runtime = gate.runtime
         usable, lines = explain(
             runtime.catalog(), runtime.access, tool, identity, query, runtime.screened(), runtime.declared()
         )
         for line in lines:
-            click.echo(shown(line))
+            click.echo(printable(line))
     return 0 if usable else 1
 
 
 def _upstream_lines(
     catalog: Catalog, statuses: Mapping[str, UpstreamStatus], troubles: Mapping[str, str]
 ) -> Iterator[str]:
-    """Each upstream with what troubles it, and its tools below."""
+    """Yields each upstream with its failure, if any, and its tools below."""
     for name, status in statuses.items():
         trouble = status.error or troubles.get(name, "")
         if not trouble and status.connections > 1:

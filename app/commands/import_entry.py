@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from wicketgate.config.settings import SECRET_NAME, UpstreamSettings
-from wicketgate.text.redaction import Redactor
+from wicketgate.log_text import Redactor
 
 _URLS = ("url", "serverUrl", "httpUrl")
 _HTTP = frozenset({"http", "streamable-http", "streamablehttp", "streamable_http"})

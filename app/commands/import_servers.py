@@ -16,7 +16,7 @@ import click
 from app.commands.import_entry import ClientServer, ImportedServer, Variables, import_entry
 from wicketgate.catalog.card import one_line
 from wicketgate.errors import ConfigError
-from wicketgate.text.yaml import NotYaml, read_yaml, write_yaml
+from wicketgate.yaml_text import NotYaml, read_yaml, write_yaml
 
 _MAX_NAME_CHARS = 64
 _MAX_BYTES = 16 * 1024 * 1024

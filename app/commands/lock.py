@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from app.commands.check import connected, without_audit
-from app.commands.screened import quarantine_lines
+from app.commands.output import quarantine_lines
 from wicketgate.catalog.pins import Declared, Difference, Pins, accept, differences, pin_all
 from wicketgate.config.lock_file import read_lock, write_lock
 from wicketgate.config.settings import PinSettings, Settings
@@ -16,7 +16,8 @@ from wicketgate.errors import ConfigError
 
 
 def lock(settings: Settings, path: Path, *, diff: bool, chosen: Sequence[str], everything: bool) -> int:
-    """The exit code: 1 when something differs that was not accepted, or an upstream did not give its tools."""
+    """Returns the exit code: 1 if a difference was not accepted, or an upstream did not give its tools."""
+    # What was accepted, and what is declared now.
     pins = read_lock(path) if path.exists() else None
     declared, silent = asyncio.run(_declared(settings))
     for name in silent:
@@ -25,12 +26,14 @@ def lock(settings: Settings, path: Path, *, diff: bool, chosen: Sequence[str], e
         if chosen:
             raise ConfigError(f"There is no {path} yet. Make it with: wicketgate lock --config FILE --lock {path}")
         return _write_first(path, declared) or bool(silent)
+    # Accept what was chosen.
     pins = pins or {}
     found = _with_gone_upstreams(settings, pins, differences(pins, declared))
     taken = _chosen(found, chosen, everything)
     if taken:
         write_lock(path, accept(pins, declared, taken, trusted=lambda each: _named(each, chosen)))
         click.echo(f"{path}: {_count(len(taken), 'difference')} accepted")
+    # Report what is left.
     open_ones = [each for each in found if each not in taken]
     for line in quarantine_lines(open_ones):
         click.echo(line)
@@ -42,7 +45,7 @@ def lock(settings: Settings, path: Path, *, diff: bool, chosen: Sequence[str], e
 
 
 async def _declared(settings: Settings) -> tuple[Declared, list[str]]:
-    """What the upstreams declare, whatever is pinned now; and which of them did not."""
+    """Returns what the upstreams declare, with no pins applied, and the names of those that gave no tools."""
     async with connected(without_audit(settings).model_copy(update={"pins": PinSettings()})) as gate:
         declared = dict(gate.runtime.declared())
         return declared, [name for name in gate.fleet.statuses() if name not in declared]

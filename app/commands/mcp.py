@@ -1,4 +1,4 @@
-"""``wicketgate mcp``: one face over stdio, for clients that start their servers themselves."""
+"""``wicketgate mcp``: one face over stdio, for clients that start their servers."""
 
 import asyncio
 import secrets
@@ -13,7 +13,7 @@ from wicketgate.errors import ConfigError
 from wicketgate.faces.mcp.server import McpDoor
 from wicketgate.faces.mcp.stdio import serve_stdio
 from wicketgate.gate import VERSION, Gate
-from wicketgate.text.redaction import Redactor
+from wicketgate.log_text import Redactor
 
 
 def serve_mcp(settings: Settings, face_name: str, identity: Identity) -> None:

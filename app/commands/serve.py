@@ -1,4 +1,4 @@
-"""``wicketgate serve``: the listening socket, the loop and the server. The rest is in the application's lifespan."""
+"""``wicketgate serve``: the listening socket, the loop and the server. ``app.lifespan`` does the rest."""
 
 import asyncio
 import signal
@@ -18,9 +18,9 @@ _BACKLOG = 2048
 
 
 def serve_until_stopped(settings: Settings, load: Callable[[], Settings], watched: Path | None) -> int:
-    """Serves by *settings*, and by what *load* reads on SIGHUP, or when *watched* changes. Returns the exit code.
+    """Serves until a signal stops it, and returns the exit code. Raises ConfigError.
 
-    Raises ConfigError.
+    After SIGHUP or a change of *watched* the settings that *load* reads take the place of *settings*.
     """
     listener = _bind(settings.server.host, settings.server.port)
     failures: list[ConfigError] = []
@@ -50,7 +50,7 @@ def serve_until_stopped(settings: Settings, load: Callable[[], Settings], watche
 
 
 def _runner() -> Callable[[Any], bool]:
-    """The loop of the performance guide where there is one (not on Windows)."""
+    """Returns ``uvloop.run`` if it is installed, otherwise that of asyncio."""
     try:
         import uvloop
     except ImportError:
@@ -59,9 +59,9 @@ def _runner() -> Callable[[Any], bool]:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Listen before anything is started: a taken port is the most common trouble, and deserves a plain word."""
+    """Listens before anything is started. A taken port is the most common failure, so its error says what to do."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named so that asyncio's own loop, too, sends without waiting (it looks at the number).
+    # The protocol is named because asyncio's own loop sends without delay only if it sees this number.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

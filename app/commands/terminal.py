@@ -1,41 +1,33 @@
-"""``wicketgate browse | execute | view | chat``: the runtime and the engine from a terminal (DESIGN §2)."""
+"""``wicketgate browse | execute | view | chat``: the runtime and the engine from a terminal."""
 
 import asyncio
 import json
 import secrets
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from app.commands.shown import shown, shown_text
-from wicketgate.access.identity import ACTOR_PATTERN, Identity, parse_permissions
+from app.commands.options import parse_identity, with_config, with_identity
+from app.commands.output import printable, printable_text
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import load_settings
 
 if TYPE_CHECKING:  # brings an HTTP client, which most commands do not need
-    from app.commands.gate import Answer, GateClient
+    from app.commands.gate_client import GateClient, ToolAnswer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_WHERE = (
-    click.option(
-        "--config", type=click.Path(dir_okay=False, path_type=Path), help="Start the gate of this file, here."
-    ),
-    click.option("--url", envvar="WG_URL", help="Ask the service that runs there instead; or WG_URL."),
-    click.option("--key", envvar="WG_KEY", help="The key for --url; or WG_KEY."),
-    click.option("--actor", default="local", show_default=True, help="Who calls, with --config."),
-    click.option("--permission", "permissions", multiple=True, help="What they hold, with --config; default: all."),
-)
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print the structured answer.")
 
 
 def _where(command: F) -> F:
-    for option in reversed(_WHERE):
-        command = option(command)
-    return command
+    """Adds the options that choose the gate: one started here from a configuration, or a running service."""
+    command = click.option("--key", envvar="WG_KEY", help="The key for --url; or WG_KEY.")(with_identity(command))
+    command = click.option("--url", envvar="WG_URL", help="Ask the service at this URL instead; or WG_URL.")(command)
+    return with_config(command)
 
 
 @click.command()
@@ -76,7 +68,7 @@ def execute(tool_id: str, args: str, dry_run: bool, as_json: bool, **where: Any)
 def view(handle: str, selector: str, as_json: bool, **where: Any) -> None:
     """Read part of the artifact HANDLE; SELECTOR is a JSON object, by default its first 2,000 characters.
 
-    With --config this finds what an earlier command left only if 'storage' is a file: memory ends with its process.
+    Without --url this finds artifacts of earlier commands only if 'storage' is a file: memory ends with its process.
     """
     arguments = {"handle": handle, "selector": _json(selector, "SELECTOR")}
     _run(where, lambda gate: _show(gate, "tool_view", arguments, as_json))
@@ -89,7 +81,7 @@ def view(handle: str, selector: str, as_json: bool, **where: Any) -> None:
 def chat(message: str | None, as_json: bool, **where: Any) -> None:
     """Talk to the engine: one MESSAGE, or a conversation without it (end it with an empty line).
 
-    The answer goes to stdout, what tools do to stderr. With --json every event is one line.
+    The answer goes to stdout, the tool calls to stderr. With --json every event is one line.
     """
     _run(where, lambda gate: _converse(gate, message, as_json))
 
@@ -99,46 +91,48 @@ async def _show(gate: "GateClient", tool: str, arguments: Mapping[str, Any], as_
     if as_json:
         click.echo(_line(answer.structured))
     elif answer.is_error and "error" in answer.structured:
-        _explain(answer)
+        _print_error(answer)
     elif tool == "tool_execute":
-        click.echo(shown_text(json.dumps(answer.structured, ensure_ascii=False, indent=2)))
+        click.echo(printable_text(json.dumps(answer.structured, ensure_ascii=False, indent=2)))
     elif tool == "tool_view":
         content = str(answer.structured.get("content", answer.text))
-        # As it is where it goes to a file or a program.
-        click.echo(shown_text(content) if sys.stdout.isatty() else content)
+        # Unchanged for a file or a program.
+        click.echo(printable_text(content) if sys.stdout.isatty() else content)
     else:
-        click.echo(shown_text(answer.text))
+        click.echo(printable_text(answer.text))
     return 1 if answer.is_error else 0
 
 
-def _explain(answer: "Answer") -> None:
+def _print_error(answer: "ToolAnswer") -> None:
     body = answer.structured
-    click.echo(shown(f"{body.get('error')}: {body.get('message')}"), err=True)
+    click.echo(printable(f"{body.get('error')}: {body.get('message')}"), err=True)
     if body.get("details"):
-        click.echo(shown_text(json.dumps(body["details"], ensure_ascii=False, indent=2)), err=True)
+        click.echo(printable_text(json.dumps(body["details"], ensure_ascii=False, indent=2)), err=True)
 
 
 async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> int:
     conversation, messages = f"cli_{secrets.token_hex(8)}", list[dict[str, str]]()
     once, failed = message is not None, False
     while True:
+        # The next message: the given one, or one from the terminal.
         text = message if message is not None else await asyncio.to_thread(_ask)
         message = None
         if not text:
             return 1 if failed else 0
         messages.append({"role": "user", "content": text})
         metadata = {"correlation_id": f"cli_{secrets.token_hex(8)}", "conversation_id": conversation}
-        said: list[str] = []
+        # One run: print its events, keep its text for the conversation.
+        texts: list[str] = []
         failed = False
         async for name, data in gate.chat({"messages": messages, "metadata": metadata}):
             failed = failed or name == "error"
             if name == "text-delta":
-                said.append(data["content"])
+                texts.append(data["content"])
             if as_json:
                 click.echo(_line({"event": name, "data": data}))
             else:
-                _tell(name, data)
-        messages.append({"role": "assistant", "content": "".join(said)})
+                _print_event(name, data)
+        messages.append({"role": "assistant", "content": "".join(texts)})
         if once:
             return 1 if failed else 0
 
@@ -150,24 +144,24 @@ def _ask() -> str:
         return ""
 
 
-def _tell(name: str, data: Mapping[str, Any]) -> None:
+def _print_event(name: str, data: Mapping[str, Any]) -> None:
     match name:
         case "text-delta":
-            click.echo(shown_text(data["content"]), nl=False)
+            click.echo(printable_text(data["content"]), nl=False)
         case "tool-call":
             arguments = json.dumps(data["arguments"], ensure_ascii=False)
-            click.echo(f"\n[{shown(data['name'])} {shown(arguments[:200])}]", err=True)
+            click.echo(f"\n[{printable(data['name'])} {printable(arguments[:200])}]", err=True)
         case "tool-result" if "error" in data:
-            click.echo(f"[failed: {shown(data['error'][:200])}]", err=True)
+            click.echo(f"[failed: {printable(data['error'][:200])}]", err=True)
         case "done":
             reason = data["finish_reason"]
             click.echo("" if reason == "stop" else f"\n[{reason}]")
         case "error":
-            click.echo("\n" + shown(f"{data['code']}: {data['message']}"), err=True)
+            click.echo("\n" + printable(f"{data['code']}: {data['message']}"), err=True)
 
 
 def _line(body: Mapping[str, Any]) -> str:
-    return shown(json.dumps(body, ensure_ascii=False))
+    return printable(json.dumps(body, ensure_ascii=False))
 
 
 def _json(text: str, what: str) -> Any:
@@ -179,29 +173,29 @@ def _json(text: str, what: str) -> Any:
 
 
 def _run(where: Mapping[str, Any], work: Callable[["GateClient"], Coroutine[None, None, int]]) -> None:
-    from app.commands.gate import GateFailed, open_gate
+    from app.commands.gate_client import GateFailed, open_gate
 
+    # Choose the gate. A file that was found, and not named, gives way to a URL.
     config, url = where["config"], where["url"]
-    if url and config:
+    named = click.get_current_context().get_parameter_source("config") is ParameterSource.COMMANDLINE
+    if url and named:
         raise click.UsageError("give --config to start a gate here, or --url to ask one that runs; not both")
     if not url and config is None:
-        raise click.UsageError("say where: --config FILE starts a gate here, --url URL asks one that runs")
-    try:
-        permissions = parse_permissions(",".join(where["permissions"])) or ("*",)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    if not ACTOR_PATTERN.fullmatch(where["actor"]):
-        raise click.UsageError("--actor must be letters, digits and ._@:/-, at most 128")
+        raise click.UsageError(
+            "there is no ./wicketgate.yaml: --config FILE starts a gate here, --url URL asks one that runs"
+        )
+    identity = parse_identity(where["actor"], where["permissions"])
     settings = Settings() if url else load_settings(config)
     if not url:
         click.echo(f"Connecting to {len(settings.upstreams)} upstreams ...", err=True)
 
-    async def go() -> int:
-        async with open_gate(settings, Identity(where["actor"], permissions), url, where["key"]) as gate:
+    async def open_and_work() -> int:
+        async with open_gate(settings, identity, url, where["key"]) as gate:
             return await work(gate)
 
+    # Work.
     try:
-        sys.exit(asyncio.run(go()))
+        sys.exit(asyncio.run(open_and_work()))
     except GateFailed as failure:
         click.echo(f"wicketgate: {failure}", err=True)
         sys.exit(1)

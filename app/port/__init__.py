@@ -1,0 +1,1 @@
+"""The HTTP server of ``wicketgate serve``: ``server.serve_app`` runs it, ``protocol`` guards its connections."""

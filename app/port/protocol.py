@@ -1,15 +1,22 @@
-"""Guards a port that strangers can reach: heads are bounded, and readers that do not read are cut.
+"""uvicorn's HTTP protocol, made fit for a port that strangers can reach and for clients of older HTTP.
 
-- A request's head may have 64 KiB and ten seconds; nothing of it is checked before it is whole, not even the key.
-- A reader that takes nothing of what waits for it is cut. What it leaves unread fills the socket, then holds the run
-  behind the stream (and its place) for as long as the reader likes.
+- A request's head may have 64 KiB and ten seconds. Nothing of it is checked before it is complete, not even the key.
+- A reader that takes nothing of what waits for it is cut. Its unread bytes fill the socket, and then hold the run
+  behind the stream, with its place, for as long as the reader likes.
+- A client of HTTP/1.0 knows no chunks (RFC 9112 §6.1): a stream to it ends with the connection.
+- An offer to upgrade (``Upgrade: h2c``, as Java's client makes with every first request) that is declined must not cost
+  the request its body (RFC 9110 §7.8). The parser stops at an offer, so the body is read past it.
+
+All of it reaches into uvicorn: ``cycle``, ``parser`` and ``_unset_keepalive_if_required``.
 """
 
 import asyncio
 import logging
+import sys
 from typing import Any
 
-from app.port.older_clients import OlderClientsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 log = logging.getLogger("wicketgate.http")
 
@@ -23,8 +30,85 @@ _TOO_LARGE = (
 )
 
 
+class _ToTheEnd(int):
+    """An unknown length: at any number of written bytes the body may go on, and may end."""
+
+    def __sub__(self, written: int) -> "_ToTheEnd":
+        return self
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+class OlderClientsProtocol(HttpToolsProtocol):
+    """Serves clients that speak HTTP/1.0 or offer an upgrade."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Bytes of a body that came with an offer and are still to come.
+        self._offered_body_left: int | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        if self._offered_body_left is not None:
+            data = self._read_offered_body(data)
+        if data:
+            self.feed(data)
+
+    def feed(self, data: bytes) -> None:
+        """Gives the parser *data*, which is not the body of an offer."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._pass_over_offer(data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self.send_400_response("Invalid HTTP request received.")
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            # Treated like an answer with a declared length; the connection is closed after it.
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = _ToTheEnd(sys.maxsize)
+
+    def on_message_complete(self) -> None:
+        # At an offer the parser calls this before the body has come.
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def _should_upgrade(self) -> bool:
+        return False
+
+    def _pass_over_offer(self, rest: bytes) -> None:
+        headers = dict(self.headers)
+        if b"transfer-encoding" in headers:
+            self.send_400_response("A chunked body cannot come with an offer to upgrade.")
+            return
+        self._offered_body_left = int(headers.get(b"content-length", b"0"))
+        if rest := self._read_offered_body(rest):
+            self.feed(rest)
+
+    def _read_offered_body(self, data: bytes) -> bytes:
+        """Takes the part that belongs to the body. Returns the rest: the next request, for a fresh parser."""
+        left = self._offered_body_left or 0
+        body, rest = data[:left], data[left:]
+        self._offered_body_left = left - len(body)
+        if body and not self.cycle.response_complete:
+            self.cycle.body += body
+            self.cycle.message_event.set()
+        if self._offered_body_left == 0:
+            self._offered_body_left = None
+            self.parser = httptools.HttpRequestParser(self)
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
+        return rest
+
+
 class GuardedHttpProtocol(OlderClientsProtocol):
-    """uvicorn's protocol, for ``Config(http=...)``."""
+    """Bounds request heads and slow readers; for ``uvicorn.Config(http=...)``."""
 
     def __init__(self, *args: Any, stuck_reader_s: float = 60.0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The HTTP server of the process, and how it ends (DESIGN §2; S3 "503"; E90)."""
+"""Runs the HTTP server of the process, and drains it at its end (S3 "503"; E90)."""
 
 import asyncio
 import signal
@@ -15,8 +15,8 @@ from app.port.protocol import GuardedHttpProtocol
 
 _CUT_AFTER_S = 1
 _KEEP_ALIVE_S = 75
-"""Longer than clients and proxies keep an idle connection (a minute, mostly): whoever closes first must be the one who
-sends, or a request meets a closing connection and fails without having been seen."""
+"""Longer than clients and proxies keep an idle connection, mostly a minute. The side that sends requests must close
+first: otherwise a request meets a closing connection, and fails unseen."""
 
 
 async def serve_app(
@@ -28,13 +28,13 @@ async def serve_app(
     stopping: Callable[[float], None],
     drained: Callable[[], Coroutine[Any, Any, None]],
 ) -> bool:
-    """Serve until SIGINT or SIGTERM; False if the application could not start.
+    """Serves until SIGINT or SIGTERM; returns False if the application could not start.
 
-    At the signal, *stopping* is told, on the loop, how long what runs may still go on. Until *drained* returns the port
-    stays open, so that who comes meanwhile is told 503; a second after *drain_s* whatever is left is cut. A second
-    signal is told as ``stopping(0)``.
+    The signal calls *stopping* on the loop, with the time that running streams have left. The port stays open until
+    *drained* returns, so that new requests get a 503. A second after *drain_s* every connection is cut. A second signal
+    calls ``stopping(0)``.
     """
-    server = _Server(
+    server = _DrainingServer(
         uvicorn.Config(
             cast(Any, app),  # the two name the same protocol in different types
             log_config=None,
@@ -48,15 +48,15 @@ async def serve_app(
         stopping,
         drained,
     )
-    # When all is closed, the server raises the signal that stopped it once more: a normal end, so exit code 0.
+    # The server raises the signal that stopped it once more at its end. This is a normal end, with exit code 0.
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop_signal, lambda number, frame: None)
     await server.serve(sockets=[listener])
     return server.started
 
 
-class _Server(uvicorn.Server):
-    """To be made on the loop that it will run on."""
+class _DrainingServer(uvicorn.Server):
+    """Made on the loop that it runs on."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class _Server(uvicorn.Server):
         self._cut_timer: asyncio.TimerHandle | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Not the original for a second signal: it would leave without ending the upstreams' processes.
+        # The original would exit at a second signal without ending the upstreams' processes.
         if self.should_exit:
             self._loop.call_soon_threadsafe(self._stop_within, 0.0)
         else:
@@ -86,7 +86,7 @@ class _Server(uvicorn.Server):
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()
-        # Behind the cut, for a task that does not end although its client is gone. Whole seconds.
+        # Whole seconds, and later than the cut: for a task that does not end although its client is gone.
         left_s = self._cut_timer.when() - self._loop.time() if self._cut_timer else 0.0
         self.config.timeout_graceful_shutdown = max(int(left_s), 0) + 1 + _CUT_AFTER_S
         await super().shutdown(sockets)

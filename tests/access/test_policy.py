@@ -7,8 +7,7 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy, Allowed, Decision, Denied, Hidden
-from wicketgate.access.rules import AccessRule, Condition
+from wicketgate.access.policy import AccessPolicy, AccessRule, Allowed, Condition, Decision, Denied, Hidden
 
 
 def owner(*permissions: str, actor: str = "owner_1") -> Identity:

@@ -12,7 +12,7 @@ from app.local_key import local_key
 from app.main import create_app
 from tests.support.process import ROOT
 from tests.support.service import chat_body
-from wicketgate.access.keys import hash_key
+from wicketgate.access.identity import hash_key
 from wicketgate.config.settings import AuthSettings, ServerSettings, Settings
 from wicketgate.errors import ConfigError
 

@@ -12,8 +12,7 @@ import pytest
 
 from app.logs import json_logs
 from tests.support.requirement import requirement
-from wicketgate.text.correlation import correlation_id
-from wicketgate.text.redaction import MASK, Redactor
+from wicketgate.log_text import MASK, Redactor, correlation_id
 
 log = logging.getLogger("wicketgate.somewhere")
 
@@ -81,8 +80,8 @@ def test_the_frame_of_a_line_is_never_masked() -> None:
 
 @requirement("E92")
 def test_credentials_in_commands_and_addresses_are_recognised() -> None:
-    told = "started x --token=hunter2hunter2 at http://user:pa55w0rd@host/?api_key=abcdef"
-    (line,) = lines_of([], lambda: log.info(told))
+    text = "started x --token=hunter2hunter2 at http://user:pa55w0rd@host/?api_key=abcdef"
+    (line,) = lines_of([], lambda: log.info(text))
     for secret in ("hunter2hunter2", "pa55w0rd", "abcdef"):
         assert secret not in str(line["message"])
 
@@ -122,13 +121,15 @@ def test_lines_that_find_no_room_are_dropped_and_counted() -> None:
     assert report == f"{total - len(written)} log lines were dropped"
 
 
-def test_a_record_that_cannot_be_formatted_fails_nobody_and_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_that_cannot_be_formatted_is_counted_and_its_caller_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     lines = lines_of([], lambda: log.info("%d", "x"), lambda: log.info("next"))
     assert [line["message"] for line in lines] == ["next", "1 log lines were dropped"]
     assert capsys.readouterr().err == ""
 
 
-def test_a_stream_that_is_gone_stops_nobody() -> None:
+def test_a_stream_that_is_gone_stops_no_caller() -> None:
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError

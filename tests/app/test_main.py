@@ -4,7 +4,7 @@ import httpx
 
 from app.main import create_app
 from tests.support.service import KEY
-from wicketgate.access.keys import hash_key
+from wicketgate.access.identity import hash_key
 from wicketgate.config.settings import Settings
 
 FAR = ("10.0.0.7", 40_000)

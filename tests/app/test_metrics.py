@@ -1,4 +1,4 @@
-"""What is read at each scrape (docs/operations.md)."""
+"""Values read at each scrape (docs/operations.md)."""
 
 from app.metrics import Gauges, Metrics
 
@@ -6,7 +6,7 @@ from app.metrics import Gauges, Metrics
 async def test_what_audit_sinks_lost_and_refused_is_counted_by_sink() -> None:
     metrics = Metrics()
     metrics.watch(lambda: Gauges({}, {}, 0, 0, {"audit_csv": 2, "audit_jsonl": 0}, {"audit_jsonl": 3}))
-    told = metrics.render().decode().splitlines()
-    assert 'wicketgate_audit_lost_total{sink="audit_csv"} 2.0' in told
-    assert 'wicketgate_audit_lost_total{sink="audit_jsonl"} 0.0' in told
-    assert 'wicketgate_audit_refused_total{sink="audit_jsonl"} 3.0' in told
+    lines = metrics.render().decode().splitlines()
+    assert 'wicketgate_audit_lost_total{sink="audit_csv"} 2.0' in lines
+    assert 'wicketgate_audit_lost_total{sink="audit_jsonl"} 0.0' in lines
+    assert 'wicketgate_audit_refused_total{sink="audit_jsonl"} 3.0' in lines

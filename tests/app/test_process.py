@@ -1,4 +1,4 @@
-"""What the service does to its process, and leaves alone in the process of another."""
+"""Changes that the service makes to its own process, and does not make to the process of its host."""
 
 import asyncio
 import gc

@@ -6,7 +6,7 @@ import pytest
 
 from bench.catalogs import MISSING, corpus, routing_data
 from wicketgate.catalog.catalog import build_catalog
-from wicketgate.token_table import load_token_counter
+from wicketgate.tokens import load_token_counter
 
 
 @pytest.mark.parametrize("size", [1, 100, 1_000])

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
-from wicketgate.catalog.tokens import TokenCounter
-from wicketgate.token_table import load_token_counter
+from wicketgate.tokens import TokenCounter, load_token_counter
 
 
 @functools.cache

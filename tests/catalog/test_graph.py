@@ -2,19 +2,60 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.catalogs import MISSING, routing_data
-from tests.catalog.fixtures import item, tokens
+from tests.catalog.fixtures import item, tokens, vectors
 from tests.support.requirement import requirement
 from wicketgate.catalog.card import build_inner_card, render_card
-from wicketgate.catalog.clusters import MAX_CHILDREN, MAX_INNER_PATH_CHARS, Leaf
+from wicketgate.catalog.clusters import MAX_CHILDREN, MAX_INNER_PATH_CHARS, Leaf, shared_label, singular, topics
 from wicketgate.catalog.graph import ChoiceGraph, Inner, Node, parse_path
 from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
-from wicketgate.errors import PathNotFound
+from wicketgate.errors import PathInvalid, PathNotFound
+
+
+@requirement("S0 §3.2", "gateway 46", "gateway 47", "gateway 48", "vectors parse_path")
+@pytest.mark.parametrize("row", vectors("parse_path"), ids=lambda row: ascii(row["in"])[:40])
+def test_a_path_is_parsed_as_the_grammar_says(row: dict[str, Any]) -> None:
+    if isinstance(row["expected"], dict):
+        with pytest.raises(PathInvalid) as refused:
+            parse_path(row["in"])
+        assert (refused.value.code, refused.value.path) == (row["expected"]["error"], row["in"])
+    else:
+        assert parse_path(row["in"]) == tuple(row["expected"])
+
+
+@requirement("gateway 48")
+@pytest.mark.parametrize("value", [5, None, [], b"/a"])
+def test_what_is_not_a_string_is_no_path(value: object) -> None:
+    with pytest.raises(PathInvalid):
+        parse_path(value)
+
+
+@requirement("S0 §3.2")
+@given(
+    st.from_regex(r"[a-z][a-z0-9_-]{0,63}", fullmatch=True),
+    st.lists(st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True), max_size=4),
+    st.sampled_from([(), ("*",)]),
+)
+def test_legal_segments_come_back_as_they_went_in(first: str, more: list[str], wildcard: tuple[str, ...]) -> None:
+    segments = (first, *more, *wildcard)
+    assert parse_path("/" + "/".join(segments)) == segments
+
+
+@requirement("S0 §3.2")
+@given(st.text(alphabet="/ab0_-*.A \n", max_size=12))
+def test_a_text_is_either_refused_or_exactly_a_path(text: str) -> None:
+    try:
+        segments = parse_path(text)
+    except PathInvalid:
+        return
+    assert "/" + "/".join(segments) == text
+
 
 GITHUB = [
     "add_issue_comment",
@@ -329,3 +370,50 @@ def test_what_is_not_visible_does_not_exist() -> None:
 def test_the_path_of_an_unknown_tool_is_not_found() -> None:
     with pytest.raises(PathNotFound):
         graph(GITHUB).path_of("github:none#00000000")
+
+
+@requirement("DESIGN §3 Browsing")
+@pytest.mark.parametrize(
+    ("name", "namespace", "expected"),
+    [
+        ("list_pull_requests", "github", ("pull", "requests")),
+        ("pull_request_read", "github", ("pull", "request")),
+        ("acr_registry_repository_list", "azure", ("acr", "registry", "repository")),
+        ("slack_send_message", "slack", ("message",)),
+        ("repos.list", "github", ("repos",)),
+        ("getUserByHTTPHeader", "web", ("user", "http", "header")),
+        ("list_s3_buckets", "aws", ("s3", "buckets")),
+        ("list", "files", ("list",)),
+        ("get_all", "files", ("all",)),
+        ("tool_0001", "big", ("tool",)),
+        ("_1", "big", ()),
+    ],
+)
+def test_a_name_tells_what_its_tool_is_about(name: str, namespace: str, expected: tuple[str, ...]) -> None:
+    assert topics(name, namespace) == expected
+
+
+@requirement("DESIGN §3 Browsing")
+@pytest.mark.parametrize(
+    ("one", "many"),
+    [("issue", "issues"), ("policy", "policies"), ("status", "statuses"), ("box", "boxes"), ("branch", "branches"),
+     ("database", "databases"), ("cache", "caches"), ("address", "addresses")],
+)  # fmt: skip
+def test_singular_and_plural_are_one_topic(one: str, many: str) -> None:
+    assert singular(one) == singular(many)
+
+
+@requirement("DESIGN §3 Browsing")
+def test_a_label_is_what_all_have_in_common_in_the_plural_that_one_of_them_writes() -> None:
+    assert shared_label([("pull", "request"), ("pull", "requests"), ("pull", "request", "diff")]) == (
+        "pull_requests",
+        2,
+    )
+    assert shared_label([("issue",), ("issues",), ("issue", "comments")]) == ("issues", 1)
+    assert shared_label([("code", "scan"), ("code", "review")]) == ("code", 1)
+
+
+@requirement("S0 §3.2")
+@given(st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,40}", fullmatch=True))
+def test_topics_are_made_of_the_characters_of_a_segment(name: str) -> None:
+    assert all(word.isascii() and word.isalnum() and word == word.lower() for word in topics(name, "n"))

@@ -36,7 +36,7 @@ def test_one_value_stands_on_a_line_so_that_a_difference_can_be_reviewed(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
@@ -46,10 +46,10 @@ def test_one_value_stands_on_a_line_so_that_a_difference_can_be_reviewed(tmp_pat
         ('{"version": 1, "upstreams": {"a": {"b": {"sha256": "00"}}}}', "has written: a:b"),
     ],
 )
-def test_what_is_not_a_lock_file_stops_the_start_with_a_reason(tmp_path: Path, content: str, told: str) -> None:
+def test_what_is_not_a_lock_file_stops_the_start_with_a_reason(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "x.lock"
     path.write_text(content)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=expected):
         pin_policy(PinSettings(file=str(path)))
 
 

@@ -15,10 +15,9 @@ from tests.support.model_server import ModelServer, text_turn
 from tests.support.proxy import HttpProxy
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.config.arrangement import outgoing_rules
-from wicketgate.config.providers import make_provider
+from wicketgate.config.engine import make_provider
 from wicketgate.config.settings import ModelSettings, NetworkSettings, Settings, UpstreamSettings
-from wicketgate.config.upstreams import make_upstream
+from wicketgate.config.upstreams import make_upstream, outgoing_rules
 from wicketgate.errors import ConfigError, EngineError
 from wicketgate.models.provider import ModelRequest, TextDelta
 from wicketgate.ports import CallContext, Upstream

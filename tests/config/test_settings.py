@@ -1,4 +1,4 @@
-"""A wrong configuration never starts, and says where it is wrong (DESIGN §2)."""
+"""Reading the configuration: a wrong one never starts, and the error names the place (gatekit G; gateway 136)."""
 
 from contextlib import chdir
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
 
 @requirement("E98")
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("modle: {x: 1}", "modle: unknown key"),
         ("server: {prot: 1}", "server.prot: unknown key"),
@@ -131,10 +131,10 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
         ),
     ],
 )
-def test_each_fault_is_named_by_its_field(tmp_path: Path, text: str, told: str) -> None:
+def test_each_fault_is_named_by_its_field(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(ConfigError) as fault:
         load(tmp_path, text)
-    assert told in str(fault.value)
+    assert expected in str(fault.value)
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_three_slashes_are_a_relative_file_and_four_an_absolute_one(url: str, fi
     assert load_settings(None, {"WICKETGATE_STORAGE__URL": url}).storage.sqlite_file == file
 
 
-def test_several_faults_are_told_together(tmp_path: Path) -> None:
+def test_several_faults_are_expected_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as fault:
         load(tmp_path, "modle: {}\nserver: {port: x}")
     assert len(str(fault.value).splitlines()) == 2
 
 
-def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:
+def test_a_missing_file_is_expected_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Cannot read the configuration file"):
         load_settings(tmp_path / "nowhere.yaml", {})
 
@@ -234,19 +234,38 @@ def test_the_environment_overrides_the_file_and_the_command_line_overrides_both(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "expected"),
     [
         ("WICKETGATE_SEVER__PORT", "1", "sever: unknown key"),
         ("WICKETGATE_SERVER__PROT", "1", "server.prot: unknown key"),
         ("WICKETGATE_SERVER", "x", "server: must be a section with keys"),
+        ("WICKETGATE_PORT", "9090", "port: unknown key"),
+        ("WICKETGATE_CONFIGS", "x", "configs: unknown key"),
         ("WICKETGATE_UPSTREAMS", "[{", "the environment variable WICKETGATE_UPSTREAMS"),
         ("WICKETGATE_SERVER__PORT", "many", "server.port: "),
     ],
 )
-def test_a_wrong_variable_is_told_like_a_wrong_file(name: str, value: str, told: str) -> None:
+def test_a_wrong_variable_is_reported_like_a_wrong_file(name: str, value: str, expected: str) -> None:
     with pytest.raises(ConfigError) as fault:
         load_settings(None, {name: value})
-    assert told in str(fault.value)
+    assert expected in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "WICKETGATE_CONFIG",
+        "WICKETGATE_CONFORM_KEY",
+        "WICKETGATE_SERVICE_HOST",
+        "WICKETGATE_SERVICE_PORT",
+        "WICKETGATE_SERVICE_PORT_HTTP",
+        "WICKETGATE_PORT_8080_TCP",
+        "WICKETGATE_PORT_8080_TCP_ADDR",
+        "WICKETGATE_PORT",
+    ],
+)
+def test_variables_of_other_programs_with_the_same_prefix_are_not_settings(name: str) -> None:
+    assert load_settings(None, {name: "tcp://10.0.0.1:8080"}) == Settings()
 
 
 def test_words_that_are_no_booleans_in_yaml_of_today_stay_words_and_switches_read_them(tmp_path: Path) -> None:
@@ -271,3 +290,71 @@ def test_the_file_is_the_one_that_is_named_else_the_usual_one_if_it_is_there(tmp
         other = tmp_path / "other.yaml"
         assert find_config({"WICKETGATE_CONFIG": str(other)}) == other, "a name is taken at its word"
         assert load_settings(None, {"WICKETGATE_CONFIG": str(other)}) == load_settings(None, {})
+
+
+def fault(folder: Path, text: str, **environ: str) -> str:
+    path = folder / "wicketgate.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        load_settings(path, environ)
+    return str(raised.value)
+
+
+@requirement("gatekit G116")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "is empty"),
+        ("# only a remark\n", "is empty"),
+        ("server:\n\tport: 1\n", "line 2, column 1: not valid YAML"),
+        ("upstreams: none\n", "upstreams: must be a list"),
+    ],
+)
+def test_a_file_that_says_nothing_is_not_taken_for_the_defaults(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in fault(tmp_path, text)
+
+
+@requirement("gatekit G117", "gatekit G118", "gatekit G119", "gatekit G20")
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["a", "a"], "upstreams: the name 'a' is used twice"),
+        (["a__b"], "upstreams[0].name: must not contain '__'"),
+        (["ok", "b_"], "upstreams[1].name: must not contain '__' or end in '_'"),
+        (["My Server"], "upstreams[0].name: "),
+    ],
+)
+def test_a_name_that_cannot_be_a_namespace_is_refused(tmp_path: Path, names: list[str], expected: str) -> None:
+    listed = "".join(f"  - {{name: {name}, command: [x]}}\n" for name in names)
+    assert expected in fault(tmp_path, f"upstreams:\n{listed}")
+
+
+@requirement("gatekit G120", "gatekit G121", "gatekit G122", "gatekit G123", "gatekit G124", "gateway 136")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("upstreams: [{name: a, command: 'npx x'}]", "upstreams[0].command: must be a list"),
+        ("upstreams: [{name: a, url: localhost}]", "upstreams[0]: url must be an http:// or https:// URL"),
+        ("upstreams: [{name: a, command: [x], evn: {A: b}}]", "upstreams[0].evn: unknown key"),
+        ("upstreams: [{name: a, command: ['${HOEM}/x']}]", "upstreams[0].command[0]: the environment variable HOEM"),
+        ("upstreams: [{name: a, url: 'http://x', transport: carrier-pigeon}]", "upstreams[0].transport: "),
+        ("upstreams: [{name: a, command: [x], timeout_s: 0}]", "upstreams[0].timeout_s: "),
+        ("engine: {foo: 1}", "engine.foo: unknown key"),
+        ("plugins: {security: [x]}", "plugins.security: must be a section"),
+        ("plugins: {security: {_global: [{handler: x, priority: 101}]}}", "plugins.security._global[0].priority: "),
+        ("plugins: {security: {nowhere: [{handler: x}]}}", "nowhere"),
+        ("server: {log_level: LOUD}", "server.log_level: "),
+        ("mcp: {face: strict}", "mcp.face: "),
+        ("catalog: {}\nupstreams: []", "catalog: unknown key"),
+    ],
+)
+def test_each_mistake_is_one_line_that_names_the_field(tmp_path: Path, text: str, expected: str) -> None:
+    message = fault(tmp_path, text)
+    assert expected in message
+    assert len(message.splitlines()) == 1
+
+
+@requirement("gatekit G125")
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nope\.yaml"):
+        load_settings(tmp_path / "nope.yaml", {})

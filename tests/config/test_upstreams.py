@@ -1,4 +1,4 @@
-"""A configured upstream becomes the connector that was asked for, with its credentials (DESIGN §2, W-KINDS)."""
+"""Each kind of configured upstream becomes its connector, with its credentials (W-KINDS)."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.support.service import KEY, FileServer, running_service
 from wicketgate.access.identity import Identity
-from wicketgate.config.arrangement import call_policies
+from wicketgate.config.runtime import call_policies
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.upstreams import make_upstream
 from wicketgate.net import Outgoing
@@ -37,7 +37,7 @@ async def connected(**settings: Any) -> AsyncIterator[Upstream]:
 
 
 @requirement("W-SECRETS", "gatekit G131")
-async def test_an_mcp_server_over_http_is_called_with_a_token_that_was_asked_for() -> None:
+async def test_an_mcp_server_over_http_is_called_with_a_requested_token() -> None:
     def token(seen: Seen) -> Reply:
         given.append(KEY if given else "not-the-key")
         return Reply(json.dumps({"access_token": given[-1], "token_type": "Bearer"}).encode())
@@ -55,7 +55,7 @@ async def test_an_mcp_server_over_http_is_called_with_a_token_that_was_asked_for
 
 @requirement("W-SECRETS")
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_what_opens_a_service_goes_to_nobody_else_who_keeps_its_document(elsewhere: bool) -> None:
+async def test_a_services_credential_is_not_sent_to_a_different_server_that_has_its_document(elsewhere: bool) -> None:
     document = Reply(json.dumps(DOCUMENT).encode())
     async with HttpService(lambda seen: document) as documents, HttpService() as other:
         base_url = other.url if elsewhere else documents.url

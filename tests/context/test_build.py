@@ -1,8 +1,7 @@
-"""What is shown of a long conversation: laws over any history, and transcripts (DESIGN §3 "Long conversations")."""
-
 import copy
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from tests.context.conversations import (
     FourCharacters,
     assistant,
+    cards,
     conversations,
     envelope,
     pieces,
@@ -21,22 +21,20 @@ from tests.context.conversations import (
     view,
 )
 from tests.support.requirement import requirement
-from wicketgate.context.build import Built, Message, build
-from wicketgate.context.shrink import shrink
-from wicketgate.context.sizes import CountedTexts, message_tokens
+from wicketgate.context.build import Built, ChatMessage, CountedTexts, build, message_tokens, shrink
 from wicketgate.errors import ContextOverflow
-from wicketgate.token_table import load_token_counter
+from wicketgate.tokens import load_token_counter
 
 TOKENS = FourCharacters()
 HANDLE = "text:shop:orders.list#12345678:0123456789abcdef"
 rooms = st.integers(0, 1_500)
 
 
-def size(messages: Sequence[Message]) -> int:
+def size(messages: Sequence[ChatMessage]) -> int:
     return sum(message_tokens(message, TOKENS) for message in messages)
 
 
-def built(messages: Sequence[Message], room: int) -> Built:
+def built(messages: Sequence[ChatMessage], room: int) -> Built:
     """What is shown; a history that cannot fit is none of the test's business."""
     try:
         return build(messages, room, TOKENS)
@@ -45,7 +43,7 @@ def built(messages: Sequence[Message], room: int) -> Built:
         raise
 
 
-def must_stay(messages: Sequence[Message]) -> list[Message]:
+def must_stay(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """System messages, the last user message, and the latest step of the turn that runs."""
     last_user = max((i for i, message in enumerate(messages) if message["role"] == "user"), default=-1)
     steps = [i for i, message in enumerate(messages) if message["role"] == "assistant" and i > last_user]
@@ -53,19 +51,19 @@ def must_stay(messages: Sequence[Message]) -> list[Message]:
     return [m for i, m in enumerate(messages) if m["role"] == "system" or i == last_user or i >= latest]
 
 
-def shortest(message: Message) -> Message:
+def shortest(message: ChatMessage) -> ChatMessage:
     short = {**message, "content": shrink(message["content"])} if message["role"] == "tool" else message
     return min(message, short, key=lambda m: message_tokens(m, TOKENS))
 
 
 @given(conversations(), rooms)
-def test_it_is_never_above_the_room_and_knows_its_size(messages: list[Message], room: int) -> None:
+def test_it_is_never_above_the_room_and_knows_its_size(messages: list[ChatMessage], room: int) -> None:
     shown = built(messages, room)
     assert shown.tokens == size(shown.messages) <= room
 
 
 @given(conversations(), rooms)
-def test_it_overflows_only_if_what_must_stay_does_not_fit(messages: list[Message], room: int) -> None:
+def test_it_overflows_only_if_what_must_stay_does_not_fit(messages: list[ChatMessage], room: int) -> None:
     needed = size([shortest(message) for message in must_stay(messages)])
     try:
         build(messages, room, TOKENS)
@@ -77,7 +75,7 @@ def test_it_overflows_only_if_what_must_stay_does_not_fit(messages: list[Message
 
 
 @given(conversations(), rooms)
-def test_calls_and_results_stay_and_go_together(messages: list[Message], room: int) -> None:
+def test_calls_and_results_stay_and_go_together(messages: list[ChatMessage], room: int) -> None:
     waiting: list[str] = []
     for message in built(messages, room).messages:
         if message["role"] == "tool":
@@ -89,7 +87,7 @@ def test_calls_and_results_stay_and_go_together(messages: list[Message], room: i
 
 
 @given(conversations(), rooms)
-def test_system_messages_the_last_user_message_and_the_latest_step_stay(messages: list[Message], room: int) -> None:
+def test_system_messages_the_last_user_message_and_the_latest_step_stay(messages: list[ChatMessage], room: int) -> None:
     shown = built(messages, room).messages
     kept = must_stay(messages)
     assert set(pieces(kept)) <= set(pieces(shown))
@@ -98,13 +96,13 @@ def test_system_messages_the_last_user_message_and_the_latest_step_stay(messages
 
 
 @given(conversations(), rooms)
-def test_the_order_is_kept(messages: list[Message], room: int) -> None:
+def test_the_order_is_kept(messages: list[ChatMessage], room: int) -> None:
     remaining = iter(pieces(messages))
     assert all(piece in remaining for piece in pieces(built(messages, room).messages))
 
 
 @given(conversations(), rooms)
-def test_it_depends_on_the_history_alone_and_leaves_it_as_it_is(messages: list[Message], room: int) -> None:
+def test_it_depends_on_the_history_alone_and_leaves_it_as_it_is(messages: list[ChatMessage], room: int) -> None:
     before = copy.deepcopy(messages)
     first = built(messages, room)
     assert messages == before
@@ -112,13 +110,13 @@ def test_it_depends_on_the_history_alone_and_leaves_it_as_it_is(messages: list[M
 
 
 @given(conversations(), rooms)
-def test_what_was_built_is_built_again_unchanged(messages: list[Message], room: int) -> None:
+def test_what_was_built_is_built_again_unchanged(messages: list[ChatMessage], room: int) -> None:
     shown = built(messages, room).messages
     assert build(shown, room, TOKENS).messages == shown
 
 
 @given(conversations())
-def test_nothing_changes_while_it_fits(messages: list[Message]) -> None:
+def test_nothing_changes_while_it_fits(messages: list[ChatMessage]) -> None:
     shown = build(messages, size(messages) + 7, TOKENS, reserve_tokens=7)
     assert all(after is before for after, before in zip(shown.messages, messages, strict=True))
     assert (shown.dropped_turns, shown.dropped_steps, shown.shrunk_results) == (0, 0, 0)
@@ -127,7 +125,7 @@ def test_nothing_changes_while_it_fits(messages: list[Message]) -> None:
 @requirement("S1 Prompt-caching compatibility")
 @given(conversations(), conversations(), rooms)
 def test_what_was_shown_is_shown_again_byte_for_byte_while_what_follows_fits(
-    earlier: list[Message], later: list[Message], room: int
+    earlier: list[ChatMessage], later: list[ChatMessage], room: int
 ) -> None:
     shown = built(earlier, room)
     ends = [i for i in range(len(later) + 1) if later[i:][:1] == [] or later[i]["role"] != "tool"]
@@ -139,7 +137,7 @@ def test_what_was_shown_is_shown_again_byte_for_byte_while_what_follows_fits(
 def test_a_prefix_lasts_for_several_turns() -> None:
     tokens = CountedTexts(load_token_counter())
     messages = [system("Be brief."), user("Go through all the orders.")]
-    previous: tuple[Message, ...] = ()
+    previous: tuple[ChatMessage, ...] = ()
     changes = 0
     for turn in range(100):
         shown = build(messages, 8_000, tokens).messages
@@ -272,7 +270,7 @@ def test_a_result_that_would_hardly_be_shorter_stays_and_the_turn_goes() -> None
         [user("hi"), {**step({"c1": "ok"})[0], "content": "long " * 400}, step({"c1": "ok"})[1]],
     ],
 )
-def test_what_must_stay_and_does_not_fit_is_an_overflow(messages: list[Message]) -> None:
+def test_what_must_stay_and_does_not_fit_is_an_overflow(messages: list[ChatMessage]) -> None:
     with pytest.raises(
         ContextOverflow, match=r"cannot be left out; there is room for 300 \(window 400, reserved 100\)"
     ):
@@ -292,3 +290,106 @@ def test_the_last_token_of_the_room_can_be_used() -> None:
 def test_a_conversation_goes_on_after_a_message_that_was_too_long() -> None:
     messages = [user("long " * 400), user("Sorry. Hello?")]
     assert told(build(messages, 400, TOKENS).messages) == ["user: Sorry. Hello?"]
+
+
+LONG = "No. 17 was shipped. " * 100
+
+
+def shrunk(content: str) -> dict[str, Any]:
+    short: dict[str, Any] = json.loads(shrink(content))
+    assert len(shrink(content)) < len(content)
+    return short
+
+
+def test_an_envelope_keeps_its_status_the_beginning_of_its_summary_and_its_first_handles() -> None:
+    short = shrunk(envelope(LONG, HANDLE, "image:b", "image:c"))
+    assert short["status"] == "ok"
+    assert short["summary"] == LONG[:159] + "…"
+    assert short["artifacts"] == [{"handle": HANDLE}, {"handle": "image:b"}]
+    assert "tool_view" in short["note"]
+
+
+def test_an_envelope_without_artifacts_points_nowhere() -> None:
+    short = shrunk(envelope(LONG, status="error"))
+    assert short == {"status": "error", "summary": LONG[:159] + "…", "artifacts": []}
+
+
+def test_a_dry_run_stays_one() -> None:
+    assert shrunk(envelope(LONG, dry_run=True))["dry_run"] is True
+
+
+def test_cards_keep_the_ids_that_were_found() -> None:
+    assert shrunk(cards("shop:a#1", "shop:b#2")) == {"cards": [{"id": "shop:a#1"}, {"id": "shop:b#2"}]}
+    many = shrunk(cards(*(f"shop:{n}" for n in range(50))))
+    assert len(many["cards"]) == 20
+    assert many["note"].startswith("30 more")
+
+
+def test_a_view_keeps_what_it_showed_and_how_much_there_is() -> None:
+    short = shrunk(view(HANDLE, LONG))
+    assert {key: short[key] for key in ("handle", "selector", "total")} == {
+        "handle": HANDLE,
+        "selector": {"type": "head"},
+        "total": {"chars": 9_000},
+    }
+    assert "content" not in short
+    vast = {"handle": HANDLE, "selector": {"keys": ["key"] * 1_000}, "content": LONG, "total": 9}
+    assert set(shrunk(json.dumps(vast))) == {"handle", "note"}
+
+
+def test_an_error_keeps_its_code_and_message() -> None:
+    error = {"error": "ARGS_INVALID", "message": LONG, "path": "x", "retryable": False, "details": {"expected": LONG}}
+    assert shrunk(json.dumps(error)) == {"error": "ARGS_INVALID", "message": LONG[:159] + "…"}
+
+
+@pytest.mark.parametrize(
+    "text", [LONG, json.dumps([LONG]), json.dumps({"rows": [LONG]}), '{"status": ' + LONG, "{" * 9_999]
+)
+def test_of_anything_else_the_beginning_is_kept_and_the_rest_is_counted(text: str) -> None:
+    assert shrink(text) == f"{text[:240]}… [{len(text) - 240:,} more characters left out to save room]"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"status": 7, "summary": LONG, "artifacts": []},
+        {"status": "ok", "summary": None, "artifacts": [], "x": LONG},
+        {"cards": LONG},
+        {"handle": LONG, "selector": 1, "total": 1},
+        {"error": LONG, "message": ""},
+    ],
+)
+def test_what_only_looks_like_ours_is_foreign(body: Any) -> None:
+    assert shrink(json.dumps(body)).endswith("more characters left out to save room]")
+
+
+def test_names_that_are_none_are_passed_over() -> None:
+    odd = json.dumps({"status": "ok", "summary": LONG, "artifacts": [7, {}, {"handle": LONG}, {"handle": "text:a"}]})
+    assert shrunk(odd)["artifacts"] == [{"handle": "text:a"}]
+
+
+def test_a_lone_surrogate_never_comes_out() -> None:
+    assert "\\ud800" in envelope("\ud800" + LONG)
+    shrink(envelope("\ud800" + LONG)).encode()
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=600),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                ["status", "summary", "artifacts", "cards", "id", "handle", "selector", "total", "error", "message"]
+            ),
+            inner,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.text() | _json.map(json.dumps))
+def test_it_is_never_longer_never_raises_and_shrinks_no_further(content: str) -> None:
+    short = shrink(content)
+    assert len(short) <= len(content)
+    assert shrink(short) == short

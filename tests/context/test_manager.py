@@ -10,7 +10,7 @@ from tests.support.requirement import requirement
 from wicketgate.context.items import ContextItem, ItemKind
 from wicketgate.context.manager import ContextManager, Phase
 from wicketgate.errors import ContextOverflow, ViewFailed
-from wicketgate.token_table import shipped_token_counter
+from wicketgate.tokens import shipped_token_counter
 
 K = ItemKind
 REPORT = "\n".join(f"row {number}: amount {number * 37 % 1009}" for number in range(2_000))

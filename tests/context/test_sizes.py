@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tests.context.conversations import FourCharacters, step, user
 from tests.support.requirement import requirement
-from wicketgate.context.sizes import PIECE_CHARS, CountedTexts, message_tokens
-from wicketgate.token_table import load_token_counter
+from wicketgate.context.build import PIECE_CHARS, CountedTexts, message_tokens
+from wicketgate.tokens import load_token_counter
 
 WORD = "antidisestablishmentarianism"
 

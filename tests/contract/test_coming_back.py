@@ -24,7 +24,7 @@ from tests.support.service import (
     running_service,
 )
 from tests.support.slow_client import posting as slow_posting
-from wicketgate.access.keys import hash_key
+from wicketgate.access.identity import hash_key
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta
 
 KEYED = {"Idempotency-Key": "order-66"}

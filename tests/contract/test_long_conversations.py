@@ -11,11 +11,11 @@ from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import Frame, chat_body, running_service
 from wicketgate.catalog.tool_id import derive_tool_id
-from wicketgate.context.sizes import message_tokens
+from wicketgate.context.build import message_tokens
 from wicketgate.models.provider import Message, ToolCall
 from wicketgate.ports import CallContext
-from wicketgate.token_table import load_token_counter
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.tokens import load_token_counter
+from wicketgate.upstreams.embedded import StubUpstream
 
 LOG = "".join(f"{number:05} the pump of hall 7 was started by hand\n" for number in range(2_000))
 TOOL = {"name": "read_log", "description": "Read the log.", "inputSchema": {"type": "object"}}

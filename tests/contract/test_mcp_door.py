@@ -11,7 +11,7 @@ from tests.contract.test_tool_calls import IDS
 from tests.support.mcp_client import ERAS, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, READER_KEY, SUSPENDED_KEY, FileServer, running_service
-from wicketgate.text.correlation import HEADER
+from wicketgate.log_text import HEADER
 
 INITIALIZE = {
     "jsonrpc": "2.0",

@@ -19,7 +19,7 @@ from wicketgate.config.settings import Settings
 from wicketgate.faces.mcp.fit import PAGE
 from wicketgate.faces.mcp.offers import MISSING_KEY
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 PATH = "/mcp/namespaced"
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}

@@ -16,7 +16,7 @@ from tests.support.service import BOUND_S, OTHER_KEY, RunningService, running_se
 from wicketgate.config.settings import Settings
 from wicketgate.errors import InputRequired
 from wicketgate.ports import CallContext, CannotAsk
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}")
 

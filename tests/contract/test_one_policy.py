@@ -18,14 +18,14 @@ from tests.support import python_tools
 from tests.support.mcp_client import NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import KEY, RunningService, chat_body, frames, running_service
-from wicketgate.access.keys import hash_key
+from wicketgate.access.identity import hash_key
 from wicketgate.catalog.tool_id import derive_tool_id
 from wicketgate.errors import UpstreamTimeout, UpstreamUnavailable
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall
 from wicketgate.ports import CallContext
+from wicketgate.upstreams.embedded import StubUpstream
 from wicketgate.upstreams.python.tool import read_function
 from wicketgate.upstreams.python.upstream import PythonUpstream
-from wicketgate.upstreams.stub import StubUpstream
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 AMOUNT = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}

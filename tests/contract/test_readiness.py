@@ -18,7 +18,7 @@ from tests.support.service import (
     frames,
     running_service,
 )
-from wicketgate.access.keys import hash_key
+from wicketgate.access.identity import hash_key
 from wicketgate.ports import UpstreamStatus
 
 

@@ -10,7 +10,7 @@ from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, Step, Turn, says
 from tests.support.service import KEY, chat_body, frames, running_service
 from wicketgate.errors import ContextOverflow, ProviderError
-from wicketgate.gateway.meter import NoMeter
+from wicketgate.gateway.options import NoMeter
 from wicketgate.models.provider import Finish, TextDelta, ToolCall, Usage
 
 

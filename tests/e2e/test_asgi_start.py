@@ -11,13 +11,12 @@ import httpx
 import pytest
 import yaml
 
-from app.commands.gate import open_gate
+from app.commands.gate_client import open_gate
 from tests.e2e.test_drain import INITIALIZE
 from tests.support.model_server import DONE, ModelServer, Reply, chunk
 from tests.support.process import ROOT, Program, alive, children, program
 from tests.support.service import KEY, OTHER_KEY, chat_body, frames
-from wicketgate.access.identity import Identity
-from wicketgate.access.keys import hash_key
+from wicketgate.access.identity import Identity, hash_key
 from wicketgate.config.settings import Settings
 
 ECHO = {

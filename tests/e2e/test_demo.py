@@ -30,9 +30,9 @@ async def test_the_demo_answers_truly_and_leaves_nothing_behind() -> None:
     async with program("examples.demo", "--port", "0") as running:
         tokyo = await ask(running, "What time is it in Tokyo?")
         now = datetime.now(ZoneInfo("Asia/Tokyo"))
-        told = re.search(r'"datetime": "([^"]+)"', tokyo)
-        assert told is not None, tokyo
-        assert abs(datetime.fromisoformat(told.group(1)) - now) < timedelta(minutes=1)
+        shown = re.search(r'"datetime": "([^"]+)"', tokyo)
+        assert shown is not None, tokyo
+        assert abs(datetime.fromisoformat(shown.group(1)) - now) < timedelta(minutes=1)
 
         history = await ask(running, "show the last 3 commits of this repository")
         git = subprocess.run(["git", "log", "-4", "--format=%H"], cwd=ROOT, capture_output=True, text=True, check=True)

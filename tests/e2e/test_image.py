@@ -1,4 +1,4 @@
-"""What the image starts, run from the checkout as the image runs it from its own files (``docker/entrypoint.sh``)."""
+"""The image's entry point, run from the checkout as the image runs it from its own files (``docker/entrypoint.sh``)."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import yaml
 from tests.support.process import ROOT, Program, command, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY, chat_body, frames
-from wicketgate.access.keys import hash_key
+from wicketgate.access.identity import hash_key
 
 ENTRYPOINT = str(ROOT / "docker" / "entrypoint.sh")
 

@@ -40,9 +40,9 @@ async def test_a_client_of_either_era_starts_it_and_finds_everything_at_once(
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert {"echo__echo", "feature__touch"} <= set(names)
         echoed = await client.call_tool("echo__echo", {"text": "hi"})
-        said = json.loads(echoed.content[0].text)  # type: ignore[union-attr]
-        assert said["text"] == "hi"
-        assert said["meta"]["wicketgate/correlation_id"].startswith("req_")
+        echo = json.loads(echoed.content[0].text)  # type: ignore[union-attr]
+        assert echo["text"] == "hi"
+        assert echo["meta"]["wicketgate/correlation_id"].startswith("req_")
         assert len((await client.list_resources()).resources) == 4
 
 

@@ -17,7 +17,7 @@ import yaml
 from tests.support.process import ROOT, Program, alive, children, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY, OPERATOR_KEY, READER_KEY, chat_body
-from wicketgate.access.keys import hash_key
+from wicketgate.access.identity import hash_key
 
 SERVER = [sys.executable, "-m", "tests.support.odd_server"]
 BOUND_S = 20.0

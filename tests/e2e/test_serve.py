@@ -18,7 +18,7 @@ from tests.support.model_server import HOLD, ModelServer, Reply, chunk, text_tur
 from tests.support.process import ROOT, Program, alive, children, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY, chat_body, frames
-from wicketgate.access.keys import hash_key
+from wicketgate.access.identity import hash_key
 
 ECHO = {"name": "echo", "command": [sys.executable, "-m", "tests.support.echo_server"]}
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -102,7 +102,7 @@ async def test_hanging_up_aborts_the_provider_request(tmp_path: Path) -> None:
 
 
 @requirement("E90", "S3 one terminal event")
-async def test_a_stream_that_outlives_the_drain_ends_with_done_and_new_requests_find_nobody(tmp_path: Path) -> None:
+async def test_a_stream_that_outlives_the_drain_ends_with_done_and_new_requests_are_refused(tmp_path: Path) -> None:
     async with ModelServer(Reply([chunk({"content": "one"}), HOLD])) as model:
         config = write_config(
             tmp_path,
@@ -148,7 +148,7 @@ async def test_an_open_address_without_keys_is_refused() -> None:
     assert "Traceback" not in running.stderr
 
 
-async def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
+async def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
     async with await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0) as taken:
         port = taken.sockets[0].getsockname()[1]
         async with program("app", "serve", "--port", str(port)) as running:
@@ -167,14 +167,14 @@ async def test_a_port_that_is_bound_but_does_not_listen_yet_is_taken_too() -> No
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(("127.0.0.1", 0))
         async with program("app", "serve", "--port", str(bound.getsockname()[1])) as winner:
-            await address(winner)  # nobody listens there, so it may
+            await address(winner)  # no server listens there, so it may
             async with program("app", "serve", "--port", str(bound.getsockname()[1])) as loser:
                 assert await loser.ended() == 1
             assert "Cannot listen" in loser.stderr
             await winner.stop()
 
 
-async def test_when_nobody_reads_the_log_it_serves_on_and_stops_when_told(tmp_path: Path) -> None:
+async def test_without_a_reader_of_its_log_it_serves_on_and_stops_at_the_signal(tmp_path: Path) -> None:
     config = write_config(tmp_path, upstreams=[], server={"drain_s": 0})
     command = [sys.executable, "-m", "app", "serve", "--config", str(config), "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -192,7 +192,7 @@ async def test_when_nobody_reads_the_log_it_serves_on_and_stops_when_told(tmp_pa
             process.kill()
 
 
-async def test_a_wrong_configuration_is_told_by_field(tmp_path: Path) -> None:
+async def test_a_wrong_configuration_is_reported_by_field(tmp_path: Path) -> None:
     config = write_config(tmp_path, modle={"x": 1}, server={"port": "many"})
     async with program("app", "serve", "--config", str(config)) as running:
         assert await running.ended() == 1
@@ -276,7 +276,7 @@ async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp
 
 
 @requirement("W-EXPLAIN")
-async def test_explain_says_why_a_tool_is_hidden_from_somebody(tmp_path: Path) -> None:
+async def test_explain_says_why_a_tool_is_hidden_from_an_actor(tmp_path: Path) -> None:
     config = write_config(tmp_path, access=[{"match": "echo:*", "require": ["role:dev"]}])
     asked = ("app", "explain", "echo:echo", "--actor", "ann", "--config", str(config), "--permission", "tools:*")
     async with program(*asked) as hidden, program(*asked, "--permission", "role:dev") as shown:
@@ -315,7 +315,7 @@ async def test_a_new_key_is_let_in_by_what_was_printed(tmp_path: Path) -> None:
 
 
 @requirement("E90", "S3 503")
-async def test_while_it_drains_new_requests_are_told_503_and_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+async def test_while_it_drains_new_requests_get_503_and_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     async with ModelServer(Reply([chunk({"content": "one"}), HOLD]), Reply([chunk({"content": "two"}), HOLD])) as model:
         config = write_config(
             tmp_path,
@@ -361,7 +361,7 @@ async def test_the_checker_of_the_contract_finds_nothing_wrong_with_us(tmp_path:
     findings = json.loads(report.read_text())["findings"]
     assert [finding for finding in findings if finding["status"] == "fail"] == []
     assert code == 0
-    # It fails nobody's model, and answers too soon for heartbeats.
+    # It makes no model fail, and answers too soon for heartbeats.
     unseen = {finding["id"] for finding in findings if finding["status"] == "not-testable"}
     assert unseen <= {"E40", "E75", "E76", "E30"}
     assert checker.stdout.count("\n") == len(findings) + 1

@@ -1,4 +1,4 @@
-"""browse, execute, view and chat from a terminal, over a gate of their own and over a running service (DESIGN §2)."""
+"""browse, execute, view and chat from a terminal, over a gate of their own and over a running service."""
 
 import asyncio
 import json
@@ -27,8 +27,8 @@ async def wicketgate(*args: str, stdin: str = "") -> tuple[int, str, str]:
 async def test_a_tool_is_found_run_and_read_from_a_configuration(tmp_path: Path) -> None:
     config = write_config(tmp_path, storage={"url": f"sqlite:///{tmp_path}/kept.db"})
     where = ("--config", str(config))
-    code, cards, told = await wicketgate("browse", "give the text back", *where)
-    assert (code, echo_id() in cards, "Connecting to 1 upstreams" in told) == (0, True, True)
+    code, cards, stderr = await wicketgate("browse", "give the text back", *where)
+    assert (code, echo_id() in cards, "Connecting to 1 upstreams" in stderr) == (0, True, True)
     long = "many words " * 2_000
     code, envelope, _ = await wicketgate("execute", echo_id(), "-", *where, stdin=json.dumps({"text": long}))
     assert code == 0
@@ -37,16 +37,16 @@ async def test_a_tool_is_found_run_and_read_from_a_configuration(tmp_path: Path)
     assert (code, part) == (0, '{"text": "\n')
 
 
-async def test_mistakes_are_told_in_plain_words_and_by_the_exit_code(tmp_path: Path) -> None:
+async def test_mistakes_are_reported_in_plain_words_and_by_the_exit_code(tmp_path: Path) -> None:
     where = ("--config", str(write_config(tmp_path)))
-    code, out, told = await wicketgate("execute", echo_id(), "{}", *where)
-    assert (code, out, "ARGS_INVALID" in told, "$.text" in told) == (1, "", True, True)
-    code, _, told = await wicketgate("execute", echo_id(), "{oops", *where)
-    assert (code, "ARGS is not JSON" in told) == (2, True)
-    code, _, told = await wicketgate("browse", "x")
-    assert (code, "--config FILE" in told) == (2, True)
-    code, _, told = await wicketgate("browse", "x", "--url", "http://a\x7fb")
-    assert (code, "--url is no URL" in told) == (1, True)
+    code, out, stderr = await wicketgate("execute", echo_id(), "{}", *where)
+    assert (code, out, "ARGS_INVALID" in stderr, "$.text" in stderr) == (1, "", True, True)
+    code, _, stderr = await wicketgate("execute", echo_id(), "{oops", *where)
+    assert (code, "ARGS is not JSON" in stderr) == (2, True)
+    code, _, stderr = await wicketgate("browse", "x")
+    assert (code, "--config FILE" in stderr) == (2, True)
+    code, _, stderr = await wicketgate("browse", "x", "--url", "http://a\x7fb")
+    assert (code, "--url is no URL" in stderr) == (1, True)
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ async def test_a_running_service_is_asked_by_its_url(config: Path) -> None:
         code, envelope, _ = await wicketgate("execute", echo_id(), '{"text": "hi"}', "--url", url)
         assert (code, json.loads(envelope)["status"]) == (0, "ok")
         code, events, _ = await wicketgate("chat", "echo the word hi", "--url", url, "--json")
-        told: list[dict[str, Any]] = [json.loads(line) for line in events.splitlines()]
-        assert (code, told[-1]["event"]) == (0, "done")
+        seen: list[dict[str, Any]] = [json.loads(line) for line in events.splitlines()]
+        assert (code, seen[-1]["event"]) == (0, "done")
         code, answers, _ = await wicketgate("chat", "--url", url, stdin="hello\nand again\n\n")
         assert code == 0 and answers.strip()
         code, _, refused = await wicketgate("browse", "/", "--url", url, "--key", "wrong")

@@ -15,7 +15,7 @@ import yaml
 from tests.support.process import ROOT, command
 from tests.support.requirement import requirement
 from tests.support.service import KEY
-from wicketgate.access.keys import hash_key
+from wicketgate.access.identity import hash_key
 
 TOOLS = """
 from app.words import GREETING

@@ -12,7 +12,7 @@ from wicketgate.engine.contract import ChatRequest, parse_chat_request
 from wicketgate.errors import ApprovalRequired
 from wicketgate.models.provider import ToolCall
 from wicketgate.ports import PendingCall
-from wicketgate.storage.once_store import MemoryOnceStore
+from wicketgate.storage.sqlite_file import MemoryOnceStore
 
 CALL = ToolCall("c1", "tool_execute", {"tool_id": "shop:refund#0123abcd"}, '{"tool_id":"shop:refund#0123abcd"}')
 PENDING = PendingCall("shop:refund#0123abcd", {"amount": 5})

@@ -15,7 +15,7 @@ import pytest
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, chat_body, frames
 from wicketgate.access.identity import Identity
-from wicketgate.context.sizes import CountedTexts
+from wicketgate.context.build import CountedTexts
 from wicketgate.engine.contract import ChatRequest, call_context
 from wicketgate.engine.events import Done, ErrorEvent, Event
 from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits, Resumption
@@ -24,11 +24,11 @@ from wicketgate.engine.loop import Engine
 from wicketgate.engine.turn import ModelWindow
 from wicketgate.errors import ContextOverflow, ProviderError, UpstreamLost
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool
-from wicketgate.gateway.meter import NoMeter
+from wicketgate.gateway.options import NoMeter
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
 from wicketgate.ports import CallContext
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
-from wicketgate.token_table import load_token_counter
+from wicketgate.tokens import load_token_counter
 
 ALICE = Identity("alice", ("tools:*",))
 REQUEST = ChatRequest.model_validate(chat_body())

@@ -16,7 +16,7 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.models.provider import Message, ToolCall
 from wicketgate.plugin_api import Allow, Block, PluginConfig, Request, SecurityPlugin
 from wicketgate.ports import CallContext
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
 

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from wicketgate.context.sizes import CountedTexts, message_tokens
+from wicketgate.context.build import CountedTexts, message_tokens
 from wicketgate.engine.turn import ModelWindow
 from wicketgate.errors import ContextOverflow
 from wicketgate.models.provider import Message, ModelTool
-from wicketgate.token_table import load_token_counter
+from wicketgate.tokens import load_token_counter
 
 TOKENS = CountedTexts(load_token_counter())
 TOOL = ModelTool("look", "Look at it. " * 20, {"type": "object", "properties": {"at": {"type": "string"}}})

@@ -15,8 +15,7 @@ import yaml
 from tests.support.process import ROOT, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY
-from wicketgate.access.identity import Identity
-from wicketgate.access.keys import hash_key
+from wicketgate.access.identity import Identity, hash_key
 from wicketgate.plugin_api import Allow, Block, Request
 
 PACKAGE = ROOT / "examples" / "plugin_package"

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.selectable import mcp_tool_to_selectable
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.faces.gateway import MAX_TOKENS, GatewayFace, inventory
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.token_table import load_token_counter
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.tokens import TokenCounter, load_token_counter
+from wicketgate.upstreams.embedded import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
 SHOPPER = CallContext(Identity("reader", ("tools:shop:*",)), "req_2", "s")

@@ -11,10 +11,10 @@ from wicketgate.access.identity import Identity
 from wicketgate.errors import UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.surface import Refusal
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 OWNER = CallContext(Identity("owner", ("tools:*",)), "trace", "session")
 READER = CallContext(Identity("reader", ("tools:alpha:echo",)), "trace", "session")

@@ -6,22 +6,21 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.test_feature_fleet import Scripted
+from tests.fleet.test_features import Scripted
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy
-from wicketgate.access.rules import AccessRule
+from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.namespaced_offers import NamespacedOffers
 from wicketgate.faces.surface import Refusal
-from wicketgate.fleet.feature_fleet import FeatureFleet
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.features import FeatureFleet
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import ALLOW, Allow, Block, PluginConfig, Request, Result, SecurityPlugin
 from wicketgate.ports import CallContext
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 OWNER = CallContext(Identity("owner", ("tools:*",)), "trace", "session")
 

@@ -10,17 +10,16 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy
-from wicketgate.access.rules import AccessRule
+from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import UpstreamRefused, UpstreamTimeout
 from wicketgate.faces.operations import BATCH_AT_ONCE, MAX_BATCH, Operations
 from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.surface import SurfaceResult
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
 READER = CallContext(Identity("reader_1", ("tools:fs:readFile", "tools:echo:*")), "req_2", "s")

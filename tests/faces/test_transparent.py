@@ -11,8 +11,8 @@ from wicketgate.faces.surface import UnknownTool
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.token_table import shipped_token_counter
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.tokens import shipped_token_counter
+from wicketgate.upstreams.embedded import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
 READER = CallContext(Identity("reader", ("tools:files:read",)), "req_2", "s")

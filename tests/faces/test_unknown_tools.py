@@ -16,7 +16,7 @@ from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 READER = CallContext(Identity("reader_1", ("tools:fs:read",)), "req_1", "s")
 

@@ -17,11 +17,10 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from wicketgate.fleet.breaker import BreakerPolicy
-from wicketgate.fleet.member import Member, UpstreamLimits
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.guards import BreakerPolicy
+from wicketgate.fleet.member import Member, MultiplexUpstream, UpstreamLimits
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 BOUND_S = 5.0
 

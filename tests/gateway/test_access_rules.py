@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy
-from wicketgate.access.rules import AccessRule, Condition
+from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
 from wicketgate.errors import ApprovalRequired, Forbidden, HydrateFailed, ViewFailed
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.calls import DryRun
+from wicketgate.gateway.catalog_keeper import Snapshot
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
-from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import Artifact, CallContext
 from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 NAMES = ("get_one", "get_two", "delete_one", "delete_two")
 SERVERS = ("db", "shop")

@@ -9,8 +9,7 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy
-from wicketgate.access.rules import AccessRule
+from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,
@@ -24,20 +23,18 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from wicketgate.fleet.breaker import BreakerPolicy
-from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
-from wicketgate.fleet.member import Member, UpstreamLimits
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.guards import BreakerPolicy
+from wicketgate.fleet.member import Member, MultiplexUpstream, UpstreamLimits
 from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
-from wicketgate.gateway.digest import arguments_digest
-from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.call_memory import arguments_digest
+from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import Block, Request, Result, SecurityPlugin
 from wicketgate.plugins.filters import PiiConfig, PiiFilter
 from wicketgate.ports import Artifact, CallContext, PutOutcome
 from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
 READER = CallContext(Identity("reader_1", ("tools:other:*",)), "req_2", "s")

@@ -11,20 +11,17 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.catalog import build_catalog
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
-from wicketgate.fleet.breaker import BreakerPolicy
-from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
-from wicketgate.fleet.member import Member, UpstreamLimits
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.guards import BreakerPolicy
+from wicketgate.fleet.member import Member, MultiplexUpstream, UpstreamLimits
 from wicketgate.gateway.audit import AuditedCall
+from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.calls import CalledTool, Calls
-from wicketgate.gateway.options import RuntimePolicies
-from wicketgate.gateway.result_cache import ResultCache
-from wicketgate.gateway.snapshot import Snapshot
+from wicketgate.gateway.catalog_keeper import Snapshot
+from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimePolicies
 from wicketgate.ports import CallContext, InputAnswers
-from wicketgate.token_table import load_token_counter
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.tokens import TokenCounter, load_token_counter
+from wicketgate.upstreams.embedded import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
 SAFE = {"readOnlyHint": True, "idempotentHint": True}

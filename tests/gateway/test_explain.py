@@ -6,12 +6,11 @@ from typing import Any, cast
 import pytest
 
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy
-from wicketgate.access.rules import AccessRule, Condition
+from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
 from wicketgate.catalog.catalog import Catalog, build_catalog
 from wicketgate.catalog.pins import Held, Screened
 from wicketgate.gateway.explain import explain
-from wicketgate.token_table import load_token_counter
+from wicketgate.tokens import load_token_counter
 
 Declared = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -100,7 +99,7 @@ def test_a_tool_that_is_not_as_it_was_accepted_says_so(catalog: Catalog) -> None
     for wanted in ("pay", "shop:pay", "shop:pay#0123abcd"):
         assert explain(catalog, POLICY, wanted, ANN, screened=screened) == (
             False,
-            ["shop:pay: quarantined for everybody: nobody has accepted it yet"],
+            ["shop:pay: quarantined for everybody: no person has accepted it yet"],
         )
 
 

@@ -15,13 +15,13 @@ from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.operations import Operations
 from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.transparent import TransparentFace
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import MiddlewarePlugin, PluginConfig, SecurityPlugin
 from wicketgate.ports import CallContext
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 ROOT = f"{Path(wicketgate.__file__).parent}/"
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")

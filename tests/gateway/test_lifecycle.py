@@ -1,22 +1,24 @@
 """Start, refresh on change, readiness, stop (DESIGN §2 "Paths", S2)."""
 
 import asyncio
+import selectors
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import UpstreamStatus
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
+from wicketgate.upstreams.mcp.exchange import to_its_end
 
 TOOL = {"name": "one", "inputSchema": {"type": "object"}}
 
 
 class Changing(StubUpstream):
-    """Tells of changes when asked to; can be slow to list, or never connect."""
+    """Announces changes when asked to; can be slow to list, or never connect."""
 
     def __init__(self, name: str) -> None:
         super().__init__([TOOL], name=name)
@@ -139,3 +141,53 @@ async def test_work_that_belongs_to_no_caller_ends_before_the_upstreams_do() -> 
     async with asyncio.timeout(5), lifecycle.running():
         await eventually(lifecycle.ready)
     assert ended == ["work", "upstream"]
+
+
+class CountingSelector(selectors.DefaultSelector):
+    """Counts the iterations of an event loop: each asks the selector once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.iterations = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.iterations += 1
+        return super().select(timeout)
+
+
+@pytest.mark.parametrize("way", ["stopped", "drained", "retired"])
+def test_the_loop_is_idle_while_an_upstream_takes_its_grace(way: str) -> None:
+    selector = CountingSelector()
+    during: list[int] = []
+
+    class Stubborn(StubUpstream):
+        """Ends like a child process that takes its grace, whatever cancels it meanwhile."""
+
+        async def supervise(self, changed: Callable[[str], None]) -> None:
+            try:
+                await super().supervise(changed)
+            finally:
+                await to_its_end(self.grace())
+
+        async def grace(self) -> None:
+            before = selector.iterations
+            await asyncio.sleep(0.2)
+            during.append(selector.iterations - before)
+
+    async def run() -> None:
+        lifecycle, runtime = build(Stubborn([TOOL], name="stubborn"))
+        async with asyncio.timeout(10), lifecycle.running():
+            await lifecycle.wait_ready(0.001)
+            if way == "drained":
+                lifecycle.stop_after(0)
+            elif way == "retired":
+                runtime.fleet.members = {}
+                lifecycle.adopt_members(0)
+            while way != "stopped" and not during:
+                await asyncio.sleep(0.02)
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        runner.run(run())
+    # A cancellation that is delivered again at each iteration makes thousands of them.
+    assert len(during) == 1
+    assert during[0] < 100

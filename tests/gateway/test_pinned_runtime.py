@@ -11,13 +11,13 @@ from tests.support.script import ScriptModel, says
 from tests.support.service import running_service
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.pins import PinPolicy, pin_all
-from wicketgate.config.arrangement import guarded
+from wicketgate.config.upstreams import guarded
 from wicketgate.errors import CatalogError, HydrateFailed
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import Forbidden
-from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain, PluginFailed, Trail
+from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain, PluginFailed, Stage
 from wicketgate.plugin_api import (
     Allow,
     Block,
@@ -99,38 +99,39 @@ def test_plugins_run_by_priority_and_a_server_replaces_the_global_one_of_its_nam
 
 async def test_plugins_of_equal_priority_run_as_configured_whatever_their_kind() -> None:
     first, second = Middle(Continue(replace(REQUEST, arguments={"text": "changed"}))), Guard()
-    await chain(first, second).on_request(REQUEST, Trail())
+    await chain(first, second).on_request(REQUEST, [])
     assert second.seen[0].arguments == {"text": "changed"}
 
 
 @requirement("gatekit G93")
 async def test_a_block_ends_the_call_with_its_reason_and_later_plugins_never_see_it() -> None:
-    later, trail = Guard(), Trail()
+    later = Guard()
+    trail: list[Stage] = []
     with pytest.raises(Forbidden) as refused:
         await chain(Guard(Block("an e-mail address")), later).on_request(REQUEST, trail)
     assert refused.value.message == "Request blocked: an e-mail address"
     assert later.seen == []
-    assert [(stage.outcome, stage.note) for stage in trail.stages] == [("blocked", "an e-mail address")]
+    assert [(stage.outcome, stage.note) for stage in trail] == [("blocked", "an e-mail address")]
 
 
 async def test_a_blocked_result_is_withheld() -> None:
     with pytest.raises(Forbidden):
-        await chain(Guard(on_result=Block("a secret"))).on_result("raw", REQUEST, RESULT, Trail())
+        await chain(Guard(on_result=Block("a secret"))).on_result("raw", REQUEST, RESULT, [])
 
 
 async def test_a_result_is_changed_by_one_plugin_after_the_other() -> None:
-    trail = Trail()
+    trail: list[Stage] = []
     changed: Result = {"content": []}
     plugins = chain(Guard(on_result=Allow(changed, "1 secret")), Middle())
     assert await plugins.on_result("raw", REQUEST, RESULT, trail) == changed
-    assert [stage.outcome for stage in trail.stages] == ["modified", "continued"]
+    assert [stage.outcome for stage in trail] == ["modified", "continued"]
 
 
 @requirement("gatekit G101")
 async def test_middleware_may_answer_by_itself() -> None:
     answer = Complete(RESULT)
     later = Guard()
-    assert await chain(Middle(answer), later).on_request(REQUEST, Trail()) is answer
+    assert await chain(Middle(answer), later).on_request(REQUEST, []) is answer
     assert later.seen == []
 
 
@@ -146,14 +147,14 @@ async def test_middleware_may_answer_by_itself() -> None:
 )
 async def test_what_names_a_request_cannot_be_changed(changed: Request) -> None:
     with pytest.raises(PluginFailed) as failed:
-        await chain(Middle(Continue(changed))).on_request(REQUEST, Trail())
+        await chain(Middle(Continue(changed))).on_request(REQUEST, [])
     assert "other" not in failed.value.message
 
 
 @requirement("S2 Scenario 6")
 async def test_the_tool_its_arguments_and_its_server_can_be_changed() -> None:
     changed = replace(REQUEST, name="aliased", arguments={}, server="elsewhere")
-    assert await chain(Middle(Continue(changed))).on_request(REQUEST, Trail()) == changed
+    assert await chain(Middle(Continue(changed))).on_request(REQUEST, []) == changed
 
 
 @requirement("gatekit G102")
@@ -180,22 +181,22 @@ async def test_the_tool_its_arguments_and_its_server_can_be_changed() -> None:
 )  # fmt: skip
 async def test_a_verdict_that_is_not_the_plugins_to_give_fails_the_call(plugin: Plugin) -> None:
     with pytest.raises(PluginFailed):
-        await chain(plugin).on_request(REQUEST, Trail())
+        await chain(plugin).on_request(REQUEST, [])
 
 
 async def test_a_result_cannot_be_completed_and_must_stay_an_object() -> None:
     odd: list[Any] = [None, "hi", {"type": "text", "text": "hi"}, [None], [{"text": "hi"}]]
     for verdict in (Complete(RESULT), Continue(REQUEST), Continue({}), *(Continue({"content": each}) for each in odd)):
         with pytest.raises(PluginFailed):
-            await chain(Middle(on_result=verdict)).on_result("raw", REQUEST, RESULT, Trail())
+            await chain(Middle(on_result=verdict)).on_result("raw", REQUEST, RESULT, [])
 
 
 @requirement("gatekit G103")
 async def test_a_critical_plugin_that_raises_fails_closed_without_its_text() -> None:
     broken = Guard(ValueError("secret of the plugin"), ValueError("secret of the plugin"))
     for ended in (
-        chain(broken).on_request(REQUEST, Trail()),
-        chain(broken).on_result("raw", REQUEST, RESULT, Trail()),
+        chain(broken).on_request(REQUEST, []),
+        chain(broken).on_result("raw", REQUEST, RESULT, []),
     ):
         with pytest.raises(PluginFailed) as failed:
             await ended
@@ -204,11 +205,11 @@ async def test_a_critical_plugin_that_raises_fails_closed_without_its_text() -> 
 
 @requirement("gatekit G104")
 async def test_a_plugin_that_is_not_critical_is_passed_over_when_it_raises() -> None:
-    trail = Trail()
+    trail: list[Stage] = []
     broken = chain(Guard(ValueError(), ValueError()), critical=False)
     assert await broken.on_request(REQUEST, trail) is REQUEST
     assert await broken.on_result("raw", REQUEST, RESULT, trail) is RESULT
-    assert [stage.outcome for stage in trail.stages] == ["failed", "failed"]
+    assert [stage.outcome for stage in trail] == ["failed", "failed"]
 
 
 @requirement("S2 Server-Specific Security", "gatekit G85")
@@ -227,14 +228,14 @@ def test_what_a_plugin_makes_of_the_tools_must_be_a_list() -> None:
 
 
 async def test_a_note_takes_no_more_than_its_place_in_the_record() -> None:
-    trail = Trail()
+    trail: list[Stage] = []
     await chain(Guard(Allow(note="x" * 100_000))).on_request(REQUEST, trail)
-    assert len(trail.stages[0].note) == 500
+    assert len(trail[0].note) == 500
 
 
 async def test_what_a_server_left_out_of_its_result_a_plugin_need_not_add() -> None:
     changed: Result = {"structuredContent": {"n": 2}}
     passed = await chain(Middle(on_result=Continue(changed))).on_result(
-        "raw", REQUEST, {"structuredContent": {"n": 1}}, Trail()
+        "raw", REQUEST, {"structuredContent": {"n": 1}}, []
     )
     assert passed is changed

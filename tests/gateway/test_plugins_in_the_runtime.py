@@ -9,9 +9,8 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import Forbidden, HydrateFailed, UpstreamRefused
-from wicketgate.fleet.call_policy import CallPolicy
-from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
+from wicketgate.fleet.member import MultiplexUpstream
+from wicketgate.gateway.options import CallPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import (
@@ -27,10 +26,9 @@ from wicketgate.plugin_api import (
     SecurityPlugin,
 )
 from wicketgate.plugins.filters import PiiConfig, PiiFilter
-from wicketgate.plugins.result_notes import CallTrace
-from wicketgate.plugins.tool_manager import ToolManager, ToolManagerConfig
+from wicketgate.plugins.rewriting import CallTrace, ToolManager, ToolManagerConfig
 from wicketgate.ports import CallContext
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
 TOOLS: list[Mapping[str, Any]] = [

@@ -11,9 +11,7 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy
-from wicketgate.access.rules import AccessRule, Condition
-from wicketgate.catalog.tokens import TokenCounter
+from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
 from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,
@@ -26,18 +24,15 @@ from wicketgate.errors import (
     UpstreamUnavailable,
     ViewFailed,
 )
-from wicketgate.fleet.call_policy import CallPolicy, RetryPolicy
-from wicketgate.fleet.multiplex import MultiplexUpstream
-from wicketgate.gateway.archive import Execution
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
-from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.runtime import Execution, ProxyRuntime
 from wicketgate.ports import Artifact, CallContext, PendingCall, PutOutcome
 from wicketgate.results.envelope import ResultEnvelope
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.storage.session_store import MemorySessionStore
-from wicketgate.token_table import load_token_counter
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
+from wicketgate.tokens import TokenCounter, load_token_counter
+from wicketgate.upstreams.embedded import StubUpstream
 
 
 def context(*permissions: str, actor: str = "owner_1", session: str = "s") -> CallContext:

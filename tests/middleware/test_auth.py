@@ -5,7 +5,7 @@ import json
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from middleware.auth import AuthMiddleware, Refused
+from middleware.auth import AuthMiddleware, RefusedCredential
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 
@@ -22,8 +22,8 @@ class Door:
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scopes.append(scope)
 
-    async def _authenticate(self, credential: str) -> Identity | Refused:
-        return OWNER if credential == "good" else Refused("Invalid credentials")
+    async def _authenticate(self, credential: str) -> Identity | RefusedCredential:
+        return OWNER if credential == "good" else RefusedCredential("Invalid credentials")
 
     async def knock(
         self,

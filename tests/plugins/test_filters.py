@@ -14,7 +14,7 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.plugin_api import CONTINUE, Allow, Block, PluginConfig, Request
 from wicketgate.plugins.filters import PiiConfig, PiiFilter, PromptInjectionFilter, SecretsFilter
-from wicketgate.plugins.result_notes import META_KEY, CallTrace, TokenUsage
+from wicketgate.plugins.rewriting import META_KEY, CallTrace, TokenUsage
 from wicketgate.plugins.text_filter import FilterConfig, TextFilter
 
 PII = PiiFilter(PiiConfig())

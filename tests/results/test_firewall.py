@@ -9,12 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.results.envelope import ArtifactRef
-from wicketgate.results.firewall import Sealed, is_bulky, seal_result
-from wicketgate.results.inline import COUNTED_CHARS, INLINE_TOKENS, MAX_REFS, TokenCount
+from wicketgate.results.firewall import (
+    COUNTED_CHARS,
+    INLINE_TOKENS,
+    MAX_REFS,
+    Sealed,
+    TokenCount,
+    is_bulky,
+    seal_result,
+)
 from wicketgate.results.selector import select
-from wicketgate.token_table import load_token_counter
+from wicketgate.tokens import TokenCounter, load_token_counter
 
 TOOL_ID = "github:read@1"
 TOKENS: TokenCounter = load_token_counter()

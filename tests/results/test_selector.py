@@ -1,3 +1,5 @@
+import csv
+import io
 import json
 from typing import Any
 
@@ -213,3 +215,93 @@ def test_text_is_viewed_whatever_it_is_called(media_type: str) -> None:
 
 def test_bytes_that_are_not_utf8_are_shown_as_far_as_they_can_be() -> None:
     assert select(b"a\xffb", "text/plain", {"type": "head"}).content == "a\ufffdb"
+
+
+TABLE = 'name,note\nann,"one\ntwo"\nbob,plain\neve,"a ""b""\n\nc"\n'
+
+
+def all_rows(data: bytes, selector: dict[str, Any]) -> list[View]:
+    pages = [select(data, "text/csv", selector)]
+    while pages[-1].next is not None:
+        pages.append(select(data, "text/csv", pages[-1].next))
+        assert len(pages) < 2_000
+    return pages
+
+
+@requirement("DESIGN §3 Results")
+def test_a_line_break_inside_quotes_does_not_end_a_row() -> None:
+    page = select(TABLE.encode(), "text/csv", {"type": "rows", "start": 1, "end": 2})
+    assert page == View('name,note\nann,"one\ntwo"', 4, "rows", {"type": "rows", "start": 2, "end": 3})
+    last = select(TABLE.encode(), "text/csv", {"type": "rows", "start": 3})
+    assert last == View('name,note\neve,"a ""b""\n\nc"', 4, "rows", None)
+
+
+def test_a_quote_that_opens_no_field_is_text() -> None:
+    for text in ('5" pipe\n6" pipe\nend', 'He said, "this is\nover two lines".\nend', 'a,"never closed\nb,c\nend'):
+        assert select(text.encode(), "text/plain", {"type": "rows"}).total == 3
+
+
+CELLS = st.text('ab,"\n é', max_size=5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(CELLS, min_size=2, max_size=3), min_size=1, max_size=15), st.integers(1, 4))
+def test_rows_are_the_records_that_were_written(records: list[list[str]], size: int) -> None:
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows(records)
+    data = written.getvalue().encode()
+    pages = all_rows(data, {"type": "rows", "start": 0, "end": size})
+    header = written.getvalue()[: len(select(data, "text/csv", {"type": "rows", "end": 1}).content)]
+    bodies = [pages[0].content, *(page.content.removeprefix(header + "\n") for page in pages[1:])]
+    assert list(csv.reader(io.StringIO("\n".join(bodies)))) == records
+    assert {page.total for page in pages} == {len(records)}
+
+
+def test_an_element_longer_than_an_answer_is_read_in_parts_and_then_the_next_ones() -> None:
+    elements = [1, {"text": "é" * 2 * MAX_VIEW_CHARS}, "last"]
+    for data in (elements, {"n": 3, "result": elements}):
+        pages = all_rows(json.dumps(data, ensure_ascii=False).encode(), {"type": "rows"})
+        assert all(len(page.content) <= MAX_VIEW_CHARS for page in pages)
+        first, *parts, last = pages
+        assert first.content == "1"
+        assert json.loads("".join(part.content for part in [*parts, last]).removesuffix('\n"last"')) == elements[1]
+        assert last.content.endswith('\n"last"')
+
+
+JSON = json.dumps({"a": [1, 2, 3]}).encode()
+
+
+@pytest.mark.parametrize("huge", [2**31, 2**63, 2**64, 10**30])
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"type": "head"},
+        {"type": "lines"},
+        {"type": "rows"},
+        {"type": "json_keys", "keys": ["a"]},
+        {"type": "json_path", "path": "$.a[*]"},
+        {"type": "grep", "pattern": "a"},
+    ],
+    ids=lambda selector: str(selector["type"]),
+)
+def test_any_count_however_large_is_answered(selector: dict[str, object], huge: int) -> None:
+    view = select(JSON, "application/json", {**selector, "start": huge})
+    assert view.content == ""
+    assert view.next is None
+
+
+def test_names_that_would_swell_the_answer_are_refused() -> None:
+    with pytest.raises(ViewFailed, match="together"):
+        select(JSON, "application/json", {"type": "json_keys", "keys": ["k" * 1_000] * 3})
+
+
+def test_a_byte_order_mark_is_no_part_of_the_data() -> None:
+    marked = b"\xef\xbb\xbf" + JSON
+    assert select(marked, "application/json", {"type": "json_path", "path": "$.a[0]"}).content == "1"
+    assert select(marked, "application/json", {"type": "json_keys", "keys": ["a"]}).content != ""
+    assert select(b"\xef\xbb\xbfid,x\n1,2", "text/csv", {"type": "rows", "start": 1}).content == "id,x\n1,2"
+
+
+def test_json_lines_have_no_header_to_repeat() -> None:
+    lines = b'{"a":1}\n{"a":2}\n{"a":3}'
+    assert select(lines, "text/plain", {"type": "rows", "start": 1, "end": 2}).content == '{"a":2}'

@@ -1,4 +1,4 @@
-"""The response that carries a stream, against a server that can be told what to do (S3 "SSE Stream")."""
+"""The response that carries a stream, against a server that the test controls (S3 "SSE Stream")."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,12 +13,12 @@ BOUND_S = 10
 
 @requirement("E86")
 async def test_the_news_that_the_client_left_is_heard_although_nothing_ever_waits() -> None:
-    left, over, said = asyncio.Event(), asyncio.Event(), 0
+    left, over, sent = asyncio.Event(), asyncio.Event(), 0
 
     async def pieces() -> AsyncGenerator[bytes, None]:
-        nonlocal said
-        while not left.is_set() and said < 100_000:  # without the news it would never end
-            said += 1
+        nonlocal sent
+        while not left.is_set() and sent < 100_000:  # bounded, in case the departure is never noticed
+            sent += 1
             yield b"x"
 
     async def receive() -> Message:
@@ -31,9 +31,9 @@ async def test_the_news_that_the_client_left_is_heard_although_nothing_ever_wait
     async def done() -> None:
         over.set()
 
-    stream = EventStream(pieces(), heartbeat_s=60, left=left.set, over=done)
+    stream = EventStream(pieces(), heartbeat_s=60, on_leave=left.set, on_end=done)
     await stream({"type": "http"}, receive, send)
-    assert said < 1_000
+    assert sent < 1_000
     assert over.is_set()
 
 
@@ -62,5 +62,7 @@ async def test_comments_come_only_while_nothing_else_is_sent_and_never_after_the
         return
 
     async with asyncio.timeout(BOUND_S):
-        await EventStream(pieces(), heartbeat_s=0.01, left=lambda: None, over=done)({"type": "http"}, receive, send)
+        await EventStream(pieces(), heartbeat_s=0.01, on_leave=lambda: None, on_end=done)(
+            {"type": "http"}, receive, send
+        )
     assert sent == [b"head", b": keepalive\n\n", b": keepalive\n\n", b"text\n\n", b""]

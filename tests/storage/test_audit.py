@@ -21,13 +21,12 @@ import anyio
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.config.audit_loader import make_auditor
+from wicketgate.config.plugins import make_auditor
 from wicketgate.config.settings import PluginsSettings
 from wicketgate.errors import ConfigError
 from wicketgate.gateway.audit import AuditFailed, AuditRecord
 from wicketgate.gateway.plugin_chain import Stage
-from wicketgate.storage.audit_batches import BatchedSink
-from wicketgate.storage.audit_file import COLUMNS, AuditFile, csv_header, csv_line, json_line
+from wicketgate.storage.audit_file import COLUMNS, AuditFile, BatchedSink, csv_header, csv_line, json_line
 from wicketgate.storage.audit_sql import PostgresAudit, SQLiteAudit
 
 RECORD = AuditRecord(

@@ -1,11 +1,11 @@
-"""A real MCP server over HTTP whose tools change while it runs. ``python -m tests.support.changing_server PORT``
+"""A real MCP server over HTTP whose tools change while it runs: ``python -m tests.support.changing_server``.
 
-The tool ``add`` puts a tool of the given name into the list and announces it, to clients of both eras. The list is
-given two tools a page.
+It takes a free port and reports it on stdout. The tool ``add`` puts a tool of the given name into the list and
+announces it, to clients of both eras. The list is given two tools a page.
 """
 
 import contextlib
-import sys
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -57,7 +57,7 @@ class ChangingServer(Server[Any]):
         return super().create_initialization_options(NotificationOptions(tools_changed=True), *args, **kwargs)
 
 
-def main(port: int) -> None:
+def main() -> None:
     server = ChangingServer(
         "changing", on_list_tools=list_tools, on_call_tool=call_tool, on_subscriptions_listen=ListenHandler(bus)
     )
@@ -67,12 +67,14 @@ def main(port: int) -> None:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with manager.run():
-            print("listening", flush=True)
+            print(f"listening on {listener.getsockname()[1]}.", flush=True)
             yield
 
     app = Starlette(routes=[Route("/mcp", endpoint=StreamableHTTPASGIApp(manager))], lifespan=lifespan)
-    uvicorn.run(app, port=port, log_level="error", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        uvicorn.Server(config).run([listener])
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main()

@@ -16,12 +16,11 @@ from fastapi import FastAPI
 from app.main import create_app
 from app.port.protocol import GuardedHttpProtocol
 from tests.support.script import ScriptModel
-from wicketgate.access.identity import Identity
-from wicketgate.access.keys import HashedKey, hash_key
+from wicketgate.access.identity import HashedKey, Identity, hash_key
 from wicketgate.config.settings import Settings
 from wicketgate.models.provider import Provider
 from wicketgate.ports import CallContext, Upstream
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.upstreams.embedded import StubUpstream
 
 KEY = "wg_test_0123456789012345678901234567890123456789"
 OTHER_KEY = "wg_other_0123456789012345678901234567890123456789"

@@ -1,10 +1,14 @@
-"""The caller's identity, and what its permissions cover (S3 "Auth Middleware", DESIGN §3 "Auth").
+"""The caller's identity, its permissions, and the keys that prove it (S3 "Auth Middleware", DESIGN §3 "Auth").
 
 Permissions are written ``memory:*,tools:github:*``: levels parted by colons, where ``*`` as the last level covers
 everything below it and ``*`` between two colons covers any one level.
-"""
 
+A key is ``wg_<id>_<43 random characters>``. It is made once, shown once, and stored only as SHA-256 (DESIGN §2 "auth").
+256 random bits need no slow hash, which would only let any client spend the service's CPU."""
+
+import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -78,3 +82,32 @@ def reach_of(permissions: tuple[str, ...]) -> Reach:
             case ["tools" | "*", namespace, name]:
                 tools.add((namespace, name))
     return Reach(everything, frozenset(namespaces), frozenset(names), frozenset(tools))
+
+
+@dataclass(frozen=True, slots=True)
+class HashedKey:
+    """*sha256* is the hex digest of the whole key."""
+
+    id: str
+    sha256: str
+    identity: Identity
+    suspended: bool = False
+
+
+def hash_key(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class KeyRing:
+    """The keys that are accepted, found by their hash."""
+
+    def __init__(self, keys: Iterable[HashedKey]) -> None:
+        self.replace(keys)
+
+    def replace(self, keys: Iterable[HashedKey]) -> None:
+        """Accept these keys and no others, from the next request on."""
+        self._by_hash = {key.sha256: key for key in keys}
+
+    def find(self, key: str) -> HashedKey | None:
+        """Returns the key's entry. The look-up goes by hash, so the time it takes reveals nothing about any key."""
+        return self._by_hash.get(hash_key(key))

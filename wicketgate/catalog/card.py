@@ -1,14 +1,18 @@
-"""The form in which a model is shown a tool: ten fields, one line, at most 80 tokens (S0 §2)."""
+"""The card, which a model is shown of a tool: ten fields, one line, at most 80 tokens (S0 §2); and the order of cards.
+
+Cards come best first (S0 §2.5), or so that a prompt cache keeps its prefix (S0 §5)."""
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tokens import ELLIPSIS, TokenCounter, truncate
+from wicketgate.catalog.tool_id import ToolId
 from wicketgate.errors import CatalogError
+from wicketgate.tokens import ELLIPSIS, TokenCounter, shipped_token_counter, truncate
 
 TARGET_TOKENS = 60
 HARD_CAP_TOKENS = 80
@@ -33,7 +37,7 @@ class ChoiceCard:
 
 
 def build_card(item: SelectableItem, tokens: TokenCounter, score: float | None = None) -> ChoiceCard:
-    """The card of a tool, its description shortened towards 60 tokens for the rendered line.
+    """Makes the card of a tool, its description shortened towards 60 tokens for the rendered line.
 
     Raises CatalogError when the rest of the card alone passes the hard cap (S0 §2.3): no field is ever dropped.
     """
@@ -55,7 +59,7 @@ def build_card(item: SelectableItem, tokens: TokenCounter, score: float | None =
 def build_inner_card(
     path: str, label: str, namespace: str, tool_count: int, members: Sequence[str], tokens: TokenCounter
 ) -> ChoiceCard:
-    """The card of a level of the graph: its own path as id, so that it can be browsed as it is.
+    """Makes the card of a level of the graph: its own path as id, so that it can be browsed as it is.
 
     The description gives the number of tools below and names as many *members*, whole, as the target of 60 tokens
     allows. It fits for every path that the graph makes (``MAX_INNER_PATH_CHARS``).
@@ -78,7 +82,7 @@ def build_inner_card(
 
 
 def display_name(item: SelectableItem) -> str:
-    """The name of the tool for people to read: the name in its id, or the upstream's own where that was mapped into it.
+    """Returns the name for people to read: the name in the id, or the upstream's own where that was mapped into it.
 
     At most 64 characters, one line (S0 §2.1). It is never what a tool is found or run by.
     """
@@ -90,9 +94,10 @@ def display_name(item: SelectableItem) -> str:
 
 
 def member_name(item: SelectableItem) -> str | None:
-    """The name by which an inner card lists a tool whose segment says little, since its own is in another script.
+    """Returns the name by which an inner card lists a tool whose own name is in another script.
 
-    At most 32 characters, and none that parts the members of a list; None where the segment says enough.
+    The segment of such a tool says little. The name has at most 32 characters, and none that parts the members of a
+    list; None where the segment says enough.
     """
     if item.upstream_name.isascii():
         return None
@@ -101,7 +106,7 @@ def member_name(item: SelectableItem) -> str | None:
 
 
 def render_card(card: ChoiceCard) -> str:
-    """One line for a prompt: the id, what is known of it, then the description, which nothing follows.
+    """Writes one line for a prompt: the id, the facts, then the description, which nothing follows.
 
     The id holds namespace and name. Kind is written unless it is ``tool``, cost above zero, side effects when true,
     the score never (S0 §2.1).
@@ -121,12 +126,12 @@ def render_card(card: ChoiceCard) -> str:
 
 
 def render_cards(cards: Iterable[ChoiceCard]) -> str:
-    """The lines of a ``tool_browse`` answer: n cards take at most 80 n tokens, line breaks included."""
+    """Writes the lines of a ``tool_browse`` answer: n cards take at most 80 n tokens, line breaks included."""
     return "\n".join(render_card(card) for card in cards)
 
 
 def card_json(card: ChoiceCard) -> dict[str, Any]:
-    """The JSON form, keys as S0 §2.1 lists them; an absent score is left out."""
+    """Returns the JSON form, keys as S0 §2.1 lists them; an absent score is left out."""
     body: dict[str, Any] = {
         "id": card.id,
         "name": card.name,
@@ -142,7 +147,7 @@ def card_json(card: ChoiceCard) -> dict[str, Any]:
 
 
 def one_line(text: str) -> str:
-    """*text* with every space, line break and control folded into single spaces, and what does not show removed.
+    """Folds every space, line break and control of *text* into single spaces, and removes invisible characters.
 
     So no upstream can forge a second card or hide words in its own.
     """
@@ -211,3 +216,66 @@ def _described(bare: ChoiceCard, description: str, tokens: TokenCounter) -> Choi
         if excess <= 0:
             return card
         budget -= excess
+
+
+CACHE_BREAKPOINT = ChoiceCard("__cache_breakpoint__", "__cache_breakpoint__", "", (), "internal", "", has_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCards:
+    """The tools that a session has browsed or hydrated: by id the card as it was first sent.
+
+    None stands for a card that was not sent yet.
+    """
+
+    cards: Mapping[str, ChoiceCard | None] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def ids(self) -> frozenset[str]:
+        return frozenset(self.cards)
+
+    def hydrated(self, tool_id: str) -> "SeenCards":
+        """Adds a tool that was hydrated with success (S0 §5.5); its card is frozen when it is first sent."""
+        return self if tool_id in self.cards else self._with({tool_id: None})
+
+    def _with(self, cards: Mapping[str, ChoiceCard | None]) -> "SeenCards":
+        return SeenCards(MappingProxyType({**self.cards, **cards}))
+
+
+def cache_order(seen: SeenCards, cards: Iterable[ChoiceCard]) -> tuple[tuple[ChoiceCard, ...], SeenCards]:
+    """Returns the cards in sending order, and the cards that the session has then seen (S0 §5.1).
+
+    Cards seen before come first, as they were first sent; then the marker, if there is something on both sides of
+    it; then the new ones. Each part is ascending by id: rank is read from the score. *cards* are already chosen, so
+    nothing is cut here.
+    """
+    by_id = {card.id: card for card in cards}
+    prefix = [seen.cards[card_id] or by_id[card_id] for card_id in sorted(by_id.keys() & seen.cards.keys())]
+    suffix = [by_id[card_id] for card_id in sorted(by_id.keys() - seen.cards.keys())]
+    marker = [CACHE_BREAKPOINT] if prefix and suffix else []
+    sent = (*prefix, *suffix)
+    unfrozen = {card.id: card for card in sent if seen.cards.get(card.id) is None}
+    return (*prefix, *marker, *suffix), seen._with(unfrozen) if unfrozen else seen
+
+
+def make_choice_cards(
+    items: Iterable[SelectableItem],
+    *,
+    scores: Mapping[str, float] | Mapping[ToolId, float] | None = None,
+    max_cards: int | None = None,
+    tokens: TokenCounter | None = None,
+) -> list[ChoiceCard]:
+    """Returns the cards of *items*, at most *max_cards*, each of at most 80 tokens; equal input gives equal bytes.
+
+    With *scores* by id, the highest comes first, equal ones by id, and items without a score last. Without them the
+    order of *items* stays. Only the cards that are returned are built. Raises CatalogError when one of them cannot
+    fit; ``Catalog(items).all()`` has none of those.
+    """
+    if max_cards is not None and max_cards < 0:
+        raise ValueError("max_cards must not be negative")
+    chosen: Sequence[SelectableItem] = list(items)
+    rated: Mapping[Any, float] = scores or {}
+    if scores is not None:
+        chosen = sorted(chosen, key=lambda item: (item.id not in rated, -rated.get(item.id, 0.0), item.id))
+    counter = tokens or shipped_token_counter()
+    return [build_card(item, counter, rated.get(item.id)) for item in chosen[:max_cards]]

@@ -12,13 +12,12 @@ from typing import Any
 
 from wicketgate.catalog.card import ChoiceCard, build_card, build_inner_card
 from wicketgate.catalog.clusters import Leaf
-from wicketgate.catalog.graph import ChoiceGraph, Inner, Visible
+from wicketgate.catalog.graph import ChoiceGraph, Inner
 from wicketgate.catalog.router import Router
 from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
-from wicketgate.catalog.tokens import TokenCounter
-from wicketgate.catalog.tool_id import ToolId, parse_tool_id, shorten_tool_id
+from wicketgate.catalog.tool_id import ToolId, Visible, parse_tool_id, shorten_tool_id
 from wicketgate.errors import CatalogError, HydrateFailed
-from wicketgate.token_table import shipped_token_counter
+from wicketgate.tokens import TokenCounter, shipped_token_counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class HydrationResult:
 
 @dataclass(frozen=True, slots=True)
 class SkippedDefinition:
-    """A definition that cannot be read: which one of ``tools/list``, and why."""
+    """A definition that cannot be read: its position in ``tools/list``, and the reason."""
 
     server: str
     index: int
@@ -63,20 +62,8 @@ class Catalog:
         self._put_together(entries, (), tokens, None)
 
     def with_items(self, items: Iterable[SelectableItem]) -> "Catalog":
-        """A catalog of these tools and *items*. Raises CatalogError when two have one id."""
+        """Returns a catalog of these tools and *items*. Raises CatalogError when two have one id."""
         return Catalog([*(entry.item for entry in self._entries.values()), *items], self._tokens)
-
-    @classmethod
-    def _of(
-        cls,
-        entries: "Mapping[_Key, _Entry]",
-        skipped: Sequence[SkippedDefinition],
-        tokens: TokenCounter,
-        previous: "Catalog | None",
-    ) -> "Catalog":
-        catalog = cls.__new__(cls)
-        catalog._put_together(entries, skipped, tokens, previous)
-        return catalog
 
     def _put_together(
         self,
@@ -85,6 +72,7 @@ class Catalog:
         tokens: TokenCounter,
         previous: "Catalog | None",
     ) -> None:
+        # The tools with a card, those without, and the size of all definitions.
         by_id = {entry.item.id: entry for entry in entries.values()}
         self._entries = entries
         self._cards = {tool_id: entry.card for tool_id, entry in sorted(by_id.items()) if entry.card is not None}
@@ -101,9 +89,10 @@ class Catalog:
         self.skipped = tuple(skipped)
         self._definition_chars = sum(entry.chars for entry in by_id.values() if entry.card is not None)
         self.version = _version(by_id)
+        # The two ways to find a tool, each built on the previous catalog's.
         self.graph: ChoiceGraph = ChoiceGraph(self.items.values(), previous.graph if previous else None)
         self.router: Router = _router(self.items, previous)
-        # As they are for a caller that may see everything; built here, since a level can hold thousands of them.
+        # For a caller that may see everything; built here, because a level can hold thousands of them.
         self._inner_cards: dict[str, tuple[Inner, ChoiceCard]] = dict(previous._inner_cards) if previous else {}
         self._inner_cards = {
             node.path: (node, self._inner_card(node)) for node in self.graph.walk() if isinstance(node, Inner)
@@ -120,7 +109,7 @@ class Catalog:
         """Schemas, examples and hints of a tool. Raises HydrateFailed when there is none of this id."""
         item = self.items.get(tool_id)
         if item is None:
-            raise HydrateFailed("No tool has this id. Find one with tool_browse.", path=tool_id)
+            raise _no_such_tool(tool_id)
         examples = item.args_schema.get("examples")
         return HydrationResult(
             tool_id=item.id,
@@ -134,7 +123,7 @@ class Catalog:
         """The tool's card as built at refresh. Raises HydrateFailed when there is none of this id."""
         card = self._cards.get(ToolId(tool_id))
         if card is None:
-            raise HydrateFailed("No tool has this id. Find one with tool_browse.", path=tool_id)
+            raise _no_such_tool(tool_id)
         return card if score is None else replace(card, score=score)
 
     def cards_at(self, path: Sequence[str], visible: Visible | None = None) -> tuple[ChoiceCard, ...]:
@@ -188,7 +177,9 @@ def build_catalog(
         if key in entries or twin is not entry:
             raise CatalogError(f"two tools have the id {entry.item.id}: {_origin(twin.item)} and {_origin(entry.item)}")
         entries[key] = entry
-    return Catalog._of(entries, skipped, tokens, previous)
+    catalog = Catalog.__new__(Catalog)
+    catalog._put_together(entries, skipped, tokens, previous)
+    return catalog
 
 
 _Key = tuple[str, bool, str]
@@ -207,10 +198,13 @@ class _Entry:
     reason: str
 
 
+def _no_such_tool(tool_id: str) -> HydrateFailed:
+    return HydrateFailed("No tool has this id. Find one with tool_browse.", path=tool_id)
+
+
 def _listed(definitions: Mapping[str, Sequence[object]]) -> Iterator[tuple[str, int, object]]:
     for server, listed in definitions.items():
-        for index, definition in enumerate(listed):
-            yield server, index, definition
+        yield from ((server, index, definition) for index, definition in enumerate(listed))
 
 
 def _fingerprint(definition: Mapping[str, Any]) -> tuple[str, int]:

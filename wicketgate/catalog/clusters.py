@@ -53,25 +53,8 @@ _VERBS = frozenset(
 )
 _SMALL_WORDS = frozenset(
     [
-        "a",
-        "all",
-        "an",
-        "and",
-        "as",
-        "at",
-        "by",
-        "for",
-        "from",
-        "in",
-        "into",
-        "is",
-        "my",
-        "of",
-        "on",
-        "or",
-        "the",
-        "to",
-        "with",
+        *("a", "all", "an", "and", "as", "at", "by", "for", "from", "in", "into", "is", "my", "of", "on"),
+        *("or", "the", "to", "with"),
     ]
 )
 
@@ -310,7 +293,7 @@ def topics(name: str, namespace: str) -> tuple[str, ...]:
 
 
 def singular(word: str) -> str:
-    """The same for singular and plural. For comparing only: it is not always a word."""
+    """Returns one key for singular and plural. For comparing only: it is not always a word."""
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
     if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3:

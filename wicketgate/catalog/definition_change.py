@@ -1,7 +1,7 @@
 """Compares a tool's definition with the one that was accepted, and judges whether the change can break callers.
 
-A digest covers all that a model or a caller goes by. A change that cannot be judged counts as breaking: one that is
-called harmless must be.
+A digest covers everything that a model or a caller relies on. A change that cannot be judged counts as breaking, so a
+change that is called harmless is harmless.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class DefinitionChange:
 
 
 def compare_definitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> DefinitionChange:
-    """Of one tool; what a pin does not cover is not looked at. Linear in the definitions, but for ``anyOf``."""
+    """Compares the covered parts of two definitions of one tool. Linear in the definitions, but for ``anyOf``."""
     old, new = declared(old), declared(new)
     try:
         reasons = narrowing(old.get("inputSchema", {}), new.get("inputSchema", {}))
@@ -90,7 +90,7 @@ def _lines(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _leaves(value: object) -> Iterator[tuple[str, str]]:
-    """Every value that is not a container, by its path, as JSON that shows what is hidden."""
+    """Yields every value that is not a container, by its path, as JSON that makes hidden characters visible."""
     waiting: list[tuple[str, object]] = [("", value)]
     for _ in range(_MAX_LEAVES):
         if not waiting:
@@ -113,7 +113,7 @@ def _line(sign: str, path: str, text: str, start: int) -> str:
 
 
 def _first_difference(one: str, other: str) -> int:
-    """By halving, since comparing slices is what Python does fast."""
+    """Returns the first position that differs; by halving, because Python compares slices fast."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -125,7 +125,7 @@ def _first_difference(one: str, other: str) -> int:
 
 
 def declared(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """The covered part; a field that is null counts as absent."""
+    """Returns the covered part; a field that is null counts as absent."""
     return {key: value for key in _COVERED if (value := definition.get(key)) is not None}
 
 
@@ -144,16 +144,16 @@ def definition_digest(definition: Mapping[str, Any]) -> str:
 
 
 def narrowing(old: object, new: object) -> tuple[str, ...]:
-    """Why arguments that *old* accepted may be refused by *new*, at most ten reasons; none: they surely are not.
+    """Returns at most ten reasons why *new* may refuse arguments that *old* accepted; none if it surely does not.
 
-    Arguments that *old* did not name are not looked at: a new optional one breaks no caller. Raises ValueError when
+    Arguments that *old* did not name are not compared: a new optional one breaks no caller. Raises ValueError when
     they are too large, or nested too deeply, to be compared.
     """
     return tuple(reason[:_MAX_REASON_CHARS] for reason in islice(_narrowing(old, new, "", _Work()), MAX_REASONS))
 
 
 def without_words(schema: object, depth: int = 0) -> object:
-    """*schema* without what only people and models read. Raises ValueError when it is nested too deeply."""
+    """Returns *schema* without the keywords that only people and models read. Raises ValueError."""
     if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
     if isinstance(schema, list):
@@ -202,6 +202,7 @@ def _narrowing(old: object, new: object, path: str, work: _Work) -> Iterator[str
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         yield f"{here}: not a schema"
         return
+    # Each keyword that can narrow, then the schemas inside, then what cannot be judged.
     yield from _types(old, new, here)
     yield from _values(old, new, here)
     yield from _bounds(old, new, here)
@@ -282,7 +283,7 @@ def _members(old: Mapping[str, Any], new: Mapping[str, Any], path: str, work: _W
 
 
 def _choices(old: Mapping[str, Any], new: Mapping[str, Any], here: str, work: _Work) -> Iterator[str]:
-    """Every branch that there was must be accepted by one that there is."""
+    """Every branch of *old* must be accepted by one of *new*."""
     now = new["anyOf"] if isinstance(new["anyOf"], list) else []
     before = old["anyOf"] if isinstance(old.get("anyOf"), list) else [{k: v for k, v in old.items() if k != "anyOf"}]
     for branch in before:

@@ -2,22 +2,19 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wicketgate.catalog.card import member_name
 from wicketgate.catalog.clusters import Branch, Leaf, place_namespace
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tool_id import ToolId
+from wicketgate.catalog.tool_id import ToolId, Visible
 from wicketgate.errors import PathInvalid, PathNotFound
 
 WILDCARD = "*"
 MAX_CHARS = 1_000
 """No path of the graph comes near it; a longer one need not be read."""
 SEGMENT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-
-Visible = Callable[[str], bool]
-"""Whether the caller may see this tool id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ Node = Inner | Leaf
 
 
 def parse_path(path: object) -> tuple[str, ...]:
-    """The segments of *path*, ``/`` being none; a final ``*`` stays. Raises PathInvalid."""
+    """Returns the segments of *path*, none for ``/``; a final ``*`` stays. Raises PathInvalid."""
     if not isinstance(path, str):
         raise PathInvalid("A path is a string such as /github/issues.")
     if path == "/":
@@ -62,9 +59,10 @@ def parse_path(path: object) -> tuple[str, ...]:
 
 
 class ChoiceGraph:
-    """All tools, each at exactly one path. Immutable; the places of a namespace are kept while its ids are the same."""
+    """All tools, each at exactly one path. Immutable; the branch of a namespace is kept while its ids are the same."""
 
     def __init__(self, items: Iterable[SelectableItem], previous: "ChoiceGraph | None" = None) -> None:
+        # The ids by namespace, and the names that replace a segment in a list of members.
         ids: defaultdict[str, list[ToolId]] = defaultdict(list)
         self._names: dict[ToolId, str] = {}
         for item in items:
@@ -72,6 +70,7 @@ class ChoiceGraph:
             name = member_name(item)
             if name is not None:
                 self._names[item.id] = name
+        # Branches whose tools did not change are taken over.
         kept: Mapping[str, Branch | Leaf] = previous._root.children if previous else {}
         namespaces: dict[str, Branch | Leaf] = {}
         for namespace in sorted(ids):
@@ -105,7 +104,7 @@ class ChoiceGraph:
 
     def walk(self, visible: Visible | None = None) -> Iterator[Node]:
         """Every node below the root, each before its children."""
-        yield from self._walk(self._root, visible)
+        yield from self._below(self._root, visible)
 
     def path_of(self, tool_id: str) -> str:
         """Raises PathNotFound."""
@@ -114,13 +113,13 @@ class ChoiceGraph:
         except KeyError:
             raise PathNotFound("No tool has this id.", path=tool_id) from None
 
-    def _walk(self, branch: Branch, visible: Visible | None) -> Iterator[Node]:
+    def _below(self, branch: Branch, visible: Visible | None) -> Iterator[Node]:
         for child in _shown_children(branch, visible):
             if isinstance(child, Leaf):
                 yield child
             else:
                 yield self._inner(child, visible)
-                yield from self._walk(child, visible)
+                yield from self._below(child, visible)
 
     def _inner(self, branch: Branch, visible: Visible | None) -> Inner:
         count = len(branch.tool_ids) if visible is None else sum(map(visible, branch.tool_ids))

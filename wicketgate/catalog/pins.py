@@ -1,9 +1,9 @@
-"""Lets declared tools in: those that are as they were accepted, and not suspicious.
+"""Admits declared tools: those that are as they were accepted, and not suspicious.
 
-A pin keeps a definition as it was accepted. What an upstream declared is compared with it before anything is
-shortened, renamed or described anew. A definition is suspicious when it seems to speak to the model behind the user's
-back: a small set of plain signs is looked for in each of its texts, in linear time. They prove nothing; a person
-looks, or the operator keeps such tools out.
+A pin keeps a definition as it was accepted. The definition that an upstream declares is compared with it before
+anything is shortened, renamed or described anew. A definition is suspicious when it seems to speak to the model behind
+the user's back: a small set of plain signs is searched for in each of its texts, in linear time. The signs prove
+nothing; a person decides, or the operator keeps such tools out.
 """
 
 import re
@@ -47,13 +47,13 @@ class Held:
     signs: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
+    def explanation(self) -> str:
         if self.change is not None:
             what = _IMPACTS[self.change.impact]
             reasons = f": {'; '.join(self.change.reasons)}" if self.change.reasons else ""
             return f"its definition changed since it was accepted; {what}{reasons}"
         if self.reason == "new":
-            return "nobody has accepted it yet"
+            return "no person has accepted it yet"
         return "; ".join(self.signs)
 
 
@@ -76,7 +76,7 @@ _IMPACTS = {
 
 
 def screen(server: str, listing: Sequence[Any], policy: PinPolicy) -> Screened:
-    """Pure, and linear in the listing: 10,000 tools take about a quarter of a second."""
+    """Sorts the tools of *listing* by *policy*. Linear: 10,000 tools take about a quarter of a second."""
     pinned = {} if policy.pins is None else policy.pins.get(server, {})
     kept: list[Any] = []
     held: dict[str, Held] = {}
@@ -87,6 +87,7 @@ def screen(server: str, listing: Sequence[Any], policy: PinPolicy) -> Screened:
         if not isinstance(name, str):
             kept.append(definition)
             continue
+        # Compare with the pin, then look for suspicious signs that no person has accepted.
         seen.add(name)
         verdict = _verdict(definition, pinned.get(name), policy)
         trusted = verdict is None and name in pinned and pinned[name].trusted
@@ -142,7 +143,7 @@ class Difference:
 
 
 def differences(pins: Pins, declared: Declared) -> tuple[Difference, ...]:
-    """In the order of their names. Upstreams that gave nothing are not looked at."""
+    """Returns the tools that differ, in the order of their names. Only upstreams in *declared* are compared."""
     found: list[Difference] = []
     for server, listing in declared.items():
         screened = screen(server, listing, PinPolicy(pins, hold_new=True))
@@ -159,7 +160,7 @@ def differences(pins: Pins, declared: Declared) -> tuple[Difference, ...]:
 def accept(
     pins: Pins, declared: Declared, chosen: Sequence[Difference], *, trusted: Callable[[Difference], bool]
 ) -> dict[str, dict[str, Pin]]:
-    """*pins* with what was *chosen* as it is now. *trusted* says whose suspicious signs a person has seen."""
+    """Returns *pins* with the *chosen* definitions as they are now. *trusted*: a person has seen the signs."""
     accepted = {server: dict(tools) for server, tools in pins.items()}
     for difference in chosen:
         tools = accepted.setdefault(difference.server, {})
@@ -194,38 +195,13 @@ _HIDDEN = re.compile(
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 _PHRASES = (
-    "do not tell the user",
-    "don't tell the user",
-    "do not inform the user",
-    "don't inform the user",
-    "do not mention this to the user",
-    "don't mention this to the user",
-    "without telling the user",
-    "without informing the user",
-    "without the user knowing",
-    "hide this from the user",
-    "keep this from the user",
-    "not visible to the user",
-    "<important>",
-    "<system>",
-    "</system>",
-    "<|im_start|>",
-    "<|system|>",
-    "[system]",
-    "your system prompt",
-    "the system prompt",
-    "reveal your instructions",
-    "new instructions:",
-    "you are now in",
-    "~/.ssh",
-    "id_rsa",
-    "id_ed25519",
-    "~/.aws",
-    "~/.cursor",
-    "/etc/passwd",
-    "/etc/shadow",
-    "mcp.json",
-    "claude_desktop_config",
+    *("do not tell the user", "don't tell the user", "do not inform the user", "don't inform the user"),
+    *("do not mention this to the user", "don't mention this to the user", "without telling the user"),
+    *("without informing the user", "without the user knowing", "hide this from the user"),
+    *("keep this from the user", "not visible to the user", "<important>", "<system>", "</system>"),
+    *("<|im_start|>", "<|system|>", "[system]", "your system prompt", "the system prompt"),
+    *("reveal your instructions", "new instructions:", "you are now in", "~/.ssh", "id_rsa", "id_ed25519"),
+    *("~/.aws", "~/.cursor", "/etc/passwd", "/etc/shadow", "mcp.json", "claude_desktop_config"),
 )
 # Only looked for where its first word is. Each part is bounded, so it is linear.
 _OVERRIDE = re.compile(
@@ -240,7 +216,7 @@ _BETWEEN = " || "  # between two texts, so that no sign is found across them
 
 
 def suspicious_signs(definition: Mapping[str, Any]) -> tuple[str, ...]:
-    """The signs that a person should look at, in words; at most five, none for an ordinary tool."""
+    """Returns the signs that a person should look at, in words; at most five, none for an ordinary tool."""
     text = _BETWEEN.join(_texts(definition))
     found: list[str] = []
     hidden = _CONTROL.search(text) if text.isascii() else _HIDDEN.search(text)
@@ -256,7 +232,7 @@ def suspicious_signs(definition: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _texts(definition: Mapping[str, Any]) -> Iterator[str]:
-    """Every string, names of arguments included; ``_meta`` is not shown to models."""
+    """Yields every string, names of arguments included; not ``_meta``, which no model is shown."""
     waiting: list[object] = [value for key, value in definition.items() if key != "_meta"]
     for _ in range(_MAX_VALUES):
         if not waiting:

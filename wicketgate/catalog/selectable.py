@@ -8,20 +8,20 @@ from typing import Any, Literal
 from wicketgate.catalog.tool_id import ToolId, derive_tool_id, parse_tool_id
 from wicketgate.errors import CatalogError
 
-Operation = Literal["query", "mutation", "subscription"]
+OperationKind = Literal["query", "mutation", "subscription"]
 """A query changes nothing, a mutation may; a subscription answers many times, which no tool call can carry (S4 §2)."""
 
 
 UPSTREAM_NAME_KEY = "wicketgate/upstream_name"
-"""Where ``_meta`` of a definition that a plugin renamed keeps the server's own name for the tool."""
+"""The key in ``_meta`` that keeps the server's own name for a tool that a plugin renamed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectableItem:
     """One tool that can be browsed and run. The mappings are the upstream's own and are never changed.
 
-    *name* is the id's name part; *server* and *upstream_name* say where a call goes and what the tool is called
-    there; *listed_name* is what its definition calls it, which a plugin may have changed. *operation*,
+    *name* is the id's name part; *server* and *upstream_name* are the target of a call and the name of the tool
+    there; *listed_name* is the name in its definition, which a plugin may have changed. *operation*,
     *side_effects*, *cost_hint* and the tags are the server's word, never a reason to allow anything.
     """
 
@@ -33,7 +33,7 @@ class SelectableItem:
     tags: tuple[str, ...] = ()
     args_schema: Mapping[str, Any] = field(default_factory=dict)
     output_schema: Mapping[str, Any] | None = None
-    operation: Operation = "mutation"
+    operation: OperationKind = "mutation"
     side_effects: bool = True
     cost_hint: float = 0.0
     server: str = ""
@@ -52,6 +52,7 @@ def mcp_tool_to_selectable(
     name gives the namespace. Raises CatalogError with a reason that names the field when the definition is not well
     formed. A description may be absent (MCP), and a hint that makes no sense is ignored.
     """
+    # Check the parts that the catalog needs.
     name = tool.get("name")
     if not isinstance(name, str) or not name.strip():
         raise CatalogError("name: a tool needs a name that is not blank")
@@ -62,6 +63,7 @@ def mcp_tool_to_selectable(
     _object(args_schema, "properties", "inputSchema.properties")
     meta = _object(tool, "_meta") or {}
     annotations = _object(tool, "annotations") or {}
+    # The id, then the tags, which repeat hints of the server.
     tool_id = derive_tool_id(name, args_schema, _version(meta), None if infer else server)
     parts = parse_tool_id(tool_id)
     read_only = annotations.get("readOnlyHint") is True
@@ -107,7 +109,7 @@ def _object(holder: Mapping[str, Any], key: str, label: str = "") -> Mapping[str
 
 
 def _version(meta: Mapping[str, Any]) -> str | None:
-    """``_meta.version`` as text; numbers are taken as servers write them, anything else counts as not declared."""
+    """Returns ``_meta.version`` as text. Numbers are taken as servers write them; any other value is not a version."""
     version = meta.get("version")
     if isinstance(version, bool) or not isinstance(version, str | int | float):
         return None
@@ -116,14 +118,14 @@ def _version(meta: Mapping[str, Any]) -> str | None:
     return str(version).strip() or None
 
 
-def _operation(meta: Mapping[str, Any], read_only: bool) -> Operation:
+def _operation(meta: Mapping[str, Any], read_only: bool) -> OperationKind:
     if meta.get(OPERATION_KEY) == "subscription":
         return "subscription"
     return "query" if read_only else "mutation"
 
 
 def _cost(hint: object) -> float:
-    """A finite cost above zero; any other hint costs nothing."""
+    """Returns a finite cost above zero; any other hint costs nothing."""
     if isinstance(hint, bool) or not isinstance(hint, int | float) or not 0 < hint <= sys.float_info.max:
         return 0.0
     return float(hint)

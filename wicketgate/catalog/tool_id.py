@@ -18,6 +18,9 @@ from wicketgate.errors import CatalogError
 
 ToolId = NewType("ToolId", str)
 
+Visible = Callable[[str], bool]
+"""Returns true for the id of a tool that the caller may see."""
+
 MAX_TOOL_ID_CHARS = 240
 FALLBACK_NAMESPACE = "mcp"
 
@@ -48,7 +51,7 @@ class ToolIdParts:
 
 
 def parse_tool_id(text: object) -> ToolIdParts:
-    """The parts of a canonical id (S0 §1.6). Raises CatalogError for any other text, a trailing newline included."""
+    """Returns the parts of a canonical id (S0 §1.6). Raises CatalogError for any other text."""
     if not isinstance(text, str):
         raise CatalogError("a tool id must be a string")
     if len(text) > MAX_TOOL_ID_CHARS:
@@ -73,7 +76,7 @@ def format_tool_id(parts: ToolIdParts) -> ToolId:
 
 
 def hash8(upstream_name: str, input_schema: object) -> str:
-    """Eight hex digits over the upstream's own name and the schema's shape (S0 §1.3).
+    """Returns eight hex digits over the upstream's own name and the schema's shape (S0 §1.3).
 
     The shape is the top-level property names and ``required``; what is not of its JSON type counts as absent.
     """
@@ -93,14 +96,14 @@ def hash8(upstream_name: str, input_schema: object) -> str:
 def infer_namespace(tool_name: str) -> str:
     """Returns the namespace that a tool's own name gives, always within the grammar (S1 table, S0 §1.4).
 
-    What stands before the first dot or slash; otherwise the first of three or more segments that underscores part;
+    That is the text before the first dot or slash; otherwise the first of three or more segments that underscores part;
     otherwise ``mcp``.
     """
     return _legal_namespace(_split_name(tool_name)[0])
 
 
 def derive_tool_id(upstream_name: str, input_schema: object, version: str | None, server: str | None) -> ToolId:
-    """The canonical id of an upstream's tool (S0 §1.2, §1.4).
+    """Makes the canonical id of an upstream's tool (S0 §1.2, §1.4).
 
     *server* is the namespace, and ``<server>.`` or ``<server>/`` is dropped from the name; None infers the namespace
     by the S1 table. A name or version outside the grammar is mapped into it, and such an id always carries a hash
@@ -120,7 +123,7 @@ def derive_tool_id(upstream_name: str, input_schema: object, version: str | None
 
 
 def shorten_tool_id(tool_id: ToolId, upstream_name: str, input_schema: object) -> ToolId:
-    """The id with its name cut to 64 characters, as a mapped name is, and a hash over the original, also beside a
+    """Cuts the name of an id to 64 characters, as a mapped name is, and adds a hash over the original, also beside a
     version: for a name within the grammar that is too long for its card. An id with a shorter name is left as it is.
     """
     parts = parse_tool_id(tool_id)
@@ -130,11 +133,11 @@ def shorten_tool_id(tool_id: ToolId, upstream_name: str, input_schema: object) -
     return format_tool_id(cut)
 
 
-def near_ids(wanted: str, ids: Collection[str], visible: Callable[[str], bool] | None = None) -> list[str]:
-    """At most three of *ids* that come near to *wanted*, the nearest first.
+def near_ids(wanted: str, ids: Collection[str], visible: Visible | None = None) -> list[str]:
+    """Returns at most three of *ids* that come near to *wanted*, the nearest first.
 
-    Those of the same name, whatever namespace, version or hash; if there are none, those with names spelled much
-    alike. Only what is *visible* counts, so the answer is the same whether a tool is hidden or not there. About a
+    First come those of the same name, in any namespace, version or hash; if there are none, those with similar names.
+    Only *visible* ids count, so the answer is the same for a tool that is hidden and one that is not there. About a
     millisecond for 10,000 ids.
     """
     if not 2 <= len(wanted) <= _MAX_WANTED_CHARS:
@@ -205,19 +208,19 @@ def _legal_version(text: str) -> str | None:
 
 
 def _ascii(text: str) -> str:
-    """Latin letters without their accents; the rest stays and is replaced by the caller."""
+    """Removes the accents of Latin letters; the rest stays and is replaced by the caller."""
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
 
 
 def _parts(tool_id: str) -> tuple[str, str]:
-    """Namespace and name of what looks like an id."""
+    """Returns namespace and name of a text that looks like an id."""
     plain = tool_id.partition("#")[0].partition("@")[0].strip()
     namespace, colon, name = plain.partition(":")
     return (namespace, name) if colon else ("", plain)
 
 
 def _read(wanted: str) -> tuple[str, list[str]]:
-    """The namespace and the names that *wanted* can stand for: ``github.create_issue`` is also a name of github."""
+    """Returns the namespace and the names that *wanted* can mean: ``github.create_issue`` is also a name of github."""
     namespace, name = _parts(wanted)
     before, *after = _SEPARATOR.split(name, maxsplit=1)
     if namespace or not after or not after[0]:
@@ -232,14 +235,14 @@ def _named(name: str, ids: Collection[str]) -> Iterator[str]:
 
 
 def _alike(name: str, ids: Collection[str]) -> Iterator[str]:
-    """Ids whose names begin or end like *name* and are about as long; a slip of the pen leaves one of the two."""
+    """Yields ids whose names begin or end like *name* and are about as long; a typing error leaves one of the two."""
     part = max(len(name) * 2 // 5, 3)
     head, tail = f":{name[:part]}", name[-part:]
     return (each for each in ids if (head in each or tail in each) and abs(len(_parts(each)[1]) - len(name)) <= 3)
 
 
 def _likenesses(name: str, ids: Iterable[str]) -> dict[str, float]:
-    """From 0.8 to 1, of those whose names are so much alike."""
+    """Returns the likeness, from 0.8 to 1, of those *ids* whose names are so much alike."""
     likeness = {}
     matcher = difflib.SequenceMatcher(autojunk=False)
     matcher.set_seq2(name.lower())

@@ -9,7 +9,7 @@ import unicodedata
 from functools import lru_cache
 
 MAX_WORD_CHARS = 64
-"""What is longer is an encoded blob, not a word, and is cut here."""
+"""A longer text is an encoded blob, not a word, and is cut here."""
 
 
 def terms(text: str) -> list[str]:

@@ -1,23 +1,83 @@
-"""Makes the chat engine from the settings: its window, its limits, and the runs that a client can come back to."""
+"""Makes the chat engine's parts from the settings: model, window, limits, approvals, and runs that clients resume."""
 
+import logging
+import random
 import secrets
+from collections.abc import Iterator
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 
-from wicketgate.catalog.tokens import TokenCounter
-from wicketgate.config.arrangement import call_policies
-from wicketgate.config.settings import EngineSettings, ModelSettings, Settings
-from wicketgate.context.sizes import CountedTexts
+from wicketgate.access.seal import ApprovalSeal, Seal
+from wicketgate.config.runtime import call_policies
+from wicketgate.config.settings import AuthSettings, EngineSettings, ModelChoice, ModelSettings, Settings
+from wicketgate.context.build import CountedTexts
+from wicketgate.engine.approvals import ApprovalDesk
+from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience
 from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits
 from wicketgate.engine.limits import StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.engine.tool_rounds import EngineLimits
 from wicketgate.engine.turn import ModelWindow
+from wicketgate.models.anthropic.exchange import AnthropicMessagesProvider
+from wicketgate.models.endpoint import ModelAddress, Timeouts
+from wicketgate.models.openai.exchange import OpenAIChatProvider
+from wicketgate.models.openai.request import DIALECTS, dialect_of
+from wicketgate.models.provider import Provider
+from wicketgate.models.scripted.model import ScriptedModel
+from wicketgate.net import Outgoing
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
+from wicketgate.storage.sqlite_file import MemoryOnceStore, SQLiteOnceStore
+from wicketgate.tokens import TokenCounter
+
+log = logging.getLogger("wicketgate.approvals")
+
+
+def make_provider(settings: ModelSettings, outgoing: Outgoing) -> Provider:
+    """Makes the configured model with its fallbacks. Raises ConfigError."""
+    if settings.provider == "scripted" and not settings.fallbacks:
+        return ScriptedModel()
+    return FallbackProvider(
+        list(_candidates(settings, outgoing)),
+        Patience(settings.attempts, settings.patience_s),
+        now=monotonic,
+        chance=random.random,
+    )
+
+
+def _candidates(settings: ModelSettings, outgoing: Outgoing) -> Iterator[Candidate]:
+    for number, choice in enumerate((settings, *settings.fallbacks)):
+        window = choice.context_tokens or settings.context_tokens
+        # Numbered, since two may be the same model under different keys.
+        name = f"model {choice.model or choice.provider}" + (f" (fallback {number})" if number else "")
+        yield Candidate(name, _provider(choice, settings, outgoing, window), window)
+
+
+def _provider(choice: ModelChoice, settings: ModelSettings, outgoing: Outgoing, context_tokens: int) -> Provider:
+    if choice.provider == "scripted":
+        return ScriptedModel()
+    api_key = choice.api_key.get_secret_value() if choice.api_key else None
+    timeouts = Timeouts(settings.first_event_timeout_s, settings.idle_timeout_s, settings.stall_timeout_s)
+    address = ModelAddress(choice.base_url, api_key, timeouts, outgoing)
+    if choice.provider == "anthropic-messages":
+        return AnthropicMessagesProvider(
+            address,
+            choice.model,
+            context_tokens=context_tokens,
+            max_tokens=choice.max_tokens or settings.answer_tokens,
+            extra=choice.extra,
+        )
+    return OpenAIChatProvider(
+        address,
+        choice.model,
+        context_tokens=context_tokens,
+        dialect=DIALECTS[dialect_of(choice.base_url) if choice.dialect == "auto" else choice.dialect],
+        max_tokens=choice.max_tokens,
+        extra=choice.extra,
+    )
 
 
 def engine_limits(settings: Settings) -> EngineLimits:
-    """Returns the limits of one run. The runtime ends each call by its own deadline; the engine's is longer."""
+    """Returns the limits of one run. Each call ends by the runtime's deadline; the engine's comes a second later."""
     longest_s = max([settings.engine.tool_timeout_s, *(p.longest_s() for p in call_policies(settings).values())])
     engine = settings.engine
     return EngineLimits(
@@ -34,3 +94,25 @@ def make_keyed_runs(engine: Engine, streams: StreamLimit, settings: EngineSettin
     bounds = JournalBounds(resume.total_bytes, resume.run_bytes, resume.run_bytes // 4, resume.keep_s)
     limits = ResumeLimits(resume.grace_s, resume.detached_s, settings.on_disconnect)
     return KeyedRuns(engine, MemoryJournal(bounds, monotonic), streams, limits, partial(secrets.token_hex, 6))
+
+
+def make_seal(settings: AuthSettings) -> Seal:
+    """Makes the seal. Without ``seal_keys`` its key is random, and what it seals is void when the process ends."""
+    return Seal(settings.ring(), secrets.token_bytes(32), time, lambda: secrets.token_urlsafe(12))
+
+
+def make_approval_desk(settings: Settings, seal: Seal) -> ApprovalDesk:
+    """Makes the desk. Raises ConfigError. Logs a warning if a restart would lose approvals that are meant to last."""
+    file = settings.storage.sqlite_file
+    if settings.auth.seal_keys and file is None:
+        log.warning("approvals outlive a restart, but which were used does not: set storage.url to a file")
+    if not settings.auth.seal_keys and file is not None and any(rule.approval == "always" for rule in settings.access):
+        log.warning("approvals end with this process, because auth.seal_keys is not set")
+    used = SQLiteOnceStore(file, time) if file else MemoryOnceStore(time)
+    return ApprovalDesk(ApprovalSeal(seal, ttl_s=settings.auth.approval_ttl_s), used)
+
+
+def reseal(seal: Seal, desk: ApprovalDesk, settings: AuthSettings) -> None:
+    """Puts the configured keys in force. What was sealed under a key that is no longer configured is void."""
+    seal.replace_keys(settings.ring())
+    desk.seal = ApprovalSeal(seal, ttl_s=settings.approval_ttl_s)

@@ -1,4 +1,4 @@
-"""``wicketgate.lock``: the accepted definitions of tools, as JSON that a person can review (W-PINS)."""
+"""Reads and writes ``wicketgate.lock``: the accepted definitions of tools, in JSON that people can review (W-PINS)."""
 
 import json
 import os
@@ -17,13 +17,13 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def pin_policy(settings: PinSettings) -> PinPolicy:
-    """Raises ConfigError when the file is not there or not as ``wicketgate lock`` leaves it."""
+    """Raises ConfigError if the file is missing, or is not as ``wicketgate lock`` writes it."""
     pins = None if settings.file is None else read_lock(Path(settings.file))
     return PinPolicy(pins, settings.new_tools == "quarantine", settings.suspicious == "quarantine")
 
 
 def read_lock(path: Path) -> Pins:
-    """Raises ConfigError that says what to run."""
+    """Raises ConfigError that says what to do."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def read_lock(path: Path) -> Pins:
 
 
 def write_lock(path: Path, pins: Pins) -> None:
-    """Whole or not at all: a file beside it is put in its place. Raises ConfigError."""
+    """Replaces the file by a complete new one, or leaves it as it is. Raises ConfigError."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         beside.write_text(lock_text(pins), encoding="utf-8")
@@ -58,7 +58,7 @@ def write_lock(path: Path, pins: Pins) -> None:
 
 
 def lock_text(pins: Pins) -> str:
-    """The same for the same pins, one value a line and in order; ASCII only, so that nothing can hide in it."""
+    """Returns one text for the same pins: one value a line, in order, and ASCII, so that nothing can hide in it."""
     upstreams = {
         server: {
             name: {

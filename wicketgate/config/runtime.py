@@ -1,19 +1,19 @@
-"""Makes the runtime from the settings: the fleet of upstreams, the store of artifacts, and the rules of a call."""
+"""Makes the runtime from the settings: the policies of calls, the store of artifacts, plugins and audit."""
 
 from time import monotonic, time
 
-from wicketgate.catalog.tokens import TokenCounter
-from wicketgate.config.arrangement import runtime_policies
-from wicketgate.config.plugin_loader import make_plugin_chain
+from wicketgate.config.lock_file import pin_policy
+from wicketgate.config.plugins import make_plugin_chain
 from wicketgate.config.settings import Settings, StorageSettings
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.config.settings.access import access_policy
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Auditor
-from wicketgate.gateway.options import HeapKeeper, RuntimeOptions
+from wicketgate.gateway.options import CallPolicy, HeapKeeper, RetryPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import ArtifactStore
-from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.storage.session_store import MemorySessionStore
+from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
+from wicketgate.tokens import TokenCounter
 
 
 def make_runtime(
@@ -25,7 +25,7 @@ def make_runtime(
     auditor: Auditor | None = None,
     heap: HeapKeeper | None = None,
 ) -> ProxyRuntime:
-    """Nothing is connected. The caller closes *artifacts* and *auditor*. Raises ConfigError."""
+    """Makes a runtime without connecting anything. The caller closes *artifacts* and *auditor*. Raises ConfigError."""
     return ProxyRuntime(
         fleet,
         RuntimeOptions(
@@ -42,7 +42,38 @@ def make_runtime(
 
 
 def make_artifact_store(settings: StorageSettings) -> ArtifactStore:
-    """Checks the store that the configuration asks for; it is opened at its first use. Raises ConfigError."""
+    """Makes the configured store. A file is checked now, and opened at its first use. Raises ConfigError."""
     if settings.sqlite_file is None:
         return MemoryArtifactStore(settings.max_bytes, settings.max_age_s, monotonic)
     return SQLiteArtifactStore(settings.sqlite_file, settings.max_bytes, settings.max_age_s, time)
+
+
+def runtime_policies(settings: Settings) -> RuntimePolicies:
+    """Returns the operator's decisions. Reads the lock file of pins. Raises ConfigError."""
+    return RuntimePolicies(
+        calls=call_policies(settings),
+        default_call=CallPolicy(settings.engine.tool_timeout_s),
+        access=access_policy(settings.access),
+        pins=pin_policy(settings.pins),
+        inferred=frozenset(upstream.name for upstream in settings.upstreams if upstream.namespace == "infer"),
+        per_actor=settings.quota.per_actor,
+        per_tool=settings.quota.per_tool,
+    )
+
+
+def call_policies(settings: Settings) -> dict[str, CallPolicy]:
+    """Returns by upstream name how calls are made."""
+    return {
+        upstream.name: CallPolicy(
+            timeout_s=upstream.timeout_s or settings.engine.tool_timeout_s,
+            tool_timeouts_s=upstream.tool_timeouts_s,
+            retry=RetryPolicy(
+                upstream.retry.attempts, upstream.retry.base_s, declared_safe=upstream.retry.declared_safe
+            ),
+            cached_tools=upstream.cache.tools,
+            cache_ttl_s=upstream.cache.ttl_s,
+            cache_shared=upstream.cache.shared,
+            tolerant_args=upstream.tolerant_args,
+        )
+        for upstream in settings.upstreams
+    }

@@ -1,41 +1,57 @@
-"""How the configuration is read: the file, then variables, then the command line, checked as one (DESIGN §2).
+"""Reads the configuration: the file, then variables, then the command line, checked as one.
 
 ``${VAR}`` and ``${VAR:-default}`` are put in place everywhere in the file. Variables such as
-``WICKETGATE_SERVER__PORT=9090`` (their values are YAML) override it, and the command line overrides both. Whatever is
-wrong stops the start with one line that names the field.
+``WICKETGATE_SERVER__PORT=9090`` (their values are YAML) override it, and the command line overrides both. A mistake
+stops the start with one line that names the field.
 """
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from wicketgate.config.faults import faults
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
-from wicketgate.text.yaml import NotYaml, read_yaml
+from wicketgate.yaml_text import NotYaml, read_yaml
+
+_PREFIX = "WICKETGATE_"
+_FILE_VARIABLE = "WICKETGATE_CONFIG"
+_USUAL_FILE = Path("wicketgate.yaml")
+
+# Variables with the prefix that are no settings: ours, and those that Kubernetes puts into every container of a
+# namespace that has a service called "wicketgate".
+_OF_OTHERS = re.compile(
+    r"WICKETGATE_(?:CONFIG|CONFORM_KEY|SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?)=.*"
+    r"|WICKETGATE_PORT=\w+://.*",
+    re.DOTALL,
+)
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 def load_settings(
     path: Path | None, environ: Mapping[str, str] | None = None, *, server: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Read *path* (or only defaults and environment) and check it. Raises ConfigError, one line per fault.
+    """Reads and checks *path*; None leaves defaults and environment. Raises ConfigError, one line per fault.
 
-    *server* holds keys of that section from the command line; they win over everything.
+    *server* holds keys of that section from the command line; they override everything.
     """
     environ = os.environ if environ is None else environ
+    # The file, with its variables.
     values = {} if path is None else _read_yaml(path)
     used: set[str] = set()
     values = _substitute(values, environ, used, "")
+    # Variables and the command line over it.
     for name, text in environ.items():
-        if name.startswith(_PREFIX) and name != _FILE_VARIABLE:
+        if name.startswith(_PREFIX) and not _OF_OTHERS.fullmatch(f"{name}={text}"):
             _override(values, name, _yaml(text, f"the environment variable {name}"))
     for key, value in (server or {}).items():
         _override(values, f"{_PREFIX}SERVER__{key.upper()}", value)
-    if "from_variables" in values:  # ours to fill in
+    # The check of the whole.
+    if "from_variables" in values:  # filled in here, never by the file
         raise ConfigError("Invalid configuration: from_variables: unknown key")
     try:
         return Settings(**values, from_variables=frozenset(environ[name] for name in used))
@@ -43,14 +59,38 @@ def load_settings(
         raise ConfigError("\n".join(f"Invalid configuration: {fault}" for fault in faults(error))) from None
 
 
-_PREFIX = "WICKETGATE_"
-_FILE_VARIABLE = "WICKETGATE_CONFIG"
-_USUAL_FILE = Path("wicketgate.yaml")
+def faults(error: ValidationError, at: str = "") -> Iterator[str]:
+    """Yields a line for each fault: ``upstreams[0].command: must be a list``. It never repeats a value.
+
+    *at* is the place of the checked part in the configuration.
+    """
+    for fault in error.errors(include_url=False, include_input=False, include_context=False):
+        where = _place(fault["loc"], at)
+        yield f"{where}: {_explain(fault)}" if where else _explain(fault)
+
+
+def _place(loc: tuple[int | str, ...], at: str) -> str:
+    text = at
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _explain(fault: Any) -> str:
+    match fault["type"]:
+        case "extra_forbidden":
+            return "unknown key"
+        case "tuple_type":
+            return "must be a list"
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return "must be a section with keys"
+    message: str = fault["msg"]
+    return message.removeprefix("Value error, ")
 
 
 def find_config(environ: Mapping[str, str]) -> Path | None:
-    """Returns the file that ``WICKETGATE_CONFIG`` names, else ``wicketgate.yaml`` of the working directory if it is
-    there."""
+    """Returns the file that ``WICKETGATE_CONFIG`` names; otherwise ``wicketgate.yaml`` of the working directory, if it
+    is there."""
     if named := environ.get(_FILE_VARIABLE):
         return Path(named)
     return _USUAL_FILE if _USUAL_FILE.is_file() else None
@@ -65,8 +105,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"The configuration file {path} is not UTF-8 text") from None
     values = _yaml(text, f"the configuration file {path}")
     if values is None:
-        # Also while it is being written: applied to a running service, it would take away every upstream and key.
-        raise ConfigError(f"The configuration file {path} is empty; without --config the defaults are used")
+        # It may be about to be written. Applied to a running service, it would take away every upstream and key.
+        raise ConfigError(f"The configuration file {path} is empty; to start with the defaults, remove it")
     if not isinstance(values, dict):
         raise ConfigError(f"The configuration file {path} must hold sections such as 'server:' and 'upstreams:'")
     return values
@@ -80,7 +120,7 @@ def _yaml(text: str, source: str) -> Any:
 
 
 def _override(values: dict[str, Any], name: str, value: Any) -> None:
-    """Put *value* where the parts of *name* lead; an unknown part is found by the check of the whole."""
+    """Puts *value* where the parts of *name* lead. The check of the whole finds unknown parts."""
     *sections, key = name.removeprefix(_PREFIX).lower().split("__")
     for section in sections:
         inner = values.setdefault(section, {})
@@ -90,11 +130,8 @@ def _override(values: dict[str, Any], name: str, value: Any) -> None:
     values[key] = value
 
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-
-
 def _substitute(value: Any, environ: Mapping[str, str], used: set[str], where: str) -> Any:
-    """Put ``${VAR}`` and ``${VAR:-default}`` in place, everywhere in the file; *used* gets the names that were set."""
+    """Puts variables in place, at any depth. Adds to *used* the names of those that were set."""
     if isinstance(value, dict):
         return {
             key: _substitute(item, environ, used, f"{where}.{key}" if where else str(key))

@@ -1,14 +1,16 @@
-"""The one place where a configured upstream becomes an Upstream (DESIGN §2 "upstreams")."""
+"""Makes the configured upstreams, and the members by which the fleet guards them."""
 
+import os
 import random
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from pydantic import SecretStr
-
-from wicketgate.config.settings import UpstreamSettings
+from wicketgate.config.settings import Settings, UpstreamSettings
+from wicketgate.config.settings.base import revealed
+from wicketgate.errors import ConfigError
+from wicketgate.fleet.guards import BreakerPolicy
+from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.net import Credentials, Outgoing, make_http_client
 from wicketgate.net.oauth import OAuthCredentials, TokenGrant
 from wicketgate.ports import Upstream
@@ -21,9 +23,44 @@ from wicketgate.upstreams.openapi.document import origin
 from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
 from wicketgate.upstreams.python.upstream import PythonUpstream
 
+_LISTING_S = 30.0
+
+
+def make_members(settings: Settings, outgoing: Outgoing) -> list[Member]:
+    """Makes the enabled upstreams. Raises ConfigError."""
+    return [make_member(upstream, outgoing) for upstream in settings.upstreams if upstream.enabled]
+
+
+def make_member(settings: UpstreamSettings, outgoing: Outgoing) -> Member:
+    return guarded(make_upstream(settings, outgoing), upstream_limits(settings))
+
+
+def guarded(upstream: Upstream, limits: UpstreamLimits | None = None) -> Member:
+    return Member(upstream, limits, now=monotonic, chance=random.random)
+
+
+def upstream_limits(settings: UpstreamSettings) -> UpstreamLimits:
+    breaker = settings.breaker
+    return UpstreamLimits(
+        settings.max_concurrent,
+        settings.max_queued,
+        max(_LISTING_S, settings.connect_timeout_s + 1),  # the upstream's own deadline comes first, with its own words
+        BreakerPolicy(breaker.failures, breaker.pause_s, breaker.max_pause_s),
+    )
+
+
+def outgoing_rules(settings: Settings) -> Outgoing:
+    """Returns the rules of all outgoing connections, with the proxies of the environment. Raises ConfigError."""
+    outgoing = Outgoing.from_environment(os.environ, settings.network.ca_file)
+    try:
+        outgoing.check()
+    except OSError:
+        raise ConfigError("network.ca_file: there is no readable file of PEM certificates at this path") from None
+    return outgoing
+
 
 def make_upstream(settings: UpstreamSettings, outgoing: Outgoing) -> Upstream:
-    """The connector that the configuration asks for."""
+    """Makes the connector for the kind of this upstream."""
     if settings.python:
         folder = str(Path(settings.cwd or ".").resolve())
         return PythonUpstream(settings.name, settings.python, threads=settings.threads, folder=folder)
@@ -37,13 +74,13 @@ def make_upstream(settings: UpstreamSettings, outgoing: Outgoing) -> Upstream:
 def _connect(settings: UpstreamSettings, outgoing: Outgoing) -> Connect:
     max_bytes = settings.max_answer_bytes
     if not settings.url:
-        env = _revealed(settings.env)
+        env = revealed(settings.env)
         return partial(stdio_transport, settings.name, settings.command, env, settings.cwd, max_answer_bytes=max_bytes)
     return partial(
         sse_transport if settings.transport == "sse" else http_transport,
         settings.name,
         settings.url,
-        _revealed(settings.headers),
+        revealed(settings.headers),
         outgoing=outgoing,
         credentials=_credentials(settings, outgoing),
         max_answer_bytes=max_bytes,
@@ -52,10 +89,10 @@ def _connect(settings: UpstreamSettings, outgoing: Outgoing) -> Connect:
 
 def _openapi_upstream(settings: UpstreamSettings, outgoing: Outgoing) -> Upstream:
     http = make_http_client(outgoing)
-    headers, credentials = _revealed(settings.headers), _credentials(settings, outgoing)
+    headers, credentials = revealed(settings.headers), _credentials(settings, outgoing)
     source: DocumentSource
     if "://" in settings.openapi:
-        # What opens the service is sent for its document too, unless that lies with somebody else.
+        # The service's credential is sent for its document too, unless the document is on a different server.
         is_own = not settings.base_url or origin(settings.base_url) == origin(settings.openapi)
         source = UrlSource(settings.openapi, http, headers if is_own else {}, credentials if is_own else None)
     else:
@@ -71,7 +108,7 @@ def _openapi_upstream(settings: UpstreamSettings, outgoing: Outgoing) -> Upstrea
 
 
 def _credentials(settings: UpstreamSettings, outgoing: Outgoing) -> Credentials | None:
-    """What the upstream wants besides static headers."""
+    """Credentials besides the static headers."""
     oauth = settings.oauth
     if oauth is None:
         return None
@@ -85,7 +122,3 @@ def _credentials(settings: UpstreamSettings, outgoing: Outgoing) -> Credentials 
         in_form=oauth.auth_method == "post",
     )
     return OAuthCredentials(settings.name, grant, outgoing, monotonic)
-
-
-def _revealed(values: Mapping[str, SecretStr]) -> dict[str, str]:
-    return {name: value.get_secret_value() for name, value in values.items()}

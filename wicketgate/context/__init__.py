@@ -1,5 +1,5 @@
 """The part of a long conversation that a model is shown.
 
-``build`` fits chat messages into a window, with ``shrink`` and ``sizes``; ``manager`` makes a prompt of items
-(``items``) by phase and by relevance to a query.
+``build`` counts chat messages and fits them into a window; ``manager`` makes a prompt of items by phase and by
+relevance to a query; ``items`` has those items and reads them from a session file.
 """

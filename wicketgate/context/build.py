@@ -8,17 +8,189 @@ those that could not be shown even if everything else went.
 A history is read as it was lived, message by message, and reduced wherever it had outgrown the room, to four fifths of
 what could be freed. So what is shown depends on the history alone, and stays the same, byte for byte, from one model
 call to the next until the room is used up again: a provider's prompt cache hits.
+
+Tokens are counted as cl100k_base: exact for models of that table, near for the others. Every text is counted once: a
+history comes back whole with each request, and a count costs a hundred times more than looking it up.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from hashlib import blake2b
+from typing import Any, Protocol
 
-from wicketgate.context.shrink import shrink
-from wicketgate.context.sizes import TextCounter, message_tokens
 from wicketgate.errors import ContextOverflow
 
-Message = Mapping[str, Any]
+MESSAGE_TOKENS = 4
+"""The tokens of a provider's framing of a message, role included, rounded up."""
+CALL_TOKENS = 8
+"""The tokens of the framing of one tool call within a message."""
+
+# A piece of this length is counted in a few milliseconds, whatever it holds.
+PIECE_CHARS = 16_384
+_NEAR_END_CHARS = 1_024
+# Between these the rules of cl100k_base part every text, so the counts of two pieces add up to the count of both.
+_SEAM = re.compile(r"(?<=\S)(?= \S)|(?<=[\r\n])(?=\S)|(?<=[^\W_])(?=[^\w\s])")
+
+
+class TextCounter(Protocol):
+    """A TokenCounter, or CountedTexts over one."""
+
+    def count(self, text: str) -> int: ...
+
+
+class CountedTexts:
+    """A TextCounter that counts a text once and remembers at least the latest *remembered* texts, by digest.
+
+    The time for a count is linear in the text. It is exact, but for more than 16,384 characters without any place
+    where cl100k_base is sure to part a text (one endless word): they are taken as a token a byte, which is never too
+    few. May be used from several threads.
+    """
+
+    def __init__(self, tokens: TextCounter, remembered: int = 50_000) -> None:
+        self._tokens = tokens
+        self._remembered = remembered
+        # Two generations instead of an order of use: no step of it can fail between threads.
+        self._recent: dict[bytes, int] = {}
+        self._older: dict[bytes, int] = {}
+
+    def count(self, text: str) -> int:
+        key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        recent = self._recent
+        count = recent.get(key)
+        if count is None:
+            count = self._older.get(key)
+            if count is None:
+                count = sum(self._piece(piece) for piece in _pieces(text))
+            if len(recent) >= self._remembered:
+                self._older, self._recent = recent, {key: count}
+            else:
+                recent[key] = count
+        return count
+
+    def _piece(self, piece: str | bytes) -> int:
+        return self._tokens.count(piece) if isinstance(piece, str) else len(piece)
+
+
+def message_tokens(message: Mapping[str, Any], tokens: TextCounter) -> int:
+    """Tokens of a chat-completions message: its content, its calls with their ids, the framing of each, and thoughts
+    that go back with it."""
+    content = message.get("content") or ""
+    texts = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
+    calls = message.get("tool_calls") or ()
+    for call in calls:
+        texts += (call["id"], call["function"]["name"], call["function"]["arguments"])
+    if answered := message.get("tool_call_id"):
+        texts.append(answered)
+    if (kept := message.get("kept")) is not None:
+        texts.append(kept.text)
+    # One text a message, so that it is looked up once.
+    return tokens.count("\n".join(texts)) + MESSAGE_TOKENS + CALL_TOKENS * len(calls)
+
+
+def _pieces(text: str) -> Iterator[str | bytes]:
+    """Yields *text* in pieces that can be counted one by one; as bytes where it cannot be parted."""
+    start = 0
+    while len(text) - start > PIECE_CHARS:
+        end = start + PIECE_CHARS
+        seam = _last_seam(text, end - _NEAR_END_CHARS, end) or _last_seam(text, start + 1, end)
+        piece = text[start : seam or end]
+        yield piece if seam else piece.encode("utf-8", "surrogatepass")
+        start += len(piece)
+    yield text[start:]
+
+
+def _last_seam(text: str, start: int, end: int) -> int:
+    """Returns the position of the last seam from *start* to *end*; 0 when there is none."""
+    last = 0
+    for seam in _SEAM.finditer(text, start, end + 1):
+        last = seam.start()
+    return last
+
+
+_SUMMARY_CHARS = 160
+_HEAD_CHARS = 240
+_MAX_IDS = 20
+_MAX_HANDLES = 2
+# A name in a foreign result can be of any length; a part of one leads nowhere.
+_MAX_NAME_CHARS = 400
+
+
+def shrink(content: str) -> str:
+    """A shorter form of a tool message's content, at most about 8,500 characters; *content* itself if there is none.
+
+    An envelope keeps status, the beginning of its summary and its first handles; cards their ids; a view its handle,
+    selector and total; an error its code and message. Any other text keeps its first 240 characters and says how
+    much was cut. What was shrunk is not shrunk further. Never raises.
+    """
+    short = _of_ours(_parsed(content))
+    if short is not None:
+        shown = json.dumps(short, ensure_ascii=False, separators=(",", ":"))
+    elif len(content) > 2 * _HEAD_CHARS:
+        shown = f"{content[:_HEAD_CHARS]}… [{len(content) - _HEAD_CHARS:,} more characters left out to save room]"
+    else:
+        return content
+    # A lone surrogate, escaped until now, must not become one that no provider takes.
+    shown = shown.encode("utf-8", "replace").decode()
+    return shown if len(shown) < len(content) else content
+
+
+def _parsed(content: str) -> Any:
+    if not content.startswith("{"):
+        return None
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _of_ours(body: Any) -> dict[str, Any] | None:
+    match body:
+        case {"status": "ok" | "partial" | "error", "summary": str(), "artifacts": list()}:
+            return _envelope(body)
+        case {"cards": list(cards)}:
+            return _cards(cards)
+        case {"handle": str(handle), "selector": selector, "total": total} if len(handle) <= _MAX_NAME_CHARS:
+            view = {"handle": handle, "selector": selector, "total": total}
+            if len(json.dumps(view)) > 2 * _MAX_NAME_CHARS:
+                view = {"handle": handle}
+            return {**view, "note": "content left out to save room; tool_view shows it again, best in smaller parts"}
+        case {"error": str(code), "message": str(message)} if len(code) <= _MAX_NAME_CHARS:
+            return {"error": code, "message": _short(message)}
+        case _:
+            return None
+
+
+def _envelope(body: Mapping[str, Any]) -> dict[str, Any]:
+    short: dict[str, Any] = {"status": body["status"], "summary": _short(body["summary"])}
+    if body.get("dry_run") is True:
+        short["dry_run"] = True
+    handles = [handle for ref in body["artifacts"] if (handle := _name(ref, "handle"))]
+    short["artifacts"] = [{"handle": handle} for handle in handles[:_MAX_HANDLES]]
+    if handles:
+        short["note"] = "shortened to save room; tool_view shows the whole"
+    return short
+
+
+def _cards(cards: list[Any]) -> dict[str, Any]:
+    ids = [card_id for card in cards if (card_id := _name(card, "id"))]
+    short: dict[str, Any] = {"cards": [{"id": card_id} for card_id in ids[:_MAX_IDS]]}
+    if len(ids) > _MAX_IDS:
+        short["note"] = f"{len(ids) - _MAX_IDS} more cards left out to save room"
+    return short
+
+
+def _name(holder: Any, key: str) -> str | None:
+    name = holder.get(key) if isinstance(holder, dict) else None
+    return name if isinstance(name, str) and len(name) <= _MAX_NAME_CHARS else None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SUMMARY_CHARS else text[: _SUMMARY_CHARS - 1] + "…"
+
+
+ChatMessage = Mapping[str, Any]
 """``{role, content, tool_calls?, tool_call_id?}``, as in chat completions."""
 
 # A saving below this is not worth what it takes away.
@@ -33,14 +205,16 @@ class Built:
     of its calls: *dropped_steps* went out of a turn that was running. *shrunk_results* counts those that are shown.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     tokens: int
     dropped_turns: int
     dropped_steps: int
     shrunk_results: int
 
 
-def build(messages: Sequence[Message], budget_tokens: int, tokens: TextCounter, *, reserve_tokens: int = 0) -> Built:
+def build(
+    messages: Sequence[ChatMessage], budget_tokens: int, tokens: TextCounter, *, reserve_tokens: int = 0
+) -> Built:
     """Fit *messages* into ``budget_tokens - reserve_tokens``. Raises ContextOverflow if what must stay does not fit.
 
     Every tool message must follow the call it answers and every call must be answered, as the contract demands. The
@@ -61,13 +235,6 @@ def build(messages: Sequence[Message], budget_tokens: int, tokens: TextCounter, 
     return history.built()
 
 
-@dataclass(frozen=True, slots=True)
-class _Shorter:
-    stub: str
-    message: Message
-    tokens: int
-
-
 class _History:
     """A conversation as far as it was read, and what is shown of it. Every position is reduced at most once."""
 
@@ -75,10 +242,10 @@ class _History:
         self.room_tokens = room_tokens
         self.must_tokens = 0
         self._is_hopeless = False
-        """What must stay did not fit, and nothing but system messages has come since."""
+        """True if the messages that must stay did not fit, and only system messages have come since."""
         self._tokens = tokens
-        self._read: list[Message] = []
-        self._shown: list[Message | None] = []
+        self._read: list[ChatMessage] = []
+        self._shown: list[ChatMessage | None] = []
         self._sizes: list[int] = []
         self._total = 0
         self._system_tokens = 0
@@ -91,7 +258,7 @@ class _History:
         """Turns before this position are dropped."""
         self._next_turn = 0
         self._steps: list[int] = []
-        """Where the steps of the running turn begin."""
+        """The positions at which the steps of the running turn begin."""
         self._steps_end = 0
         self._next_step = 0
         self._dropped_messages = 0
@@ -99,7 +266,7 @@ class _History:
         self._dropped_turns = 0
         self._dropped_steps = 0
 
-    def add(self, message: Message) -> None:
+    def add(self, message: ChatMessage) -> None:
         position, size = len(self._read), message_tokens(message, self._tokens)
         self._read.append(message)
         self._shown.append(message)
@@ -119,7 +286,8 @@ class _History:
         self._is_hopeless = False
 
     def fit(self) -> bool:
-        """Reduce what is shown if it has outgrown the room; False, and nothing is changed, if that is not enough."""
+        """Reduces the shown messages if they have outgrown the room. Returns False, and changes nothing, if that cannot
+        be enough."""
         if self._total <= self.room_tokens:
             return True
         if self._is_hopeless:
@@ -154,7 +322,7 @@ class _History:
         savings = {}
         for position in range(latest, len(self._read)):
             if (shorter := self._shorter(position)) is not None:
-                savings[position] = self._sizes[position] - shorter.tokens
+                savings[position] = self._sizes[position] - shorter[2]
         return savings
 
     def _shrink_longest(self, savings: Mapping[int, int], spare: int) -> None:
@@ -203,20 +371,20 @@ class _History:
                 f"[Earlier tool calls of this task left out to save room: {self._dropped_calls}]",
             )
 
-    def _shorter(self, position: int) -> "_Shorter | None":
-        """A result in its short form; None if there is no result, or nothing to gain."""
+    def _shorter(self, position: int) -> tuple[str, ChatMessage, int] | None:
+        """Returns the stub of a result, its message and the tokens of that; None if nothing can be gained."""
         message = self._shown[position]
         if message is None or message["role"] != "tool" or position in self._stubs:
             return None
         stub = shrink(self._read[position]["content"])
         shorter = self._message(position, stub, self._notes.get(position))
         size = message_tokens(shorter, self._tokens)
-        return _Shorter(stub, shorter, size) if self._sizes[position] - size >= _WORTH_TOKENS else None
+        return (stub, shorter, size) if self._sizes[position] - size >= _WORTH_TOKENS else None
 
     def _shrink(self, position: int) -> None:
         if (shorter := self._shorter(position)) is not None:
-            self._stubs[position] = shorter.stub
-            self._show(position, shorter.message, shorter.tokens)
+            self._stubs[position], message, size = shorter
+            self._show(position, message, size)
 
     def _note(self, position: int, note: str) -> None:
         """Put *note* before what is shown at *position*, if there is room for it."""
@@ -227,25 +395,25 @@ class _History:
             self._notes[position] = note
             self._show(position, message, size)
 
-    def _message(self, position: int, content: str, note: str | None) -> Message:
+    def _message(self, position: int, content: str, note: str | None) -> ChatMessage:
         return {**self._read[position], "content": f"{note}\n{content}" if note else content}
 
     def _drop(self, start: int, end: int) -> int:
-        """Show nothing of this span; how many messages that took away."""
+        """Hides this span. Returns the number of messages that were hidden."""
         span = self._span(start, end)
         for position in span:
             self._show(position, None, 0)
         return len(span)
 
     def _span(self, start: int, end: int) -> list[int]:
-        """Positions from *start* to *end* that are shown and may ever go: a system message stays where it is."""
+        """Returns the positions from *start* to *end* that are shown and may go: system messages always stay."""
         return [
             position
             for position in range(start, end)
             if (message := self._shown[position]) is not None and message["role"] != "system"
         ]
 
-    def _show(self, position: int, message: Message | None, size: int) -> None:
+    def _show(self, position: int, message: ChatMessage | None, size: int) -> None:
         self._total += size - self._sizes[position]
         self._sizes[position] = size
         self._shown[position] = message

@@ -1,11 +1,18 @@
-"""The items of a conversation, and the chat messages that they make (S1 "load_mcp_session_jsonl")."""
+"""The items of a conversation: read from a session file, and made into chat messages (S1 "load_mcp_session_jsonl").
+
+A session file has one JSON event a line. It is read whole, or refused with the line at fault (S1 "Session JSONL
+format").
+"""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
+
+from wicketgate.errors import SessionFileError
 
 # What chat-completions providers take as the name of a function.
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
@@ -47,6 +54,7 @@ def messages_from_items(items: Sequence[ContextItem]) -> list[dict[str, Any]]:
     otherwise ``{"call": text}``. A call without a result, and a result without a call of its own, become plain
     messages of the assistant: nothing is lost and no provider refuses the history.
     """
+    # The first result of each call; any other is a plain message.
     calls = {item.id for item in items if item.kind is ItemKind.tool_call}
     results: dict[str, ContextItem] = {}
     for item in items:
@@ -54,6 +62,7 @@ def messages_from_items(items: Sequence[ContextItem]) -> list[dict[str, Any]]:
             results.setdefault(item.parent_id, item)
     answers = {item.id for item in results.values()}
 
+    # A step gathers calls until another item, or a call after an answer, ends it.
     messages: list[dict[str, Any]] = []
     step: list[ContextItem] = []
     answered = False
@@ -83,11 +92,9 @@ def _add_step(messages: list[dict[str, Any]], step: Sequence[ContextItem], resul
         {"id": call.id, "type": "function", "function": {"name": _name(call), "arguments": _arguments(call)}}
         for call in step
     ]
-    messages.extend(_answer(call, results[call.id]) for call in step)
-
-
-def _answer(call: ContextItem, result: ContextItem) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": call.id, "content": result.text, "item_ids": (result.id,)}
+    for call in step:
+        result = results[call.id]
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text, "item_ids": (result.id,)})
 
 
 def _name(call: ContextItem) -> str:
@@ -101,3 +108,68 @@ def _arguments(call: ContextItem) -> str:
         if isinstance(arguments := call.metadata.get(key), Mapping):
             return json.dumps(dict(arguments), ensure_ascii=False)
     return json.dumps({"call": call.text}, ensure_ascii=False)
+
+
+_READ = frozenset({"id", "type", "text", "content", "parent_id"})
+
+
+def load_mcp_session_jsonl(path: str | Path) -> list[ContextItem]:
+    """Read a session file. Raises SessionFileError: it cannot be read, is not UTF-8, or a line is at fault."""
+    try:
+        with Path(path).open(encoding="utf-8-sig") as lines:
+            return parse_session_jsonl(lines)
+    except OSError as error:
+        raise SessionFileError(f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SessionFileError("is not UTF-8 text") from None
+
+
+def parse_session_jsonl(lines: Iterable[str]) -> list[ContextItem]:
+    """The items in the order of the file. Blank lines are passed over; other keys become metadata.
+
+    Each line has ``id``, ``type`` and ``text`` or ``content``; content that is not a string is kept as JSON text.
+    Raises SessionFileError that names the line: not JSON, a key missing or of the wrong type, an unknown type, an id
+    that was used before, or a ``parent_id`` that no earlier line has.
+    """
+    items: list[ContextItem] = []
+    seen: set[str] = set()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            item = _item(json.loads(line))
+        except json.JSONDecodeError:
+            raise SessionFileError(f"line {number}: not JSON") from None
+        except RecursionError:
+            raise SessionFileError(f"line {number}: nested too deeply") from None
+        except ValueError as fault:
+            raise SessionFileError(f"line {number}: {fault}") from None
+        if item.id in seen:
+            raise SessionFileError(f"line {number}: the id {item.id!r} is used twice")
+        if item.parent_id is not None and item.parent_id not in seen:
+            raise SessionFileError(f"line {number}: no line before it has the id {item.parent_id!r}")
+        seen.add(item.id)
+        items.append(item)
+    return items
+
+
+def _item(event: Any) -> ContextItem:
+    if not isinstance(event, dict):
+        raise ValueError("an event must be an object")
+    event_id, kind, parent = event.get("id"), event.get("type"), event.get("parent_id")
+    if not isinstance(event_id, str) or not event_id:
+        raise ValueError("id must be a string that is not empty")
+    if not isinstance(kind, str) or kind not in ItemKind.__members__:
+        raise ValueError(f"type must be one of {', '.join(ItemKind)}")
+    if parent is not None and not isinstance(parent, str):
+        raise ValueError("parent_id must be a string")
+    text = event.get("text")
+    if text is None:
+        text = event.get("content")
+    if text is None:
+        raise ValueError("an event needs text or content")
+    if not isinstance(text, str):
+        text = json.dumps(text, ensure_ascii=False)
+    return ContextItem(
+        event_id, ItemKind(kind), text, parent, {key: value for key, value in event.items() if key not in _READ}
+    )

@@ -14,19 +14,16 @@ from enum import StrEnum
 from typing import Any
 
 from wicketgate.catalog.card import one_line
-from wicketgate.catalog.tokens import TokenCounter
 from wicketgate.catalog.tool_id import ToolId, derive_tool_id, parse_tool_id
 from wicketgate.catalog.words import content_terms, synonyms, terms
-from wicketgate.context.build import Message, build
+from wicketgate.context.build import ChatMessage, CountedTexts, build, shrink
 from wicketgate.context.items import ContextItem, ItemKind, messages_from_items
-from wicketgate.context.shrink import shrink
-from wicketgate.context.sizes import CountedTexts
 from wicketgate.errors import CatalogError, ViewFailed
 from wicketgate.results.envelope import ArtifactRef
 from wicketgate.results.firewall import SealedArtifact, seal_result
 from wicketgate.results.selector import select
 from wicketgate.results.view import View
-from wicketgate.token_table import shipped_token_counter
+from wicketgate.tokens import TokenCounter, shipped_token_counter
 
 _MAX_QUERY_TERMS = 48
 _MAX_READ_CHARS = 16_384
@@ -74,7 +71,7 @@ class ContextPack:
     """
 
     prompt: str
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     tokens: int
     included: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -154,14 +151,14 @@ class ContextManager:
         return pack
 
     def _chosen(
-        self, turns: Sequence[Sequence[Message]], ranked: Sequence[int], room: int, note_tokens: int
-    ) -> list[Message]:
+        self, turns: Sequence[Sequence[ChatMessage]], ranked: Sequence[int], room: int, note_tokens: int
+    ) -> list[ChatMessage]:
         """The messages to be shown in *room* tokens, in their order; *ranked* are places of earlier turns."""
         if sum(map(self._size, turns)) <= room:
             return [message for turn in turns for message in turn]
         short = [[_shortened(message) for message in turn] for turn in turns]
         # System messages and the latest turn are there in any case.
-        shown: list[Sequence[Message]] = [[m for m in turn if m["role"] == "system"] for turn in turns[:-1]]
+        shown: list[Sequence[ChatMessage]] = [[m for m in turn if m["role"] == "system"] for turn in turns[:-1]]
         shown += turns[-1:]
         left = room - note_tokens - sum(map(self._size, shown))
         # First as many turns as fit in their short form.
@@ -180,7 +177,7 @@ class ContextManager:
                 left -= cost
         return [message for turn in shown for message in turn]
 
-    def _by_relevance(self, turns: Sequence[Sequence[Message]], query: str) -> list[int]:
+    def _by_relevance(self, turns: Sequence[Sequence[ChatMessage]], query: str) -> list[int]:
         """The places of *turns*, the most relevant first; of equal ones the newest.
 
         A turn's relevance is the sum of the rarities of the query's terms that it has.
@@ -197,18 +194,18 @@ class ContextManager:
                     score[place] += _SYNONYM_WEIGHT * rarity
         return sorted(range(len(turns)), key=lambda place: (-score[place], -place))
 
-    def _terms(self, turn: Sequence[Message]) -> frozenset[str]:
+    def _terms(self, turn: Sequence[ChatMessage]) -> frozenset[str]:
         texts = (self._items[item_id].text[:_MAX_READ_CHARS] for message in turn for item_id in message["item_ids"])
         return frozenset(term for text in texts for term in terms(text))
 
-    def _size(self, messages: Sequence[Message]) -> int:
+    def _size(self, messages: Sequence[ChatMessage]) -> int:
         """Tokens of what is shown of *messages*: no piece that cl100k_base counts goes over the end of a part."""
         return sum(self._count(part) for message in messages for part in self._parts(message))
 
     def _count(self, part: str) -> int:
         return self._counted.count(part + _BETWEEN_PARTS)
 
-    def _pack(self, kept: Sequence[ContextItem], messages: Sequence[Message]) -> ContextPack:
+    def _pack(self, kept: Sequence[ContextItem], messages: Sequence[ChatMessage]) -> ContextPack:
         there = {item_id for message in messages for item_id in message["item_ids"]}
         left_out = tuple(item.id for item in kept if item.id not in there)
         note = [_left_out_note(len(left_out))] if left_out else []
@@ -222,7 +219,7 @@ class ContextManager:
             artifacts=tuple(ref for item in kept if item.id in there for ref in self._shown.get(item.id, ())),
         )
 
-    def _parts(self, message: Message) -> list[str]:
+    def _parts(self, message: ChatMessage) -> list[str]:
         """A message under its heading, and each of its calls, as the item has it, under one of its own."""
         heading = message["role"]
         if heading == "tool":
@@ -249,9 +246,9 @@ def _plain(text: str) -> str:
     return _HEADING.sub(r"\1 [", text)
 
 
-def _turns(messages: Sequence[Message]) -> list[list[Message]]:
+def _turns(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
     """A turn is a user message and what follows it; before the first user message stands a turn without one."""
-    turns: list[list[Message]] = []
+    turns: list[list[ChatMessage]] = []
     for message in messages:
         if not turns or message["role"] == "user":
             turns.append([])
@@ -259,5 +256,5 @@ def _turns(messages: Sequence[Message]) -> list[list[Message]]:
     return turns
 
 
-def _shortened(message: Message) -> Message:
+def _shortened(message: ChatMessage) -> ChatMessage:
     return {**message, "content": shrink(message["content"])} if message["role"] == "tool" else message

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from wicketgate.access.seal import Approval, ApprovalSeal, ApprovalSubject
 from wicketgate.engine.contract import ApprovalDecision, ChatMessage, ChatRequest
 from wicketgate.errors import Forbidden
-from wicketgate.gateway.digest import approval_digest
+from wicketgate.gateway.call_memory import approval_digest
 from wicketgate.models.provider import Message, ToolCall
 from wicketgate.models.tool_calls import parse_arguments
 from wicketgate.ports import PendingCall, approval_required

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from wicketgate.access.identity import Identity
+from wicketgate.log_text import CORRELATION_ID
 from wicketgate.ports import CallContext, session_key
-from wicketgate.text.correlation import CORRELATION_ID
 
 Trigger = Literal["message", "webhook", "schedule"]
 

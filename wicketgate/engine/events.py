@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar, Literal
 
-from wicketgate.gateway.meter import TokenCost
+from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import TextDelta, Usage
 
 DoneReason = Literal["stop", "length", "content_filter", "max_iterations", "approval_required", "cancelled"]

@@ -18,7 +18,7 @@ from wicketgate.engine.tool_rounds import EngineLimits, LoopGuard, ToolRounds
 from wicketgate.engine.turn import ModelWindow, Turn
 from wicketgate.errors import EngineError, ProviderError, ToolError
 from wicketgate.faces.surface import ToolSurface
-from wicketgate.gateway.meter import Meter, NoMeter
+from wicketgate.gateway.options import Meter, NoMeter
 from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider, Usage
 from wicketgate.ports import CallContext
 

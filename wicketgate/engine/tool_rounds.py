@@ -10,7 +10,7 @@ from wicketgate.engine.approvals import REQUIRED, CallApprover, Redeemed, RunApp
 from wicketgate.engine.events import ToolFailure, ToolOutput, ToolResult, text_of
 from wicketgate.engine.limits import Interruption
 from wicketgate.faces.surface import ToolSurface, UnknownTool
-from wicketgate.gateway.meter import TokenCost
+from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import Message, ToolCall
 from wicketgate.ports import CallContext
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wicketgate.context.build import Built, build
-from wicketgate.context.sizes import TextCounter
+from wicketgate.context.build import Built, TextCounter, build
 from wicketgate.engine.contract import MAX_CALL_ID_CHARS, MAX_NAME_CHARS
 from wicketgate.engine.events import Event, ToolCallEvent
 from wicketgate.models.provider import Finish, Message, ModelEvent, ModelTool, TextDelta, ToolCall

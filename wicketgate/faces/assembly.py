@@ -12,9 +12,8 @@ from wicketgate.faces.operations import Operations
 from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.surface import Offers, ToolSurface
 from wicketgate.faces.transparent import TransparentFace
-from wicketgate.fleet.feature_fleet import FeatureFleet
-from wicketgate.fleet.features import Features
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.features import FeatureFleet, Features
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 
 GATEWAY_INSTRUCTIONS = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."

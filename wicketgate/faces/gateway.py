@@ -10,13 +10,13 @@ from typing import Any
 
 from wicketgate.catalog.card import card_json, render_cards
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.catalog.graph import Visible
 from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import ArgsInvalid, GatewayError, UpstreamUnavailable
 from wicketgate.faces.meta_tool import CONNECTING, ToolLists, dry_run_result, json_result, read_fields, read_text
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.meter import Meter, NoMeter
+from wicketgate.gateway.options import Meter, NoMeter
 from wicketgate.gateway.runtime import DEFAULT_TOP_K, Browse, ProxyRuntime
 from wicketgate.ports import CallContext
 

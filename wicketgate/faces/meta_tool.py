@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.catalog.graph import Visible
+from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import ArgsInvalid
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.meter import TokenCost, estimate_tokens
+from wicketgate.gateway.options import TokenCost, estimate_tokens
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.results.envelope import ResultEnvelope

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from wicketgate.access.policy import Hidden
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.catalog.graph import Visible
 from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import (
     GatewayError,
     HydrateFailed,

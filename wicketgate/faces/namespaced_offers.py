@@ -19,8 +19,7 @@ from wicketgate.faces.routing import (
     prepare_outgoing_response,
 )
 from wicketgate.faces.surface import Listed, Offer, Refusal
-from wicketgate.fleet.feature_fleet import FeatureFleet
-from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureKind, ResourceChanged
+from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureFleet, FeatureKind, ResourceChanged
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import Request
 from wicketgate.ports import CallContext

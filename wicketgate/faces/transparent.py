@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.catalog.graph import Visible
+from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import ArgsInvalid, GatewayError, UpstreamUnavailable
 from wicketgate.faces.meta_tool import (
     CONNECTING,

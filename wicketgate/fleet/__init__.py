@@ -1,5 +1,5 @@
-"""The fleet: upstreams as members, each with places, a breaker and a deadline, so that one costs the others nothing.
+"""The fleet: upstreams as members, each with slots, a breaker and a deadline, so that one costs the others nothing.
 
-Public: ``multiplex.MultiplexUpstream``, ``member.Member`` with ``member.UpstreamLimits``, ``call_policy.CallPolicy``,
-and ``feature_fleet.FeatureFleet`` for resources and prompts.
+Public: ``member.MultiplexUpstream``, ``member.Member`` with ``member.UpstreamLimits``, and
+``features.FeatureFleet`` for resources and prompts.
 """

@@ -1,13 +1,20 @@
-"""Offers of a tool server besides tools: resources, templates of resources, prompts, completions (S2 "Broadcast
-Methods"). The port, its guarded form, and the kinds of change."""
+"""Offers of tool servers besides tools: resources, templates, prompts, completions (S2 "Broadcast Methods").
+
+The port, its guarded form, and the fleet of many servers as one (S2 "Multi-Server Operations"): each is asked by itself
+and fails alone. Lists are kept until their server says that they changed, or for half a minute, so that clients which
+list all day cost the servers nothing. Bounds on a server: the number of items, the bytes of an item's address, and the
+time that a client waits for it; its slots are those of ``Member``.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from wicketgate.errors import UpstreamTimeout
+from wicketgate.errors import GatewayError, RateLimited, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.ports import CallContext
 
 FeatureKind = Literal["resources", "templates", "prompts"]
@@ -84,18 +91,14 @@ class HasFeatures(Protocol):
     def features(self) -> Features: ...
 
 
-class Guard(Protocol):
-    """As ``Member.guarded``."""
-
-    async def __call__(
-        self, context: CallContext, timeout_s: float, run: Callable[[float], Awaitable[Mapping[str, Any]]]
-    ) -> Mapping[str, Any]: ...
+Guard = Callable[[CallContext, float, Callable[[float], Awaitable[Mapping[str, Any]]]], Awaitable[Mapping[str, Any]]]
+"""As ``Member.guarded``."""
 
 
 class GuardedFeatures:
-    """Implements Features behind the same places, breaker and deadlines as the tools (W-ISOLATION).
+    """Implements Features behind the same slots, breaker and deadlines as the tools (W-ISOLATION).
 
-    Lists are the gateway's own questions: they take no place of a caller's, and end within *listing_s*.
+    Lists are the gateway's own questions: they take no slot of a caller's, and end within *listing_s*.
     """
 
     def __init__(self, name: str, features: Features, guard: Guard, listing_s: Callable[[], float]) -> None:
@@ -130,3 +133,171 @@ class GuardedFeatures:
 
     def watch(self, heard: Callable[[FeatureChange], None]) -> None:
         self._features.watch(heard)
+
+
+log = logging.getLogger("wicketgate.features")
+
+FRESH_S = 30.0
+PATIENCE_S = 3.0
+"""A client that wants the lists of all waits so long for one server's. The reading goes on, for the next client."""
+_MAX_ITEMS = 10_000
+_MAX_ADDRESS_CHARS = 8_192
+_MAX_FOLLOWED = 1_000
+
+Item = Mapping[str, Any]
+Heard = Callable[[str, FeatureChange], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureListing:
+    """Items by server, and by server why its items are missing."""
+
+    items: Mapping[str, Sequence[Item]]
+    missing: Mapping[str, str]
+
+
+class FeatureFleet:
+    """*servers* gives those of the moment that may have features, by name; *now* is a clock in seconds."""
+
+    def __init__(
+        self,
+        servers: Callable[[], Mapping[str, Features]],
+        now: Callable[[], float],
+        *,
+        timeout_s: float,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._servers = servers
+        self._now = now
+        self._timeout_s = timeout_s
+        self._patience_s = patience_s
+        self._known: dict[str, Features] = {}
+        self._listed: dict[tuple[str, FeatureKind], tuple[float, asyncio.Task[Sequence[Item]]]] = {}
+        self._reading: set[asyncio.Task[Sequence[Item]]] = set()
+        self._followed: dict[str, Counter[str]] = {}
+        self._watchers: list[Heard] = []
+
+    async def aclose(self) -> None:
+        """End the listings that are being read; those who wait for one get UpstreamUnavailable."""
+        reading = list(self._reading)
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+
+    def watch(self, heard: Heard) -> None:
+        """Call *heard* with a server's name on each change."""
+        self._watchers.append(heard)
+
+    def attend(self) -> None:
+        """Hear of changes of servers that are new since the last time."""
+        servers = self._servers()
+        for name, features in servers.items():
+            if self._known.get(name) is not features:
+                self._forget(name)
+                features.watch(partial(self._changed, name, features))
+                features.follow(frozenset(self._followed.get(name, ())))
+        self._known = dict(servers)
+
+    def support(self) -> dict[str, FeatureSupport | None]:
+        self.attend()
+        return {name: features.support for name, features in self._known.items()}
+
+    async def list_all(self, kind: FeatureKind, servers: Collection[str]) -> FeatureListing:
+        """From those of *servers* that have such a list; one without it is missing nothing (gatekit G37)."""
+        support = self.support()
+        asked = [name for name in servers if name in support and ((s := support[name]) is None or s.has(kind))]
+        answers = await asyncio.gather(*(self._list_one(name, kind) for name in asked))
+        items: dict[str, Sequence[Item]] = {}
+        missing: dict[str, str] = {}
+        for name, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, GatewayError):
+                missing[name] = answer.message
+            else:
+                items[name] = answer
+        return FeatureListing(items, missing)
+
+    async def request(
+        self, server: str, method: str, params: Mapping[str, Any], context: CallContext
+    ) -> Mapping[str, Any]:
+        """As ``Features.request``."""
+        self.attend()
+        features = self._known.get(server)
+        if features is None:
+            raise UpstreamUnavailable(f"{server} offers nothing of this kind.")
+        return await features.request(method, params, context, self._timeout_s)
+
+    def follow(self, server: str, uri: str) -> None:
+        """Hear of changes of a resource, until as many ``unfollow`` as ``follow`` were called. Raises RateLimited."""
+        followed = self._followed.setdefault(server, Counter())
+        if uri not in followed and len(followed) >= _MAX_FOLLOWED:
+            raise RateLimited(f"Too many resources of {server} are subscribed to.")
+        followed[uri] += 1
+        if followed[uri] == 1:
+            self._follow_up(server)
+
+    def unfollow(self, server: str, uri: str) -> None:
+        followed = self._followed.get(server, Counter())
+        followed[uri] -= 1
+        if followed[uri] <= 0:
+            del followed[uri]
+            self._follow_up(server)
+
+    def _follow_up(self, server: str) -> None:
+        self.attend()
+        if server in self._known:
+            self._known[server].follow(frozenset(self._followed.get(server, ())))
+
+    async def _list_one(self, server: str, kind: FeatureKind) -> Sequence[Item] | GatewayError:
+        kept = self._listed.get((server, kind))
+        if kept is None or self._now() - kept[0] > FRESH_S or _failed(kept[1]):
+            task = asyncio.create_task(_fetch(server, self._known[server], kind))
+            self._reading.add(task)
+            task.add_done_callback(self._read)
+            kept = self._listed[server, kind] = self._now(), task
+        began, listing = kept
+        if not listing.done():
+            # Others that wait for the same list still get it when this caller leaves.
+            await asyncio.wait([listing], timeout=max(0.0, began + self._patience_s - self._now()))
+        if not listing.done():
+            return UpstreamTimeout(f"{server} has not given its {kind} yet.")
+        if listing.cancelled():
+            return UpstreamUnavailable(f"{server} is no longer asked for its {kind}.")
+        try:
+            return listing.result()
+        except GatewayError as error:
+            return error
+
+    def _read(self, task: "asyncio.Task[Sequence[Item]]") -> None:
+        self._reading.discard(task)
+        _failed(task)  # looked at, even if all who waited have left
+
+    def _changed(self, server: str, features: Features, change: FeatureChange) -> None:
+        if self._known.get(server) is not features:
+            return  # one that was replaced speaks no more
+        if isinstance(change, ListChanged):
+            self._forget(server)
+        for heard in self._watchers:
+            heard(server, change)
+
+    def _forget(self, server: str) -> None:
+        for key in [key for key in self._listed if key[0] == server]:
+            del self._listed[key]
+
+
+async def _fetch(server: str, features: Features, kind: FeatureKind) -> Sequence[Item]:
+    given = await features.list_all(kind)
+    address = ADDRESS[kind]
+    items = [item for item in given if isinstance(item, Mapping) and _usable(item.get(address))]
+    if len(items) < len(given):
+        log.warning("%s: %d of its %s have no usable %s", server, len(given) - len(items), kind, address)
+    if len(items) > _MAX_ITEMS:
+        log.warning("%s: it lists %d %s, of which %d are shown", server, len(items), kind, _MAX_ITEMS)
+    return items[:_MAX_ITEMS]
+
+
+def _failed(task: "asyncio.Task[Sequence[Item]]") -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _usable(address: object) -> bool:
+    return isinstance(address, str) and 0 < len(address) <= _MAX_ADDRESS_CHARS

@@ -1,17 +1,19 @@
-"""A member of the fleet: one upstream, guarded so that it costs the others nothing, with its state.
+"""The fleet and its members: upstreams, each guarded so that it fails alone (S1 "MultiplexUpstream", S2 "Multi-Server
+Operations").
 
-Every call goes through its places (``call_slots.py``), its breaker (``breaker.py``) and its deadline, in which waiting
+Every call goes through the slots and the breaker of its upstream (``guards.py``) and its deadline, in which waiting
 counts. Where there is room, that is a few look-ups and one timer.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from wicketgate.errors import (
+    CatalogError,
     GatewayError,
     InputRequired,
     RateLimited,
@@ -20,9 +22,8 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from wicketgate.fleet.breaker import BreakerPolicy, BreakerState, CircuitBreaker
-from wicketgate.fleet.call_slots import CallSlots, SlotRefused
 from wicketgate.fleet.features import Features, GuardedFeatures, HasFeatures
+from wicketgate.fleet.guards import BreakerPolicy, BreakerState, CallSlots, CircuitBreaker, SlotRefused
 from wicketgate.ports import CallContext, Upstream, UpstreamStatus
 
 log = logging.getLogger("wicketgate.fleet")
@@ -56,7 +57,8 @@ class MemberState:
     turned_away: int
 
 
-def _loop_time() -> float:
+def loop_time() -> float:
+    """Seconds on the clock of the running event loop."""
     return asyncio.get_running_loop().time()
 
 
@@ -68,7 +70,7 @@ class Member:
         upstream: Upstream,
         limits: UpstreamLimits | None = None,
         *,
-        now: Callable[[], float] = _loop_time,
+        now: Callable[[], float] = loop_time,
         chance: Callable[[], float] = lambda: 0.0,
     ) -> None:
         limits = limits or UpstreamLimits()
@@ -138,16 +140,16 @@ class Member:
     async def guarded(
         self, context: CallContext, timeout_s: float, run: Callable[[float], Awaitable[Mapping[str, Any]]]
     ) -> Mapping[str, Any]:
-        """*run*, given the time that is left, in one of the places; over within *timeout_s*, waiting for a place
+        """*run*, given the time that is left, in one of the slots; over within *timeout_s*, waiting for a slot
         included. This is the one deadline of a call: an upstream is cancelled when it has passed.
 
-        Sets ``context.marks.left`` when *run* begins. Raises what *run* raises, RateLimited when there is no place,
+        Sets ``context.marks.left`` when *run* begins. Raises what *run* raises, RateLimited when there is no slot,
         UpstreamResting while the breaker is open, and UpstreamTimeout.
         """
         actor, left_s, placed, breaker = context.identity.actor, timeout_s, False, self._breaker
         try:
             async with asyncio.timeout(timeout_s) as deadline:
-                # A place: at once where there is room, else in the queue.
+                # A slot: at once where there is room, otherwise in the queue.
                 if not self._slots.enter(actor):
                     left_s = await self._queue(actor, timeout_s)
                 placed = True
@@ -203,11 +205,11 @@ class Member:
             self._ended = True
             for deadline in self._deadlines:
                 if not deadline.expired():
-                    deadline.reschedule(_loop_time())
+                    deadline.reschedule(loop_time())
             await self._idle.wait()
 
     async def _queue(self, actor: str, timeout_s: float) -> float:
-        """Wait for a place; what is left of the time."""
+        """Wait for a slot. Returns the rest of the time."""
         if self._breaker.retry_after_s():
             raise self._resting()
         began = self._now()
@@ -245,3 +247,62 @@ class Member:
             "or use another tool.",
             details={"retry_after_s": retry_after_s},
         )
+
+
+Listing = Sequence[Mapping[str, Any]]
+
+
+class MultiplexUpstream:
+    """Upstreams by name. A call goes to the one that owns the tool; a listing asks them all at once.
+
+    Which they are may change while it is in use: *members* is replaced whole, by one assignment.
+    """
+
+    def __init__(self, upstreams: Sequence[Upstream | Member]) -> None:
+        """An upstream that is not a Member yet becomes one, with the default limits.
+
+        An upstream without a name gets one by its position; the namespaces of its tools are inferred from their names.
+        """
+        members = [one if isinstance(one, Member) else Member(one) for one in upstreams]
+        self.unnamed = frozenset(f"upstream{place}" for place, one in enumerate(members, start=1) if not one.name)
+        for place, member in enumerate(members, start=1):
+            member.name = member.name or f"upstream{place}"
+        self.members = by_name(members)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.members)
+
+    def statuses(self) -> dict[str, UpstreamStatus]:
+        return {name: member.upstream.status for name, member in self.members.items()}
+
+    def states(self) -> dict[str, MemberState]:
+        return {name: member.state() for name, member in self.members.items()}
+
+    async def list_tools(self, names: Collection[str] | None = None) -> dict[str, Listing | GatewayError]:
+        """Definitions by upstream name; an upstream that fails gives its error, the others their tools."""
+        chosen = [member for name, member in self.members.items() if names is None or name in names]
+        listings = await asyncio.gather(*map(_list_one, chosen))
+        return {member.name: listing for member, listing in zip(chosen, listings, strict=True)}
+
+    def member(self, server: str) -> Member:
+        """Raises UpstreamUnavailable for a server that is not there."""
+        member = self.members.get(server)
+        if member is None:
+            raise UpstreamUnavailable(f"Unknown server '{server}'.")
+        return member
+
+
+def by_name(members: Sequence[Member]) -> Mapping[str, Member]:
+    """Raises CatalogError when two have the same name."""
+    found = {member.name: member for member in members}
+    if len(found) != len(members):
+        raise CatalogError("two upstreams have the same name")
+    return found
+
+
+async def _list_one(member: Member) -> Listing | GatewayError:
+    try:
+        return await member.list_tools()
+    except GatewayError as error:
+        return error

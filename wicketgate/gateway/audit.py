@@ -28,7 +28,7 @@ from wicketgate.errors import (
     UpstreamUnavailable,
     ViewFailed,
 )
-from wicketgate.gateway.plugin_chain import Stage, Trail
+from wicketgate.gateway.plugin_chain import Stage
 from wicketgate.ports import CallContext, CallMarks
 
 log = logging.getLogger("wicketgate.audit")
@@ -208,7 +208,7 @@ class AuditedCall:
         self.cached = False
         self.tool_error = False
         self.upstream_s = 0.0
-        self.trail = Trail()
+        self.trail: list[Stage] = []
         self.marks = CallMarks()
 
     @property
@@ -260,7 +260,7 @@ class AuditedCall:
             cached=self.cached,
             duration_ms=round(duration * 1_000, 3),
             upstream_ms=round(self.upstream_s * 1_000, 3),
-            stages=tuple(self.trail.stages),
+            stages=tuple(self.trail),
         )
 
     def _outcome(self, error: BaseException | None) -> AuditOutcome:
@@ -283,11 +283,12 @@ class AuditedCall:
     def _legs(self, error: BaseException | None) -> tuple[Leg, Leg]:
         if not self.sent:
             return "none", "none"
+        # Sent is not carried: it may have waited for a slot until its end.
         match error:
             case RateLimited():
-                return "none", "none"  # it got no place at the server, so it never left
+                return "none", "none"  # it got no slot at the server, so it never left
             case asyncio.CancelledError() | GeneratorExit() if not (self.marks.left or self.answered):
-                return "none", "none"  # it was cancelled while it waited for a place
+                return "none", "none"  # it was cancelled while it waited for a slot
             case UpstreamUnavailable():
                 return "unavailable", "none"
             case UpstreamTimeout():

@@ -16,15 +16,12 @@ from wicketgate.access.policy import AccessPolicy, Denied, Hidden, NeedsApproval
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import Forbidden, GatewayError, HydrateFailed, RateLimited, UpstreamRefused, UpstreamUnavailable
-from wicketgate.fleet.call_policy import CallPolicy
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import AuditedCall
-from wicketgate.gateway.digest import arguments_digest
-from wicketgate.gateway.options import RuntimePolicies
+from wicketgate.gateway.call_memory import Quota, ResultCache, arguments_digest
+from wicketgate.gateway.catalog_keeper import Snapshot
+from wicketgate.gateway.options import CallPolicy, RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
-from wicketgate.gateway.quota import Quota
-from wicketgate.gateway.result_cache import ResultCache
-from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.plugin_api import Request
 from wicketgate.ports import AnswerTime, CallContext, Caller, CallMarks, PendingCall
 from wicketgate.results.firewall import is_bulky
@@ -74,7 +71,7 @@ class Calls:
         self._now = now
         self._quota = Quota(now, per_actor=policies.per_actor, per_tool=policies.per_tool)
 
-    def follow(self, policies: RuntimePolicies) -> None:
+    def use(self, policies: RuntimePolicies) -> None:
         """Apply other policies from now on; calls under way end under those they began with."""
         self._policies = policies
         self._quota.limit(policies.per_actor, policies.per_tool)
@@ -198,6 +195,7 @@ class Calls:
     async def _with_retries(
         self, policy: CallPolicy, item: SelectableItem, arguments: Mapping[str, Any], context: CallContext
     ) -> Mapping[str, Any]:
+        # *uncertain*: the failure of an attempt that the server may have carried out.
         marks, failed, uncertain = context.marks, 0, None
         while True:
             try:

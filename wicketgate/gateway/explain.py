@@ -30,9 +30,11 @@ def explain(
     With *query*, the lines include its rank in a browse of these words. *screened* gives by upstream the tools that
     were held back, *declared* the tools that it listed.
     """
+    # Tools of this name; without one, the reason why there is none.
     items = [item for item in catalog.items.values() if _is(wanted, item.id, item.upstream_name)]
     if not items:
         return False, list(_absent(catalog, wanted, screened or {}, declared or {}))
+    # The decision on each, the rules behind it, and its rank.
     lines: list[str] = []
     usable = True
     for item in items:
@@ -57,11 +59,13 @@ def _absent(
     declared: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> Iterator[str]:
     bare = wanted.partition("#")[0].partition("@")[0]
+    # Held back by pins.
     for server, screen in screened.items():
         for name, held in screen.held.items():
             if bare in (name, f"{server}:{name}"):
-                yield f"{server}:{name}: quarantined for everybody: {held.told}"
+                yield f"{server}:{name}: quarantined for everybody: {held.explanation}"
                 return
+    # Left out by the catalog, or no tool.
     for tool_id, reason in catalog.quarantine.items():
         if _is(wanted, tool_id):
             yield f"{tool_id}: quarantined for everybody: {reason}"
@@ -70,6 +74,7 @@ def _absent(
         if _is(wanted, tool_id):
             yield f"{tool_id}: left aside for everybody: a subscription, which no tool call can carry"
             return
+    # Listed by its upstream, and not in the catalog.
     for server, tools in declared.items():
         for given in (tool.get("name") for tool in tools if isinstance(tool, Mapping)):
             if isinstance(given, str) and bare in (given, f"{server}:{given}"):
@@ -78,6 +83,7 @@ def _absent(
                     "definition cannot be used (see wicketgate check)"
                 )
                 return
+    # Unknown.
     yield f"{wanted}: no upstream lists a tool of this name, or the one that does is not connected"
     near = near_ids(wanted, catalog.items, None)
     if near:

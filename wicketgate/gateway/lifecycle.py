@@ -8,16 +8,12 @@ after a while.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-
-import anyio
-from anyio.abc import TaskGroup, TaskStatus
+from dataclasses import dataclass
 
 from wicketgate.errors import CatalogError
-from wicketgate.fleet.member import Member
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 
 log = logging.getLogger("wicketgate.refresher")
@@ -25,6 +21,9 @@ log = logging.getLogger("wicketgate.refresher")
 _RETRY_S = 5.0
 _FIRST_BRAKE_S = 0.1
 _MAX_BRAKE_S = 5.0
+
+Begin = Callable[[Coroutine[None, None, None], str], asyncio.Task[None]]
+"""Starts work as a task of this name, which ends with the run."""
 
 
 class _Refresher:
@@ -34,19 +33,19 @@ class _Refresher:
     def __init__(self, runtime: ProxyRuntime, known: Callable[[str], bool]) -> None:
         self._runtime = runtime
         self._known = known
-        self._tasks: TaskGroup | None = None
+        self._begin: Begin | None = None
         self._retries: dict[str, asyncio.TimerHandle] = {}
         self._running: set[str] = set()
         self._again: set[str] = set()
         self.refreshed: set[str] = set()
 
-    def open(self, tasks: TaskGroup) -> None:
-        """Refresh in *tasks* from now on."""
-        self._tasks = tasks
+    def open(self, begin: Begin) -> None:
+        """Refresh from now on, in tasks that *begin* starts."""
+        self._begin = begin
 
     def close(self) -> None:
         """Begin no further refresh."""
-        self._tasks = None
+        self._begin = None
         for retry in self._retries.values():
             retry.cancel()
 
@@ -54,13 +53,13 @@ class _Refresher:
         """Called on the event loop; returns at once."""
         if retry := self._retries.pop(upstream, None):
             retry.cancel()
-        if self._tasks is None or not self._known(upstream):
+        if self._begin is None or not self._known(upstream):
             return
         if upstream in self._running:
             self._again.add(upstream)
         else:
             self._running.add(upstream)
-            self._tasks.start_soon(self._until_quiet, upstream, name=f"refreshing {upstream}")
+            self._begin(self._until_quiet(upstream), f"refreshing {upstream}")
 
     async def _until_quiet(self, upstream: str) -> None:
         try:
@@ -87,7 +86,7 @@ class _Refresher:
         else:
             if upstream not in report.stale:
                 return
-        if self._tasks is not None and self._known(upstream):
+        if self._begin is not None and self._known(upstream):
             loop = asyncio.get_running_loop()
             self._retries[upstream] = loop.call_later(_RETRY_S, self.request, upstream)
 
@@ -95,9 +94,8 @@ class _Refresher:
 @dataclass(eq=False, slots=True)
 class _Supervised:
     member: Member
+    task: asyncio.Task[None]
     retiring: bool = False
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    ended: anyio.Event = field(default_factory=anyio.Event)
 
 
 class Lifecycle:
@@ -110,7 +108,8 @@ class Lifecycle:
         self._start_deadline_s = start_deadline_s
         self._started = False
         self._stopping = False
-        self._tasks: TaskGroup | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._supervised: dict[str, _Supervised] = {}
 
     def ready(self) -> bool:
@@ -127,7 +126,7 @@ class Lifecycle:
 
     async def wait_ready(self, poll_s: float = 0.02) -> None:
         while not self.ready():  # noqa: ASYNC110  # the status of an upstream is read, it sends no event
-            await anyio.sleep(poll_s)
+            await asyncio.sleep(poll_s)
 
     def missing(self, names: Collection[str]) -> dict[str, str]:
         """Of *names* those that are not connected or have not given their tools, and why as far as it is known."""
@@ -145,13 +144,10 @@ class Lifecycle:
 
         wait_s = self._start_deadline_s if self._fleet.members else 0
         deadline = asyncio.get_running_loop().call_later(wait_s, enough)
-        async with anyio.create_task_group() as holder:
-            # In a task of its own: ending the supervisors early must not end who holds this context too.
-            tasks: TaskGroup = await holder.start(self._hold)
-            self._tasks = tasks
-            self._refresher.open(tasks)
+        async with asyncio.TaskGroup() as self._group:
+            self._refresher.open(self._begin)
             for member in self._fleet.members.values():
-                self._start(tasks, member)
+                self._start(member)
             try:
                 yield
             finally:
@@ -159,26 +155,28 @@ class Lifecycle:
                 deadline.cancel()
                 self._refresher.close()
                 await self._runtime.aclose()
-                tasks.cancel_scope.cancel()
+                self._end_tasks()
 
-    def follow(self, drain_s: float) -> None:
-        """The fleet has other members: those that are new are supervised from now on; those that are gone take no more
-        calls, are ended *drain_s* later at the latest, and are waited for. Returns at once.
+    def adopt_members(self, drain_s: float) -> None:
+        """Supervise the fleet's new members from now on. Those that are gone take no more calls, are ended *drain_s*
+        later at the latest, and are waited for. Returns at once.
 
         One that takes the place of another of its name begins when that has ended: two servers could want one port or
         one file.
         """
-        if self._tasks is None or self._stopping:
+        if self._group is None or self._stopping:
             return
+        # Those that are gone, or replaced by another of their name.
         members = self._fleet.members
         for name, supervised in list(self._supervised.items()):
             if members.get(name) is not supervised.member and not supervised.retiring:
                 supervised.retiring = True
-                self._tasks.start_soon(self._retire, supervised, drain_s, name=f"retiring {name}")
+                self._begin(self._retire(supervised, drain_s), f"retiring {name}")
+        # Those that are new.
         for name, member in members.items():
             before = self._supervised.get(name)
             if before is None or before.member is not member:
-                self._start(self._tasks, member, before)
+                self._start(member, before.task if before is not None else None)
 
     def stop_after(self, drain_s: float) -> None:
         """No more requests from now on; the upstreams are ended after *drain_s*, or by the end of ``running``.
@@ -186,32 +184,34 @@ class Lifecycle:
         Ending a stubborn child takes seconds of its own, so it does not wait for the last response.
         """
         self._stopping = True
-        if self._tasks is not None:
-            asyncio.get_running_loop().call_later(drain_s, self._tasks.cancel_scope.cancel)
+        asyncio.get_running_loop().call_later(drain_s, self._end_tasks)
 
-    @staticmethod
-    async def _hold(*, task_status: TaskStatus[TaskGroup]) -> None:
-        async with anyio.create_task_group() as tasks:
-            task_status.started(tasks)
-            await anyio.sleep_forever()
+    def _begin(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        assert self._group is not None
+        task = self._group.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
-    def _start(self, tasks: TaskGroup, member: Member, before: _Supervised | None = None) -> None:
-        supervised = self._supervised[member.name] = _Supervised(member)
-        tasks.start_soon(self._supervise, supervised, before, name=f"upstream {member.name}")
+    def _end_tasks(self) -> None:
+        """Cancel each task once: one that cleans up is left to it."""
+        self._refresher.close()
+        for task in self._tasks:
+            task.cancel()
 
-    async def _supervise(self, supervised: _Supervised, before: _Supervised | None) -> None:
-        try:
-            with supervised.scope:
-                if before is not None:
-                    await before.ended.wait()
-                await supervised.member.supervise(self._refresher.request)
-        finally:
-            supervised.ended.set()
+    def _start(self, member: Member, before: asyncio.Task[None] | None = None) -> None:
+        task = self._begin(self._supervise(member, before), f"upstream {member.name}")
+        self._supervised[member.name] = _Supervised(member, task)
+
+    async def _supervise(self, member: Member, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        await member.supervise(self._refresher.request)
 
     async def _retire(self, supervised: _Supervised, drain_s: float) -> None:
         await supervised.member.retire(drain_s)
-        supervised.scope.cancel()
-        await supervised.ended.wait()
+        supervised.task.cancel()
+        await asyncio.wait([supervised.task])
         if self._supervised.get(supervised.member.name) is supervised:
             del self._supervised[supervised.member.name]
 

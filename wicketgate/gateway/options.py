@@ -1,33 +1,136 @@
-"""The settings and parts of a runtime, each with a default that works."""
+"""The settings and parts of a runtime, each with a default that works: policies, stores, the meter.
 
-import asyncio
-from collections.abc import Callable, Collection, Mapping
+Tokens are estimates for the meter, four characters each, cheap enough for every call. Texts that have to fit a budget
+(cards, envelopes, the context) are counted exactly where they are fitted.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Protocol
 
 from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.pins import PinPolicy
-from wicketgate.catalog.tokens import TokenCounter
-from wicketgate.fleet.call_policy import CallPolicy
+from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.errors import GatewayError, UpstreamLost, UpstreamResting, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.member import loop_time
 from wicketgate.gateway.audit import Auditor
 from wicketgate.gateway.plugin_chain import PluginChain
+from wicketgate.models.provider import Usage
 from wicketgate.ports import ArtifactStore, SessionStore
 from wicketgate.storage.memory_store import MemoryArtifactStore
-from wicketgate.token_table import shipped_token_counter
+from wicketgate.tokens import TokenCounter, shipped_token_counter
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """*attempts* counts the first one too. The n-th wait is ``base_s * 2 ** (n - 1)``, never above *max_s*.
+
+    *declared_safe* is the operator's word that the hints of this server can be believed: then tools that it declares
+    read-only and idempotent are also tried again when an earlier attempt may have been carried out.
+    """
+
+    attempts: int = 2
+    base_s: float = 0.5
+    max_s: float = 8.0
+    declared_safe: bool = False
+
+    def wait_s(self, failed: int) -> float:
+        """Seconds to wait after *failed* attempts."""
+        return min(self.base_s * 2.0 ** (failed - 1), self.max_s)
+
+    def may_retry(self, error: GatewayError, item: SelectableItem, failed: int) -> bool:
+        """True if the call may be made again: only where that cannot do a thing twice (gateway 130)."""
+        if failed >= self.attempts or isinstance(error, UpstreamResting):
+            return False
+        if isinstance(error, UpstreamUnavailable):
+            return True  # the call never left
+        # A result with isError is an answer, and a refusal is too; neither comes here as one of these.
+        return isinstance(error, UpstreamTimeout | UpstreamLost) and self.declared_safe and _declared_idempotent(item)
+
+
+@dataclass(frozen=True, slots=True)
+class CallPolicy:
+    """Tool names here are the upstream's own, and may be patterns with ``*``; the first that fits decides.
+
+    *cache_shared* is the operator's word that no result of the cached tools depends on the actor who calls.
+    """
+
+    timeout_s: float = 30.0
+    tool_timeouts_s: Mapping[str, float] = field(default_factory=dict)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    cached_tools: Sequence[str] = ()
+    cache_ttl_s: float = 60.0
+    cache_shared: bool = False
+    tolerant_args: bool = False
+
+    def deadline_s(self, tool: str) -> float:
+        """For one attempt."""
+        return next(
+            (timeout for pattern, timeout in self.tool_timeouts_s.items() if fnmatchcase(tool, pattern)),
+            self.timeout_s,
+        )
+
+    def longest_s(self) -> float:
+        """The longest that a call can take with all its retries and waits."""
+        attempt = max([self.timeout_s, *self.tool_timeouts_s.values()])
+        waits = sum(self.retry.wait_s(failed) for failed in range(1, self.retry.attempts))
+        return attempt * self.retry.attempts + waits
+
+    def caches(self, tool: str) -> bool:
+        return any(fnmatchcase(tool, pattern) for pattern in self.cached_tools)
+
+
+def _declared_idempotent(item: SelectableItem) -> bool:
+    return not item.side_effects and item.metadata.get("idempotentHint") is True
+
+
+CHARS_PER_TOKEN = 4
+
+
+def estimate_tokens(chars: int) -> int:
+    return -(-chars // CHARS_PER_TOKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCost:
+    """*shown*: tokens given to the model. *naive*: tokens that it would have been given without a gateway: for a browse
+    the definitions of all tools that the caller may use, for a call the raw result. Both are estimates."""
+
+    shown: int = 0
+    naive: int = 0
+
+    def __add__(self, other: "TokenCost") -> "TokenCost":
+        return TokenCost(self.shown + other.shown, self.naive + other.naive)
+
+
+class Meter(Protocol):
+    """Counts; must not fail and must not wait."""
+
+    def stream_ended(self, outcome: str, usage: Usage) -> None:
+        """One chat stream. *outcome* is the finish reason of ``done``, the code of ``error``, or ``disconnected``."""
+        ...
+
+    def meta_tool(self, tool: str, outcome: str, seconds: float, cost: TokenCost) -> None:
+        """One call of a meta-tool. *outcome* is ``ok``, ``partial``, ``error`` (the tool's own), or an error code."""
+        ...
+
+
+class NoMeter:
+    def stream_ended(self, outcome: str, usage: Usage) -> None:
+        pass
+
+    def meta_tool(self, tool: str, outcome: str, seconds: float, cost: TokenCost) -> None:
+        pass
 
 
 class ExposureMode(StrEnum):
-    """How clients find the tools (S1 "Runtime modes"): in a stripped list of all, or by browsing."""
+    """The way to the tools (S1 "Runtime modes"): a stripped list of all, or browsing."""
 
     TRANSPARENT = "transparent"
     GATEWAY = "gateway"
-
-
-def loop_time() -> float:
-    """Seconds on the clock of the running event loop."""
-    return asyncio.get_running_loop().time()
 
 
 class HeapKeeper(Protocol):
@@ -46,7 +149,7 @@ class RuntimePolicies:
 
     *calls* gives by upstream name how its calls are made, *default_call* how those of the other upstreams are made.
     *inferred* names the upstreams whose namespaces the S1 table decides. *per_actor* and *per_tool* limit the
-    executions within a minute (``quota.py``).
+    executions within a minute (``call_memory.Quota``).
     """
 
     calls: Mapping[str, CallPolicy] = field(default_factory=dict)

@@ -7,7 +7,7 @@ faults too (gatekit G99 to G102).
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from wicketgate.errors import Forbidden, UpstreamRefused
@@ -49,13 +49,6 @@ class Stage:
     seconds: float
 
 
-@dataclass(slots=True)
-class Trail:
-    """The stages that a call has passed, in order."""
-
-    stages: list[Stage] = field(default_factory=list)
-
-
 class PluginChain:
     """*by_server* maps an upstream's name, or ``_global``, to its plugins. A server's own entry takes the place of the
     global one of the same handler (G98). *now* measures seconds."""
@@ -77,7 +70,9 @@ class PluginChain:
             ordered = self._ordered[server] = tuple(sorted([*general, *own], key=lambda i: i.priority))
         return ordered
 
-    async def around(self, request: Request, trail: Trail, send: Callable[[Request], Awaitable[Result]]) -> Result:
+    async def around(
+        self, request: Request, trail: list[Stage], send: Callable[[Request], Awaitable[Result]]
+    ) -> Result:
         """The result as it may be shown, of *send* with the request as the plugins left it, or of a plugin that
         completes the call. Raises what *send* raises, Forbidden and PluginFailed."""
         server = request.server
@@ -92,7 +87,7 @@ class PluginChain:
             raise _refused_as(shown, refused) from None
         return await self.on_result(server, passed, result, trail)
 
-    async def on_request(self, request: Request, trail: Trail) -> Request | Complete:
+    async def on_request(self, request: Request, trail: list[Stage]) -> Request | Complete:
         """The request as it is to be sent, or the answer of a plugin. Raises Forbidden or PluginFailed; then nothing
         was run. The chain is that of the server that was asked for, wherever it is redirected to."""
         for installed in self.for_server(request.server):
@@ -115,7 +110,7 @@ class PluginChain:
                         request = instead
         return request
 
-    async def on_result(self, server: str, request: Request, result: Result, trail: Trail) -> Result:
+    async def on_result(self, server: str, request: Request, result: Result, trail: list[Stage]) -> Result:
         """The result as it may be shown; *server* is the one that was asked for, *request* what was sent.
 
         Raises Forbidden or PluginFailed; then nothing of it may be shown.
@@ -152,7 +147,7 @@ class PluginChain:
                     raise PluginFailed(f"The plugin {installed.handler} failed on the tools of {server}.") from None
         return tools
 
-    def _failed(self, installed: Installed, trail: Trail, phase: Phase, began: float) -> None:
+    def _failed(self, installed: Installed, trail: list[Stage], phase: Phase, began: float) -> None:
         log.exception("plugin %s failed on a %s", installed.handler, phase)
         self._stage(installed, trail, phase, "failed", "", began)
         if installed.critical:
@@ -163,13 +158,13 @@ class PluginChain:
     def _stage(
         self,
         installed: Installed,
-        trail: Trail,
+        trail: list[Stage],
         phase: Phase,
         outcome: StageOutcome,
         note: str,
         began: float,
     ) -> None:
-        trail.stages.append(Stage(installed.handler, phase, outcome, note[:_MAX_NOTE], self._now() - began))
+        trail.append(Stage(installed.handler, phase, outcome, note[:_MAX_NOTE], self._now() - began))
 
 
 def _outcome(verdict: Allow | Continue) -> StageOutcome:
@@ -208,6 +203,7 @@ def _checked(
     kind: str, verdict: object, request: Request, result: Result | None
 ) -> Allow | Block | Continue | Complete:
     """*verdict*, if this kind of plugin may give it on *request*, or on its *result*. Raises ContractViolation."""
+    # The verdict must be one of its kind of plugin, with a readable note.
     match kind, verdict:
         case "security", Allow() | Block():
             pass
@@ -221,6 +217,7 @@ def _checked(
     note = verdict.reason if isinstance(verdict, Block) else verdict.note
     if not isinstance(note, str):
         raise ContractViolation("a reason or note must be a text")
+    # Anything that it puts in the place of a request or result must be one.
     match verdict:
         case Complete(result=instead):
             _check_result(instead, request, None)

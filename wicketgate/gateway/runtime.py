@@ -1,32 +1,123 @@
 """The one runtime behind every face: browse, hydrate, execute, view (S0 §3, §4; S1 "Runtime modes").
 
-A call works on the snapshot that was in force when it began (``snapshot.py``).
+A call works on the snapshot that was in force when it began. Its result is sealed into an envelope; what is large is
+archived for its owner, and viewed in parts (S0 §4.2).
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, overload
 
+from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy, Hidden
 from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.catalog import Catalog, HydrationResult
 from wicketgate.catalog.graph import parse_path
 from wicketgate.catalog.pins import Screened
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.errors import HydrateFailed
-from wicketgate.fleet.member import Member
-from wicketgate.fleet.multiplex import MultiplexUpstream, by_name
-from wicketgate.gateway.archive import Archive, Execution, may_view, no_such_artifact
+from wicketgate.catalog.tool_id import parse_tool_id
+from wicketgate.errors import CatalogError, HydrateFailed, ViewFailed
+from wicketgate.fleet.member import Member, MultiplexUpstream, by_name
 from wicketgate.gateway.audit import AuditedCall, AuditedOperation
+from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.calls import CalledTool, Calls, DryRun, Send
 from wicketgate.gateway.catalog_keeper import CatalogKeeper, RefreshReport
-from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies
-from wicketgate.gateway.result_cache import ResultCache
+from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies, TokenCost
 from wicketgate.plugin_api import Request
-from wicketgate.ports import LOCAL_CALL, CallContext, Upstream
+from wicketgate.ports import LOCAL_CALL, Artifact, ArtifactStore, CallContext, PutOutcome, Upstream
+from wicketgate.results.envelope import ResultEnvelope
+from wicketgate.results.firewall import SealedArtifact, is_bulky, seal_result
+from wicketgate.results.selector import select
 from wicketgate.results.view import View
-from wicketgate.storage.session_store import MemorySessionStore
+from wicketgate.storage.memory_store import MemorySessionStore
+from wicketgate.tokens import TokenCounter
+
+_NOT_KEPT: Mapping[PutOutcome, str] = {
+    "too_large": "larger than the store takes; ask the tool for less",
+    "failed": "the store is out of order at the moment",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """The envelope of a call, and what it cost the model beside the cost of the raw result."""
+
+    envelope: ResultEnvelope
+    cost: TokenCost
+
+
+class Archive:
+    def __init__(self, artifacts: ArtifactStore, tokens: TokenCounter) -> None:
+        self._artifacts = artifacts
+        self._tokens = tokens
+
+    async def keep(
+        self, result: Mapping[str, Any], item: SelectableItem, owner: str, provenance: Mapping[str, Any]
+    ) -> Execution:
+        """Seal an upstream's result and store its artifacts. Never fails: the tool has run, so its answer goes out."""
+        seal = partial(seal_result, result, item.id, item.upstream_name, self._tokens, provenance=provenance)
+        # Off the loop: hashing alone takes half a millisecond a megabyte.
+        offload = is_bulky(result)
+        sealed = await asyncio.to_thread(seal) if offload else seal()
+        # The first is what a model reads on in, so it is stored last: in a full store the others give way to it.
+        parts = [artifact for artifact in reversed(sealed.artifacts) if not _is_index(artifact)]
+        not_stored = await self._store(parts, owner)
+        if not_stored:
+            seal = partial(seal, not_stored=not_stored)
+            sealed = await asyncio.to_thread(seal) if offload else seal()
+        # The index lists what was stored, so only the last envelope's own is the one to store.
+        no_index = await self._store([artifact for artifact in sealed.artifacts if _is_index(artifact)], owner)
+        if no_index:
+            seal = partial(seal, not_stored={**not_stored, **no_index})
+            sealed = await asyncio.to_thread(seal) if offload else seal()
+        return Execution(sealed.envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens))
+
+    async def _store(self, artifacts: Sequence[SealedArtifact], owner: str) -> dict[str, str]:
+        """Store them in this order. Returns by handle why one was not stored."""
+        not_stored: dict[str, str] = {}
+        for artifact in artifacts:
+            ref = artifact.ref
+            outcome = await self._artifacts.put(owner, Artifact(ref.handle, ref.media_type, ref.label, artifact.data))
+            if outcome != "kept":
+                not_stored[ref.handle] = _NOT_KEPT[outcome]
+        return not_stored
+
+    async def view(self, handle: str, selector: object, owner: str) -> View:
+        """A bounded part of an artifact of *owner*. Raises ViewFailed."""
+        artifact = await self._artifacts.get(owner, handle)
+        if artifact is None:
+            raise no_such_artifact(handle)
+        try:
+            # Off the loop: an artifact can be large, and a selector reads as much of it as it must.
+            return await asyncio.to_thread(select, artifact.data, artifact.media_type, selector)
+        except ViewFailed as error:
+            error.path = handle
+            raise
+
+
+def may_view(access: AccessPolicy, handle: str, identity: Identity) -> bool:
+    """True if the caller may use the tool in the handle ``<kind>:<tool id>:<digest>``. The owner of an artifact may
+    call with a narrower key than the one it was made with."""
+    try:
+        parts = parse_tool_id(handle.partition(":")[2].rpartition(":")[0])
+    except CatalogError:
+        return False
+    return not isinstance(access.decide(identity, parts.namespace, parts.name), Hidden)
+
+
+def _is_index(artifact: SealedArtifact) -> bool:
+    return artifact.ref.handle.startswith("index:")
+
+
+def no_such_artifact(handle: str) -> ViewFailed:
+    """The same answer for an artifact that is not there, has expired, belongs to another actor, or comes from a tool
+    that the caller may not use."""
+    return ViewFailed("No such artifact, or it has expired. Run the tool again to get a new one.", path=handle)
+
 
 log = logging.getLogger("wicketgate.runtime")
 
@@ -58,8 +149,8 @@ class ProxyRuntime:
         cache_stable: bool = False,
     ) -> None:
         """*mode* says which MCP server class serves it. *cache_stable* keeps seen cards in memory, if *options* name no
-        other place (S0 §5). It binds to no
-        event loop, and may be used from several, one after the other."""
+        other store (S0 §5). It binds to no event loop, and may be used from several, one after the other."""
+        # The parts that were given.
         options = options or RuntimeOptions()
         self.mode = mode
         policies = options.policies
@@ -69,6 +160,7 @@ class ProxyRuntime:
         self._sessions = options.sessions or (MemorySessionStore() if cache_stable else None)
         self._now = options.now
         self._auditor = options.auditor
+        # The parts that are made of them.
         self._calls = Calls(self.fleet, policies, options.plugins, cache=ResultCache(options.now), now=options.now)
         self._keeper = CatalogKeeper(
             self.fleet,
@@ -145,7 +237,7 @@ class ProxyRuntime:
         rights_changed = rights_changed or policies.access.rules != self.access.rules
 
         def step() -> None:
-            self._calls.follow(policies)
+            self._calls.use(policies)
             self.access = policies.access
             also()
 

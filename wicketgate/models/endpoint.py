@@ -15,12 +15,11 @@ import httpx
 import msgspec
 
 from wicketgate.errors import ConfigError, EngineError, ProviderError, ProviderSilent, ProviderUnavailable
+from wicketgate.log_text import HEADER, Redactor, is_correlation_id
 from wicketgate.models.failures import FailureKind, classify, failure, retry_after_s
 from wicketgate.models.provider import ModelEvent
 from wicketgate.models.turn_reading import TurnReading
 from wicketgate.net import NeverSent, Outgoing, Target, body_of, make_http_client
-from wicketgate.text.correlation import HEADER, is_correlation_id
-from wicketgate.text.redaction import Redactor
 
 _CONNECT_S = 5.0
 _AFTER_FINISH_S = 5.0

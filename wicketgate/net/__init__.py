@@ -4,7 +4,6 @@
 ``client.transport.send(Target(...), ...)`` is the cheap way for many requests to one URL.
 """
 
-from wicketgate.net.body import MAX_BODY_BYTES, Body, body_of, read_bounded
 from wicketgate.net.client import (
     CONNECT_S,
     Credentials,
@@ -16,7 +15,7 @@ from wicketgate.net.client import (
     send_authorized,
 )
 from wicketgate.net.connection import MAX_HEAD_BYTES
-from wicketgate.net.errors import (
+from wicketgate.net.outgoing import (
     AnswerAbandoned,
     AnswerBroken,
     AnswerTimedOut,
@@ -28,11 +27,12 @@ from wicketgate.net.errors import (
     NeverSent,
     NoAnswer,
     NotSendable,
+    Outgoing,
+    Proxies,
     ProxyFailed,
     SchemeRefused,
 )
-from wicketgate.net.outgoing import Outgoing, Proxies
-from wicketgate.net.transport import Target, Transport
+from wicketgate.net.transport import MAX_BODY_BYTES, Body, Target, Transport, body_of, read_bounded
 
 __all__ = [
     "CONNECT_S",

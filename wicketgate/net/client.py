@@ -8,10 +8,8 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
-from wicketgate.net.body import read_bounded
-from wicketgate.net.errors import NotSendable
-from wicketgate.net.outgoing import Outgoing
-from wicketgate.net.transport import IDLE_S, Transport, path_of, read_url
+from wicketgate.net.outgoing import NotSendable, Outgoing
+from wicketgate.net.transport import IDLE_S, Transport, path_of, read_bounded, read_url
 
 CONNECT_S = 10.0
 
@@ -120,11 +118,13 @@ async def fetch(
     """One request and its answer, the body cut after *max_bytes*. *url* is sent as it is written.
 
     At most *hops* redirects within the origin are followed; any other is the answer. The body of a content type that
-    is *unread* is left. Raises the errors of ``wicketgate.net.errors``, and those of the *credentials*.
+    is *unread* is left. Raises the errors of ``wicketgate.net.outgoing``, and those of the *credentials*.
     """
     while True:
+        # One exchange.
         response = await send_authorized(credentials, partial(_sent, http, method, url, headers, body))
         names = {name.lower(): value for name, value in response.headers.items()}
+        # The answer, if it is no redirect that may be followed.
         onward = redirect_of(url, response) if hops else None
         if onward is None and unread(names.get("content-type", "")):
             await response.aclose()
@@ -132,6 +132,7 @@ async def fetch(
         data, cut = await read_bounded(response, max_bytes)
         if onward is None:
             return Reply(response.status_code, names, data, cut)
+        # The redirect; a request that is not repeated as it is becomes a GET, as in browsers.
         hops -= 1
         url = onward
         if response.status_code not in _REPEATED_AS_IT_IS and method not in ("GET", "HEAD"):
@@ -156,8 +157,8 @@ async def _sent(
 
 
 def redirect_of(url: str, response: httpx.Response) -> str | None:
-    """Where *response* to a request for *url* redirects to, if the request may be sent there: within the origin, or
-    from http to https of the same host at the usual ports."""
+    """The URL that *response* to a request for *url* redirects to, if the request may be sent there: within the
+    origin, or from http to https of the same host at the usual ports."""
     location = response.headers.get("location")
     if response.status_code not in _REDIRECTS or not location:
         return None

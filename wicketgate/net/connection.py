@@ -14,7 +14,7 @@ from typing import cast
 import httptools
 import httpx
 
-from wicketgate.net.errors import (
+from wicketgate.net.outgoing import (
     AnswerAbandoned,
     AnswerBroken,
     AnswerTimedOut,
@@ -51,7 +51,7 @@ class HttpConnection(asyncio.Protocol):
         self.headers: list[tuple[bytes, bytes]] = []
         self.has_head = False
         self.keep_s = inf
-        """For how long the server says it keeps the connection after this exchange."""
+        """Seconds for which the server says it keeps the connection after this exchange."""
         self.codings: list[bytes] = []
         """The content codings of the body, in the order in which they were applied."""
         self._is_head = is_head
@@ -67,7 +67,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the exchange is over and another one may follow."""
+        """True if the exchange is over and another one may follow."""
         transport = self._transport
         return (
             self._whole
@@ -82,7 +82,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def has_news(self) -> bool:
-        """Whether the socket holds bytes, or an end, that the loop has not handed over yet."""
+        """True if the socket holds bytes, or an end, that the loop has not handed over yet."""
         if self._poll is None:
             assert self._transport is not None
             self._poll = select.poll()
@@ -98,13 +98,16 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             raise CannotConnect("the server closed the connection before the request was written")
+        # The request goes out.
         self._begin(is_head=is_head)
         transport.write(request)
+        # Time for the answer to begin.
         self._read_by = inf
         if read_s is not None:
             self._patience_s = read_s
             self._unsent_bytes = transport.get_write_buffer_size()
             self.watch(self._loop.time() + read_s)
+        # The head of the answer comes in.
         while not self.has_head:
             if self._failure is not None:
                 raise self._failure
@@ -119,7 +122,7 @@ class HttpConnection(asyncio.Protocol):
                 self._waiter = None
 
     async def read(self) -> bytes:
-        """What has come of the body, waited for; empty at its end. What came before a failure is given first."""
+        """Wait for the next bytes of the body; empty at its end. Bytes that came before a failure are given first."""
         while True:
             body = self._body
             if body:

@@ -1,4 +1,4 @@
-"""How a connection comes about: the addresses of a name, the proxy's tunnel, and TLS.
+"""The making of a connection: the addresses of a name, the proxy's tunnel, and TLS.
 
 Nothing of a request is sent here, so all that fails here is a NeverSent.
 """
@@ -12,11 +12,18 @@ from itertools import chain, zip_longest
 from typing import Any, TypeVar, cast
 
 from wicketgate.net.connection import MAX_HEAD_BYTES, HttpConnection
-from wicketgate.net.errors import CannotConnect, CertificateRefused, ConnectTimedOut, ProxyFailed
-from wicketgate.net.outgoing import Origin, Outgoing, Proxy
+from wicketgate.net.outgoing import (
+    CannotConnect,
+    CertificateRefused,
+    ConnectTimedOut,
+    Origin,
+    Outgoing,
+    Proxy,
+    ProxyFailed,
+)
 
 _NEXT_ADDRESS_S = 0.25
-"""How long one address of a name is tried before the next one is tried beside it (RFC 8305)."""
+"""Seconds for which one address of a name is tried before the next one is tried beside it (RFC 8305)."""
 
 Address = tuple[Any, ...]
 """One row of getaddrinfo."""
@@ -26,7 +33,7 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How an origin is reached. *prefix* stands before the path in the request line, *fields* are added to the head;
+    """The way to an origin. *prefix* stands before the path in the request line, *fields* are added to the head;
     both are for a proxy that is given the request itself."""
 
     origin: Origin
@@ -174,11 +181,13 @@ async def first_connected(found: Sequence[Address], next_s: float = _NEXT_ADDRES
     failures: list[BaseException] = []
     try:
         while waiting or running:
+            # The next address, beside those that have not answered yet.
             if waiting:
                 running.add(asyncio.create_task(_connected_socket(waiting.pop(0))))
             done, _ = await asyncio.wait(
                 running, timeout=next_s if waiting else None, return_when=asyncio.FIRST_COMPLETED
             )
+            # The first connection wins; a failure lets the next address begin at once.
             for task in done:
                 running.discard(task)
                 if (failure := task.exception()) is None:

@@ -34,7 +34,7 @@ class TokenRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TokenGrant:
-    """How an access token is asked for: by *refresh_token* if there is one, otherwise by client credentials."""
+    """The request for an access token: by *refresh_token* if there is one, otherwise by client credentials."""
 
     token_url: str
     client_id: str
@@ -43,7 +43,7 @@ class TokenGrant:
     audience: str = ""
     refresh_token: str = field(default="", repr=False)
     in_form: bool = False
-    """Whether the client's secret is sent in the form instead of a Basic header."""
+    """True if the client's secret is sent in the form instead of a Basic header."""
 
 
 class OAuthCredentials:
@@ -80,7 +80,7 @@ class OAuthCredentials:
             self._renewed_until = self._now() + _COOLDOWN_S
 
     async def _get(self) -> None:
-        """Have another token, together with whoever waits for one. Raises UpstreamUnavailable."""
+        """Have another token, together with all who wait for one. Raises UpstreamUnavailable."""
         if self._asking is None:
             if self._now() < self._quiet_until:
                 raise self._unavailable()
@@ -113,6 +113,7 @@ class OAuthCredentials:
 
     async def _exchange(self) -> float:
         """Ask, and keep what came. The lifetime in seconds; endless if the server does not say. Raises TokenRefused."""
+        # The form: the grant, and the client's secret there or in a Basic header.
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         grant = self._grant
         fields: dict[str, str] = {}
@@ -131,8 +132,10 @@ class OAuthCredentials:
                 fields["client_secret"] = grant.client_secret
         kind = "refresh_token" if self._refresh_token else "client_credentials"
         body = prepare_token_request(kind, include_client_id="client_id" in fields, **fields)
-        async with make_http_client(self._outgoing) as http:  # of its own: hours lie between two tokens
+        # One request over a connection of its own, because hours lie between two tokens.
+        async with make_http_client(self._outgoing) as http:
             answer = await fetch(http, "POST", grant.token_url, headers, body.encode(), max_bytes=_MAX_BYTES)
+        # The answer: oauthlib reads it, and raises what it says of an error.
         if answer.cut:
             raise TokenRefused("its answer is too large")
         if answer.status >= 500:

@@ -1,4 +1,4 @@
-"""How a provider's byte stream is cut into server-sent events (WHATWG HTML §9.2, as far as a single answer needs it).
+"""Server-sent events, cut out of a provider's byte stream (WHATWG HTML §9.2, as far as a single answer needs it).
 
 ``id`` and ``retry`` serve reconnection: the decoder keeps the last of each for streams that can be resumed.
 """
@@ -83,6 +83,7 @@ class SseDecoder:
         return blocks
 
     def _lines(self, data: bytes) -> Iterator[SseEvent]:
+        # Whole lines, the first one joined with its beginning.
         lines = self._with_lf_only(data).split(b"\n")
         rest = lines.pop()
         if lines:
@@ -93,6 +94,7 @@ class SseDecoder:
             if self._at_start:
                 self._at_start = False
                 lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
+            # A blank line ends an event; one without data is none.
             for line in lines:
                 if line:
                     self._take(line)

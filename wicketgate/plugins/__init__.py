@@ -1,6 +1,6 @@
 """The plugins that come with Wicketgate, which a configuration names under ``plugins`` (S2; gatekit E).
 
-Public: ``tool_manager.ToolManager``; ``filters.SecretsFilter``, ``PiiFilter`` and ``PromptInjectionFilter``, over the
-base ``text_filter.TextFilter``; ``result_notes.CallTrace`` and ``TokenUsage``. ``wicketgate.plugin_api`` is what they,
-and plugins of others, are made of.
+Public: ``rewriting.ToolManager``, ``CallTrace`` and ``TokenUsage``; ``filters.SecretsFilter``, ``PiiFilter`` and
+``PromptInjectionFilter``, over the base ``text_filter.TextFilter``. They, and plugins of others, are made of
+``wicketgate.plugin_api``.
 """

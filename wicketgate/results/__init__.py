@@ -1,6 +1,7 @@
 """Results of tools: the envelope that a model is shown, and views of what is kept out of its context (S0 §4.2).
 
 Public: ``firewall.seal_result`` makes the envelope and the artifacts of a result; ``selector.select`` gives a bounded
-view of an artifact; ``envelope`` and ``view`` hold their values. ``bulk`` works on large values in slices, so that a
-thread that handles 50 MB never holds the interpreter for long. Nothing here stores anything.
+view of an artifact, with ``view`` for text and ``json_part`` for JSON; ``envelope`` reads MCP results. ``bulk`` works
+on large values in slices, so that a thread that handles 50 MB never holds the interpreter for long. Nothing here stores
+anything.
 """

@@ -1,9 +1,12 @@
 """Parts of a JSON artifact: members of an object, values at a path (S0 §4.2, DESIGN §3 "Results").
 
-Each step parses one level only and keeps the values below as raw JSON.
+A path has members, indexes, slices and ``*``, a part of RFC 9535. Filters, functions and recursive descent are left
+out: they cost more than they give, and ``grep`` finds deep values. Each step parses one level only and keeps the values
+below as raw JSON.
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -14,8 +17,111 @@ import msgspec
 from wicketgate.errors import ViewFailed
 from wicketgate.results.bulk import SLICE, characters
 from wicketgate.results.envelope import shorten
-from wicketgate.results.json_path import Index, Key, Slice, Step, is_definite, path_text
 from wicketgate.results.view import MAX_VIEW_BYTES, MAX_VIEW_CHARS, View, decode_text, without_surrogates
+
+EXAMPLE = '{"type":"json_path","path":"$.a[0].b"}'
+HELP = "A path is $ and then steps: .name, ['any name'], [0], [-1], [0:10], [*] or .*"
+
+_MAX_PATH_CHARS = 500
+_MAX_STEPS = 50
+# The group that matched last says which kind of step it is.
+_STEP = re.compile(
+    r"""\.(?:(?P<all>\*)|(?P<name>[^\s.\[\]'"*?@()$]+))"""
+    r"""|\[\s*(?:(?P<every>\*)|(?P<index>-?\d{1,15})|(?P<start>-?\d{0,15})\s*:\s*(?P<end>-?\d{0,15})"""
+    r"""|'(?P<single>(?:[^'\\]|\\.)*)'|"(?P<double>(?:[^"\\]|\\.)*)")\s*\]"""
+)
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A negative *number* counts from the end."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    start: int | None
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All members, or all elements."""
+
+
+Step = Key | Index | Slice | Every
+
+
+def parse_json_path(path: object) -> tuple[Step, ...]:
+    """Reads the steps of *path*. Raises ViewFailed, whose text explains the valid steps."""
+    if not isinstance(path, str) or not path.startswith("$") or len(path) > _MAX_PATH_CHARS:
+        raise ViewFailed(f"path must be a string that begins with $, of at most {_MAX_PATH_CHARS} characters. {HELP}")
+    # Each step begins where the last one ends.
+    steps: list[Step] = []
+    position = 1
+    while position < len(path):
+        found = _STEP.match(path, position)
+        if found is None or len(steps) == _MAX_STEPS:
+            raise ViewFailed(f"path cannot be read from {shorten(path[position:], 40)!r} on. {HELP}")
+        steps.append(_step(found))
+        position = found.end()
+    return tuple(steps)
+
+
+def is_definite(steps: Sequence[Step]) -> bool:
+    """Returns true if the path leads to one value at most."""
+    return all(isinstance(step, Key | Index) for step in steps)
+
+
+def path_text(steps: Sequence[Step]) -> str:
+    return "$" + "".join(map(_text, steps))
+
+
+def _step(found: re.Match[str]) -> Step:
+    match found.lastgroup:
+        case "all" | "every":
+            return Every()
+        case "name":
+            return Key(found["name"])
+        case "index":
+            return Index(int(found["index"]))
+        case "single" | "double" as quoted:
+            return Key(_unescaped(found[quoted]))
+        case _:
+            return Slice(_number(found["start"]), _number(found["end"]))
+
+
+def _unescaped(name: str) -> str:
+    """Reads the escapes of JSON; within single quotes a double quote needs none."""
+    as_json = re.sub(r"\\.|\"", lambda each: {"\\'": "'", '"': '\\"'}.get(each[0], each[0]), name)
+    try:
+        return str(json.loads(f'"{as_json}"', strict=False))
+    except ValueError:
+        raise ViewFailed(f"path has a name that cannot be read: {shorten(name, 40)!r}. {HELP}") from None
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.lstrip("-") else None
+
+
+def _text(step: Step) -> str:
+    match step:
+        case Key(name):
+            return f".{name}" if _PLAIN.fullmatch(name) else f"[{json.dumps(name, ensure_ascii=False)}]"
+        case Index(number):
+            return f"[{number}]"
+        case Slice(start, end):
+            return f"[{'' if start is None else start}:{'' if end is None else end}]"
+        case _:
+            return "[*]"
+
 
 # Up to this size JSON as only Python writes it (NaN) is read too, by a full parse.
 _LENIENT_BYTES = 1 << 20
@@ -23,7 +129,7 @@ _MAX_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ValuePage:
     """Values, one a line. *cut* is the character at which the only value goes on, if it does not fit."""
 
     content: str
@@ -82,7 +188,7 @@ def elements_of(data: bytes) -> Sequence[Any] | None:
     return _elements(data) if _first(data) == b"[" else None
 
 
-def paged_values(values: Iterator[bytes], offset: int) -> Page:
+def paged_values(values: Iterator[bytes], offset: int) -> ValuePage:
     """Takes as many values as fit into a view; of one that is longer, the part from *offset* on."""
     given: list[str] = []
     room = MAX_VIEW_CHARS
@@ -94,13 +200,13 @@ def paged_values(values: Iterator[bytes], offset: int) -> Page:
         if offset + len(text) < length:
             if given:
                 break
-            return Page(text, 0, looked_at, offset + len(text))
+            return ValuePage(text, 0, looked_at, offset + len(text))
         given.append(text)
         room -= len(text) + 1
         offset = 0
         if room <= 0:
             break
-    return Page("\n".join(given), len(given), looked_at)
+    return ValuePage("\n".join(given), len(given), looked_at)
 
 
 def _walk(data: bytes, steps: Sequence[Step]) -> Iterator[bytes]:

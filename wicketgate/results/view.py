@@ -1,13 +1,15 @@
 """The result of one ``tool_view``: a bounded part of an artifact, the total, and the selector that goes on (DESIGN §3).
 
-Lines of text are viewed here. They are found on the bytes, because artifacts can be tens of megabytes.
+Lines of text are viewed here, and those that hold a text. They are found on the bytes, because artifacts can be tens of
+megabytes. The pattern of ``grep`` is plain text, not an expression, so the time is linear for any pattern and any data.
+In a very long line, such as JSON without line breaks, the stretch around each match is shown by itself.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from wicketgate.results.bulk import count_chars, count_newlines
+from wicketgate.results.bulk import SLICE, count_chars, count_newlines
 
 MAX_VIEW_CHARS = 20_000
 # A character of UTF-8 has at most four bytes.
@@ -92,11 +94,12 @@ def line_count(data: bytes) -> int:
     return count_newlines(data) + (not data.endswith(b"\n") and data != b"")
 
 
-def line_start(data: bytes, line: int, position: int = 0) -> int:
-    """Returns the byte at which the *line*-th line after *position* begins; that line must exist.
+def line_start(data: bytes, line: int) -> int:
+    """Returns the byte at which the *line*-th line begins; that line must exist.
 
     Newlines are counted by block, because a search for each line is slow over a million.
     """
+    position = 0
     while line:
         block_end = position + _BLOCK_BYTES
         inside = data.count(b"\n", position, block_end)
@@ -128,3 +131,139 @@ def decode_text(data: bytes) -> str:
 def without_surrogates(text: str) -> str:
     """Replaces lone surrogates, which a JSON escape can produce, because they cannot be encoded."""
     return text.encode("utf-8", "replace").decode()
+
+
+MAX_PATTERN_CHARS = 200
+MAX_CONTEXT_LINES = 10
+MATCHES_A_PAGE = 50
+_LONG_LINE_BYTES = 1_000
+_AROUND_BYTES = 160
+_NEIGHBOUR_BYTES = 300
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """The bytes from *start* to *end* are shown: a line, or a stretch of a long one. *at* is the match itself."""
+
+    at: int
+    start: int
+    end: int
+    is_whole_line: bool
+
+
+def grep(data: bytes, pattern: str, *, ignore_case: bool, context: int, start: int) -> View:
+    """Shows matches from the *start*-th on; *ignore_case* applies to ASCII letters.
+
+    A line is ``12:text``, a neighbour ``11-text``, a stretch of a long line ``12@3456:text`` with the character at
+    which its match begins. ``--`` stands between lines that are not neighbours, if neighbours were asked for.
+    """
+    needle = pattern.encode("utf-8", "surrogatepass")
+    page, total = _matches(data, needle.lower() if ignore_case else needle, ignore_case, start)
+    content, shown = _rendered(data, page, context)
+    following: dict[str, Any] | None = None
+    if start + shown < total:
+        following = {"type": "grep", "pattern": pattern, "context": context, "start": start + shown}
+        if ignore_case:
+            following["ignore_case"] = True
+    return View(content, total, "matches", following)
+
+
+def _matches(data: bytes, needle: bytes, ignore_case: bool, start: int) -> tuple[list[_Match], int]:
+    """Returns the matches of one page, and the number of all.
+
+    Looks for line ends within a bounded distance of a match, so that many matches in one long line stay cheap.
+    """
+    page: list[_Match] = []
+    total = position = 0
+    length, size = len(needle), len(data)
+    for base in range(0, size, SLICE):
+        # Windows overlap by the needle, so that a match over their seam is found, and found once.
+        window = data[base : base + SLICE + length - 1]
+        if ignore_case:
+            window = window.lower()
+        while position < base + SLICE and (inside := window.find(needle, max(position - base, 0))) >= 0:
+            # The line around the match, if it is short enough to be shown whole.
+            at = base + inside
+            after = at + length
+            begin = data.rfind(b"\n", max(at - _LONG_LINE_BYTES, 0), at) + 1
+            end = data.find(b"\n", after, after + _LONG_LINE_BYTES)
+            if end < 0 and after + _LONG_LINE_BYTES >= size:
+                end = size
+            is_whole_line = end >= 0 and (begin > 0 or at <= _LONG_LINE_BYTES)
+            if not is_whole_line:
+                begin = max(begin, at - _AROUND_BYTES, 0)
+                end = after + _AROUND_BYTES if end < 0 else min(end, after + _AROUND_BYTES)
+            # Matches outside the page are counted only. The search goes on after what is shown.
+            if start <= total < start + MATCHES_A_PAGE:
+                page.append(_Match(at, begin, end, is_whole_line))
+            total += 1
+            position = end + is_whole_line
+    return page, total
+
+
+def _rendered(data: bytes, matches: Sequence[_Match], context: int) -> tuple[str, int]:
+    """Returns the text of as many matches as fit into a view, and their number."""
+    shown: dict[tuple[int, int], str] = {}
+    room = MAX_VIEW_CHARS
+    line = chars = count = 0
+    lines_to = chars_to = 0
+    for match in matches:
+        # Lines are counted from the previous match on.
+        line += count_newlines(data, lines_to, match.at)
+        lines_to = match.at
+        text = data[match.start : match.end].decode("utf-8", "ignore")
+        entries: dict[tuple[int, int], str] = {}
+        if match.is_whole_line:
+            entries = dict(_neighbours(data, match, line, context))
+            entries[line, 0] = f"{line}:{text}"
+        else:
+            # Characters are counted for long lines only, from the previous such match on.
+            chars += count_chars(data[chars_to : match.at])
+            chars_to = match.at
+            entries[line, match.at] = f"{line}@{chars}:…{text}…"
+        # A page ends before the match that does not fit; the first is always shown.
+        room -= sum(len(each) + 4 for each in entries.values())
+        if room < 0 and count:
+            break
+        # A line that is a match itself replaces the same line as a neighbour.
+        for place, entry in entries.items():
+            if place not in shown or place == (line, 0):
+                shown[place] = entry
+        count += 1
+    rendered: list[str] = []
+    previous = None
+    for place in sorted(shown):
+        if context and previous is not None and place[0] > previous + 1:
+            rendered.append("--")
+        rendered.append(shown[place])
+        previous = place[0]
+    return "\n".join(rendered), count
+
+
+def _neighbours(data: bytes, match: _Match, line: int, context: int) -> Iterator[tuple[tuple[int, int], str]]:
+    """Yields the lines around a match, each cut at 300 bytes; stops in a direction at a very long line."""
+    end = match.start - 1
+    for number in range(line - 1, line - 1 - context, -1):
+        if end < 0:
+            break
+        start = data.rfind(b"\n", max(end - _LONG_LINE_BYTES, 0), end) + 1
+        is_cut = start == 0 and end > _LONG_LINE_BYTES
+        yield (number, 0), f"{number}-{'…' if is_cut else _neighbour(data, start, end)}"
+        if is_cut:
+            break
+        end = start - 1
+    start = match.end + 1
+    for number in range(line + 1, line + 1 + context):
+        if start >= len(data):
+            break
+        end = data.find(b"\n", start, start + _LONG_LINE_BYTES)
+        is_cut = end < 0 and start + _LONG_LINE_BYTES < len(data)
+        yield (number, 0), f"{number}-{_neighbour(data, start, len(data) if end < 0 else end)}"
+        if is_cut or end < 0:
+            break
+        start = end + 1
+
+
+def _neighbour(data: bytes, start: int, end: int) -> str:
+    text = data[start : min(end, start + _NEIGHBOUR_BYTES)].decode("utf-8", "ignore")
+    return text + "…" if end - start > _NEIGHBOUR_BYTES else text

@@ -12,9 +12,8 @@ from referencing.exceptions import Unresolvable
 
 from wicketgate.errors import ArgsInvalid, SchemaInvalid
 from wicketgate.schemas.counted_engine import CountedEngine, TooMuchWork
-from wicketgate.schemas.expected import Expected
 from wicketgate.schemas.foreign_schema import ForeignSchema, read_schema
-from wicketgate.schemas.messages import describe_errors, json_type
+from wicketgate.schemas.messages import Expected, describe_errors, json_type
 from wicketgate.schemas.repairs import Repair, repair
 
 log = logging.getLogger("wicketgate.validation")

@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from app.cli import cli
-from app.commands.screened import quarantine_lines
+from app.commands.output import quarantine_lines
 from tests.support.requirement import requirement
 from wicketgate.catalog.pins import differences, pin_all
 from wicketgate.config.lock_file import read_lock
@@ -117,7 +117,7 @@ def test_what_a_stranger_named_cannot_move_the_cursor_of_the_terminal() -> None:
     assert all(line.isprintable() for line in lines)
 
 
-def test_an_upstream_that_is_down_keeps_its_pins_and_one_that_is_no_more_is_told(project: Project) -> None:
+def test_an_upstream_that_is_down_keeps_its_pins_and_one_that_is_gone_is_reported(project: Project) -> None:
     project.tools(("one", "", "First."))
     project.run("lock")
     before = project.lock.read_bytes()

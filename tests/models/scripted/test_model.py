@@ -24,13 +24,13 @@ from wicketgate.engine.loop import Engine
 from wicketgate.engine.turn import ModelWindow
 from wicketgate.errors import ProviderError
 from wicketgate.faces.gateway import GatewayFace
-from wicketgate.fleet.multiplex import MultiplexUpstream
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.models.provider import Finish, Message, ModelEvent, ModelRequest, ModelTool, TextDelta, ToolCall
 from wicketgate.models.scripted.model import ScriptedModel, next_move
 from wicketgate.ports import CallContext, Upstream, UpstreamStatus
-from wicketgate.token_table import load_token_counter
-from wicketgate.upstreams.stub import StubUpstream
+from wicketgate.tokens import load_token_counter
+from wicketgate.upstreams.embedded import StubUpstream
 
 OWNER = Identity("owner_1", ("tools:*",))
 GATEWAY_TOOLS = tuple(ModelTool(name, "", {}) for name in ("tool_browse", "tool_execute", "tool_view"))

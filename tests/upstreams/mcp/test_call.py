@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.recording_caller import RecordingCaller
 from tests.support.supervised import BOUND_S, context
-from wicketgate.upstreams.mcp.call import Call
-from wicketgate.upstreams.mcp.failures import Gone
+from wicketgate.upstreams.mcp.call import Call, Gone
 from wicketgate.upstreams.mcp.wire import Message
 
 PROGRESS = "notifications/progress"

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.inbound import encode_header_value, find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
 
-from wicketgate.upstreams.mcp.eras import Agreement, Negotiation, Stamp, header_value
-from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
-from wicketgate.upstreams.mcp.listing import mirrored_arguments
+from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
+from wicketgate.upstreams.mcp.eras import Agreement, Negotiation, Stamp, header_value, mirrored_arguments
 
 DISCOVERED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": True}}}
 INITIALIZED = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}

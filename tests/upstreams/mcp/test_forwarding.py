@@ -163,6 +163,23 @@ async def test_a_tool_whose_questions_lead_nowhere_is_an_error_that_says_why(
             await value(upstream, "wants", arguments, context(RecordingCaller(answers, ACCEPTED)))
 
 
+@pytest.mark.parametrize("kind", ['"task"', '"COMPLETE"', '""', "5", "{}"])
+async def test_a_result_of_a_kind_that_is_not_known_is_no_success(kind: str) -> None:
+    upstream = unruly("--modern")
+    line = f'{{"jsonrpc": "2.0", "id": {{id}}, "result": {{"resultType": {kind}, "content": []}}}}'
+    async with connected(upstream):
+        with pytest.raises(UpstreamError, match="not a valid MCP result"):
+            await upstream.call_tool("say", {"lines": [line]}, context(), 5)
+
+
+@pytest.mark.parametrize("member", ["", '"resultType": "complete", ', '"resultType": null, '])
+async def test_a_result_is_complete_when_it_says_so_or_says_nothing(member: str) -> None:
+    upstream = unruly("--modern")
+    line = f'{{"jsonrpc": "2.0", "id": {{id}}, "result": {{{member}"content": []}}}}'
+    async with connected(upstream):
+        assert (await upstream.call_tool("say", {"lines": [line]}, context(), 5))["content"] == []
+
+
 async def test_a_server_is_told_that_we_can_be_asked_only_for_callers_who_can() -> None:
     upstream = unruly("--modern")
     async with connected(upstream):

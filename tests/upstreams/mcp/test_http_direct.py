@@ -13,11 +13,10 @@ from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, context
 from wicketgate.net import Outgoing
-from wicketgate.upstreams.mcp.call import Call
+from wicketgate.upstreams.mcp.call import Call, Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.client import Connection
-from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.http import http_transport
-from wicketgate.upstreams.mcp.session import McpRequest
+from wicketgate.upstreams.mcp.session import OutgoingRequest
 
 OK = {"jsonrpc": "2.0", "id": "t-1", "result": {"content": []}}
 REDIRECT = {"content-type": "text/plain"}
@@ -56,7 +55,7 @@ async def connection(
 
 async def call(calls: Connection, caller: RecordingCaller | None = None, name: str = "x") -> dict[str, Any]:
     of = Call("t-1", context(caller) if caller is not None else context())
-    return await calls.request(McpRequest("tools/call", {"name": name}, {"mcp-method": "tools/call"}), of)
+    return await calls.request(OutgoingRequest("tools/call", {"name": name}, {"mcp-method": "tools/call"}), of)
 
 
 def event(message: Any) -> bytes:

@@ -115,6 +115,27 @@ async def test_a_stream_that_can_never_be_resumed_to_its_end_is_given_up() -> No
     assert opened == ["e-1", "e-1"]
 
 
+async def test_a_redirect_of_the_sessions_own_stream_moves_no_calls() -> None:
+    looked: list[str] = []
+
+    async def call(server: Server, message: Mapping[str, Any]) -> Reply:
+        return result(message, {"content": []})
+
+    async def stream(server: Server, seen: Seen) -> Reply:
+        looked.append(seen.target)
+        if seen.target == "/mcp":
+            return Reply(status=302, headers={"location": "/docs"})
+        return Reply(b"a page for people", headers={"content-type": "text/html"})
+
+    server = Server(call, stream)
+    async with HttpService(server) as service, asyncio.timeout(BOUND_S):
+        upstream = over(partial(http_transport, "stub", f"{service.url}/mcp", {}, outgoing=Outgoing()), "legacy")
+        async with connected(upstream):
+            assert await upstream.call_tool("x", {}, context(), 5) == {"content": []}
+    assert looked == ["/mcp", "/docs"]
+    assert {seen.target for seen in service.seen if seen.method != "GET"} == {"/mcp"}
+
+
 @requirement("gatekit G51", "gatekit G64")
 async def test_leaving_a_call_cancels_it_on_the_server_and_ending_the_session_deletes_it() -> None:
     async def call(server: Server, message: Mapping[str, Any]) -> Reply:
@@ -187,8 +208,11 @@ async def test_a_server_that_never_stops_talking_in_a_call_is_read_more_slowly()
         began = now()
         assert await upstream.call_tool("x", {}, context(), 10) == {"content": []}
         assert now() - began > 0.5
-    replies = [message for message in server.messages if "result" in message]
-    assert 256 <= len(replies) <= 1_500
+        # As many as may be under way at once are sent, however busy the machine is.
+        async with asyncio.timeout(BOUND_S):
+            while sum("result" in message for message in server.messages) < 256:
+                await asyncio.sleep(0.02)
+    assert sum("result" in message for message in server.messages) <= 1_500
 
 
 async def test_a_place_for_messages_at_another_origin_is_not_used() -> None:

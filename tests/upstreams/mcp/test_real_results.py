@@ -16,8 +16,7 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import UpstreamError
 from wicketgate.faces.gateway import GatewayFace
-from wicketgate.gateway.archive import Execution
-from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.gateway.runtime import Execution, ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.results.envelope import ResultEnvelope
 from wicketgate.results.view import View

@@ -1,6 +1,5 @@
 """What each message on a connection means, whatever requests are in flight (gatekit D)."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,14 +9,15 @@ from hypothesis import strategies as st
 from tests.support.requirement import requirement
 from tests.support.supervised import context
 from wicketgate.ports import CallContext
+from wicketgate.upstreams.mcp.call import Call
 from wicketgate.upstreams.mcp.session import (
     STRAY,
     Announcement,
-    Answer,
+    AnswerTo,
+    ConnectionState,
     News,
+    OwnReply,
     Question,
-    Reply,
-    Session,
     Stray,
     Withdrawn,
 )
@@ -26,17 +26,9 @@ from wicketgate.upstreams.mcp.wire import Message
 ASK = "elicitation/create"
 
 
-@dataclass
-class Request:
-    """Implements Pending."""
-
-    token: str
-    context: CallContext | None
-
-
-def session(*contexts: CallContext | None) -> tuple[Session[Request], list[Request]]:
-    of: Session[Request] = Session()
-    calls = [Request(of.new_token(), each) for each in contexts]
+def session(*contexts: CallContext | None) -> tuple[ConnectionState, list[Call]]:
+    of = ConnectionState()
+    calls = [Call(of.new_token(), each) for each in contexts]
     for call in calls:
         of.begin(call)
     return of, calls
@@ -46,10 +38,10 @@ def session(*contexts: CallContext | None) -> tuple[Session[Request], list[Reque
 def test_an_answer_belongs_to_the_request_with_its_id_and_to_no_other() -> None:
     of, (first, second) = session(context(), context())
     answer = Message(second.token, result={})
-    assert of.sort(answer) == Answer(second, answer)
+    assert of.sort(answer) == AnswerTo(second, answer)
     assert of.sort(Message("another", result={})) == STRAY
     assert of.sort(Message(0, result={})) == STRAY
-    assert isinstance(of.sort(Message(first.token, "ping")), Reply)
+    assert isinstance(of.sort(Message(first.token, "ping")), OwnReply)
     of.end(second)
     assert of.sort(answer) == STRAY
 
@@ -82,7 +74,7 @@ def test_an_event_of_a_subscription_goes_to_its_request_and_any_other_is_an_anno
 def test_a_question_belongs_to_a_call_only_where_all_calls_are_one_clients() -> None:
     of, (first, second) = session(context(), context())
     assert of.sort(Message(1, ASK, {})) == Question(1, {}, second)
-    of.begin(Request("x", context(session="other")))
+    of.begin(Call("x", context(session="other")))
     assert of.sort(Message(2, ASK, {})) == Question(2, {}, None)
     assert of.sort(Message(3, ASK, {}), first) == Question(3, {}, first)
     assert of.sort(Message(3, ASK, {})) == STRAY, "the same question again"
@@ -97,14 +89,14 @@ def test_no_more_than_64_questions_are_open_at_once() -> None:
     of, _ = session(context())
     sorted_as = [of.sort(Message(number, ASK, {})) for number in range(65)]
     assert all(isinstance(each, Question) for each in sorted_as[:-1])
-    assert sorted_as[-1] == Reply({"jsonrpc": "2.0", "id": 64, "result": {"action": "cancel"}})
+    assert sorted_as[-1] == OwnReply({"jsonrpc": "2.0", "id": 64, "result": {"action": "cancel"}})
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "unknown"])
 def test_what_was_not_declared_is_refused(method: str) -> None:
     of, _ = session(context())
     reply = of.sort(Message(7, method))
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, OwnReply)
     assert (reply.message["id"], reply.message["error"]["code"]) == (7, -32601)
 
 
@@ -125,5 +117,5 @@ def test_no_sequence_of_messages_makes_sorting_fail(messages: list[tuple[Any, An
     of, (call,) = session(context())
     for request_id, method, params in messages:
         found = of.sort(Message(request_id, method, params))
-        assert isinstance(found, Answer | News | Question | Withdrawn | Announcement | Reply | Stray)
+        assert isinstance(found, AnswerTo | News | Question | Withdrawn | Announcement | OwnReply | Stray)
     of.end(call)

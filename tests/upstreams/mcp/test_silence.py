@@ -11,10 +11,9 @@ from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, UNRULY, connected, context, next_change, unruly, value
 from wicketgate.errors import UpstreamTimeout
 from wicketgate.fleet.member import Member
-from wicketgate.upstreams.mcp.failures import Refused
-from wicketgate.upstreams.mcp.pace import UNANSWERED, Silence
+from wicketgate.upstreams.mcp.call import Refused
 from wicketgate.upstreams.mcp.stdio import stdio_transport
-from wicketgate.upstreams.mcp.upstream import McpServerUpstream
+from wicketgate.upstreams.mcp.upstream import UNANSWERED, McpServerUpstream, Silence
 
 
 @requirement("W-SESSIONS", "gatekit G64")

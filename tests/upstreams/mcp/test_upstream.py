@@ -8,12 +8,11 @@ import shlex
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
-import anyio
 import pytest
 
 from tests.support.odd_server import LARGE_TEXT
@@ -22,9 +21,9 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import Member
+from wicketgate.log_text import META_KEY
 from wicketgate.net import Outgoing
 from wicketgate.ports import CallContext
-from wicketgate.text.correlation import META_KEY
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.stdio import stdio_transport
@@ -39,10 +38,10 @@ BOUND_S = 20.0
 async def supervised(upstream: McpServerUpstream) -> AsyncIterator[asyncio.Queue[str]]:
     """The queue gets the upstream's name each time it has something new."""
     changes: asyncio.Queue[str] = asyncio.Queue()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(upstream.supervise, changes.put_nowait)
+    async with asyncio.TaskGroup() as tasks:
+        supervising = tasks.create_task(upstream.supervise(changes.put_nowait))
         yield changes
-        tasks.cancel_scope.cancel()
+        supervising.cancel()
 
 
 def stdio(command: list[str], env: Mapping[str, str] | None = None, **options: Any) -> McpServerUpstream:
@@ -190,54 +189,57 @@ async def test_a_command_that_cannot_serve_is_told_in_fixed_words(command: list[
             await upstream.call_tool("echo", {}, CONTEXT, 1)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port that refuses connections until a server takes it; nothing is given it by chance meanwhile."""
+    with socket.socket() as holder:
+        # Two sockets with this option may share a port while at most one of them listens.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
 
 
 @requirement("gateway 127", "guide: Session not found")
 async def test_an_http_server_may_come_late_go_away_and_come_back() -> None:
-    port = free_port()
-    connect = partial(http_transport, "echo", f"http://127.0.0.1:{port}/mcp", {"X-Test": "1"}, outgoing=Outgoing())
-    upstream = McpServerUpstream("echo", connect, connect_timeout_s=10, jitter=lambda: 0)
-    async with supervised(upstream) as changes:
-        async with asyncio.timeout(BOUND_S):
-            while upstream.status.phase != "down":
-                await asyncio.sleep(0.02)
-        async with program("examples.shop", "--port", str(port)) as shop:
-            await shop.wait_for("listening", "stdout")
-            await change(changes)
-            tools = [tool["name"] for tool in await upstream.list_tools()]
-            assert len(tools) >= 50
-        with pytest.raises((UpstreamUnavailable, UpstreamLost)):  # lost: a kept-alive connection was found broken
-            await upstream.call_tool(tools[0], {}, CONTEXT, 5)
-        async with program("examples.shop", "--port", str(port)) as shop:
-            await shop.wait_for("listening", "stdout")
+    with reserved_port() as port:
+        connect = partial(http_transport, "echo", f"http://127.0.0.1:{port}/mcp", {"X-Test": "1"}, outgoing=Outgoing())
+        upstream = McpServerUpstream("echo", connect, connect_timeout_s=10, jitter=lambda: 0)
+        async with supervised(upstream) as changes:
             async with asyncio.timeout(BOUND_S):
-                while True:
-                    try:
-                        result = await upstream.call_tool(tools[0], {}, CONTEXT, 5)
-                        break
-                    except (UpstreamUnavailable, UpstreamLost):
-                        await asyncio.sleep(0.05)
-    assert json.dumps(result)
+                while upstream.status.phase != "down":
+                    await asyncio.sleep(0.02)
+            async with program("examples.shop", "--port", str(port)) as shop:
+                await shop.wait_for("listening", "stdout")
+                await change(changes)
+                tools = [tool["name"] for tool in await upstream.list_tools()]
+                assert len(tools) >= 50
+            with pytest.raises((UpstreamUnavailable, UpstreamLost)):  # lost: a kept-alive connection was found broken
+                await upstream.call_tool(tools[0], {}, CONTEXT, 5)
+            async with program("examples.shop", "--port", str(port)) as shop:
+                await shop.wait_for("listening", "stdout")
+                async with asyncio.timeout(BOUND_S):
+                    while True:
+                        try:
+                            result = await upstream.call_tool(tools[0], {}, CONTEXT, 5)
+                            break
+                        except (UpstreamUnavailable, UpstreamLost):
+                            await asyncio.sleep(0.05)
+        assert json.dumps(result)
 
 
 @requirement("gateway 118", "gateway 120")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_server_that_announces_other_tools_is_asked_again_and_every_page_is_read(mode: Mode) -> None:
-    port = free_port()
-    connect = partial(http_transport, "echo", f"http://127.0.0.1:{port}/mcp", {}, outgoing=Outgoing())
-    upstream = McpServerUpstream("echo", connect, connect_timeout_s=10, jitter=lambda: 0, mode=mode)
-    async with program("tests.support.changing_server", str(port)) as server:
-        await server.wait_for("listening", "stdout")
+    async with program("tests.support.changing_server") as server:
+        port = (await server.wait_for(r"listening on (\d+)\.", "stdout"))[1]
+        connect = partial(http_transport, "echo", f"http://127.0.0.1:{port}/mcp", {}, outgoing=Outgoing())
+        upstream = McpServerUpstream("echo", connect, connect_timeout_s=10, jitter=lambda: 0, mode=mode)
         async with supervised(upstream) as changes:
             await change(changes)
             names: list[str] = []
             for number, name in enumerate(("one", "two", "three", "four"), start=2):
                 await upstream.call_tool("add", {"name": name}, CONTEXT, 5)
-                while len(names) < number:  # asking only when told: a change that nobody hears of ends in a time-out
+                while len(names) < number:  # asking only when notified: a change that is not announced times out
                     await change(changes)
                     names = [tool["name"] for tool in await upstream.list_tools()]
     assert names == ["add", "one", "two", "three", "four"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from wicketgate.net import Reply
-from wicketgate.results.from_mcp import mcp_result_to_envelope
+from wicketgate.results.envelope import mcp_result_to_envelope
 from wicketgate.upstreams.openapi.exchange import answer_to_result
 
 URI = "openapi://shop/it"

@@ -24,7 +24,7 @@ from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamLost, Upstream
 from wicketgate.fleet.member import Member
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.results.from_mcp import mcp_result_to_envelope
+from wicketgate.results.envelope import mcp_result_to_envelope
 from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "session")

@@ -1,46 +1,37 @@
-"""What can be configured, with its bounds and defaults (DESIGN §2); ``edges/configuration`` reads it.
+"""The sections of the configuration, each with its bounds and defaults; ``settings_file.load_settings`` reads them.
 
-Every value has a default that is safe, or is required; an unknown key is an error. Nobody imports an instance: it is
-made once and passed down as plain values.
+Public are the names in ``__all__``. Settings are frozen, and an unknown key is an error. One instance is made at the
+start and passed down as plain values.
 """
 
-from wicketgate.config.settings.auth import AuthSettings, KeySettings
+from wicketgate.config.settings.access import AuthSettings, KeySettings
 from wicketgate.config.settings.base import LOOPBACK_HOSTS, SECRET_NAME
-from wicketgate.config.settings.engine import EngineSettings, ResumeSettings
-from wicketgate.config.settings.model import FallbackSettings, ModelChoice, ModelSettings
-from wicketgate.config.settings.plugins import PluginSettings, PluginsSettings
-from wicketgate.config.settings.root import FACES, Face, McpSettings, NetworkSettings, ServerSettings, Settings
-from wicketgate.config.settings.storage import PinSettings, QuotaSettings, StorageSettings
-from wicketgate.config.settings.upstreams import (
-    BreakerSettings,
-    CacheSettings,
-    OAuthSettings,
-    RetrySettings,
-    UpstreamSettings,
+from wicketgate.config.settings.chat import EngineSettings, ModelChoice, ModelSettings
+from wicketgate.config.settings.root import (
+    FACES,
+    NetworkSettings,
+    PinSettings,
+    PluginSettings,
+    PluginsSettings,
+    ServerSettings,
+    Settings,
+    StorageSettings,
 )
+from wicketgate.config.settings.upstreams import UpstreamSettings
 
 __all__ = [
     "FACES",
     "LOOPBACK_HOSTS",
     "SECRET_NAME",
     "AuthSettings",
-    "BreakerSettings",
-    "CacheSettings",
     "EngineSettings",
-    "Face",
-    "FallbackSettings",
     "KeySettings",
-    "McpSettings",
     "ModelChoice",
     "ModelSettings",
     "NetworkSettings",
-    "OAuthSettings",
     "PinSettings",
     "PluginSettings",
     "PluginsSettings",
-    "QuotaSettings",
-    "ResumeSettings",
-    "RetrySettings",
     "ServerSettings",
     "Settings",
     "StorageSettings",

@@ -1,19 +1,71 @@
-"""The section ``access`` of the configuration: rules as people write them, checked and compiled when they are read."""
+"""The sections ``auth`` and ``access``: the keys that callers hold, and the rules of what each caller may do."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from wicketgate.access.identity import parse_permissions
-from wicketgate.access.policy import AccessPolicy
-from wicketgate.access.rules import AccessRule, Condition, split_pattern
+from wicketgate.access.identity import ACTOR_PATTERN, parse_permissions
+from wicketgate.access.policy import AccessPolicy, AccessRule, Condition, split_pattern
+from wicketgate.config.settings.base import Section, refuse_repeats
+
+_MIN_SEAL_KEY_CHARS = 32
 
 
-class AccessRuleSettings(BaseModel):
-    """What the fields mean: ``AccessRule``."""
+class KeySettings(Section):
+    id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    actor: str = Field(pattern=f"^{ACTOR_PATTERN.pattern}$")
+    permissions: tuple[str, ...] = ("tools:*",)
+    suspended: bool = False
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    @field_validator("permissions")
+    @classmethod
+    def _well_formed(cls, permissions: tuple[str, ...]) -> tuple[str, ...]:
+        return parse_permissions(",".join(permissions))
+
+
+class AuthSettings(Section):
+    keys: tuple[KeySettings, ...] = ()
+    key_file: Path | None = None
+    """Without *keys*, the first start makes a key, shows it once and keeps its hash in this file. Without the file the
+    key lasts for one run and admits callers on this machine."""
+    seal_keys: tuple[SecretStr, ...] = Field(default=(), max_length=8)
+    """Seal approvals and request states: the first seals, all open. All replicas need the same ones. Without any, what
+    is sealed is void when the process ends. Empty ones are left out: an old key may come from a variable that is unset.
+    """
+    approval_ttl_s: float = Field(default=3_600.0, ge=1, le=30 * 86_400)
+
+    @field_validator("keys")
+    @classmethod
+    def _unique(cls, keys: tuple[KeySettings, ...]) -> tuple[KeySettings, ...]:
+        refuse_repeats("id", (key.id for key in keys))
+        refuse_repeats("sha256", (key.sha256 for key in keys))
+        return keys
+
+    @field_validator("seal_keys")
+    @classmethod
+    def _strong(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        ring = tuple(key for key in keys if key.get_secret_value())
+        if any(len(key.get_secret_value()) < _MIN_SEAL_KEY_CHARS for key in ring):
+            raise ValueError(f"each key needs {_MIN_SEAL_KEY_CHARS} random characters or more")
+        if len({key.get_secret_value() for key in ring}) < len(ring):
+            # The message leaves out the key, which is a secret.
+            raise ValueError("holds the same key twice")
+        return ring
+
+    @property
+    def has_keys(self) -> bool:
+        """True if a caller on another machine can hold a key: a configured one, or the one of *key_file*."""
+        return bool(self.keys or self.key_file)
+
+    def ring(self) -> list[str]:
+        return [key.get_secret_value() for key in self.seal_keys]
+
+
+class AccessRuleSettings(Section):
+    """A rule as people write it, checked and compiled when it is read. ``AccessRule`` explains the fields."""
 
     match: str
     require: tuple[str, ...] = ()
@@ -63,21 +115,11 @@ class AccessRuleSettings(BaseModel):
         return None if self.when is None else Condition(self.when)
 
     def rule(self) -> AccessRule:
-        return AccessRule(
-            match=self.match,
-            require=self.require,
-            require_any=self.require_any,
-            resource=self.resource,
-            action=self.action,
-            visibility=self.visibility,
-            when=self.condition(),
-            approval=self.approval,
-            effect=self.effect,
-        )
+        return AccessRule(**{**self.model_dump(), "when": self.condition()})
 
 
 def access_policy(rules: Iterable[AccessRuleSettings]) -> AccessPolicy:
-    """What the runtime holds, and what is assigned to it when the rules change."""
+    """Compiles the rules, in their order."""
     return AccessPolicy([rule.rule() for rule in rules])
 
 

@@ -1,7 +1,7 @@
-"""What every section of the configuration shares: frozen, and an unknown key is an error."""
+"""The base of every section of the configuration, and checks that several sections use."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -15,6 +15,8 @@ SECRET_NAME = re.compile(r"token|key|secret|passw|auth|credential|cookie", re.IG
 
 
 class Section(BaseModel):
+    """Frozen; an unknown key is an error."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -29,11 +31,12 @@ def check_url(field: str, url: str) -> None:
         raise ValueError(f"{field} must be an http:// or https:// URL with a host")
 
 
-def revealed(values: Mapping[str, SecretStr]) -> Iterator[str]:
-    return (value.get_secret_value() for value in values.values())
+def revealed(values: Mapping[str, SecretStr]) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in values.items()}
 
 
 def refuse_repeats(field: str, values: Iterable[str]) -> None:
+    """Raises ValueError that names the repeated value."""
     seen: set[str] = set()
     for value in values:
         if value in seen:

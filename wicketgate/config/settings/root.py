@@ -1,20 +1,19 @@
-"""The configuration as a whole, and its small sections ``server``, ``mcp`` and ``network`` (DESIGN §2)."""
+"""The whole configuration, and its sections ``server``, ``mcp``, ``network``, ``storage``, ``quota``, ``pins`` and
+``plugins``."""
 
 from collections.abc import Iterator
-from typing import Literal, Self, get_args
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from wicketgate.config.settings.access import AccessRuleSettings
-from wicketgate.config.settings.auth import AuthSettings
+from wicketgate.config.settings.access import AccessRuleSettings, AuthSettings
 from wicketgate.config.settings.base import LOOPBACK_HOSTS, SECRET_NAME, Seconds, Section, refuse_repeats
-from wicketgate.config.settings.engine import EngineSettings
-from wicketgate.config.settings.model import ModelSettings
-from wicketgate.config.settings.plugins import PluginsSettings
-from wicketgate.config.settings.storage import PinSettings, QuotaSettings, StorageSettings
+from wicketgate.config.settings.chat import EngineSettings, ModelSettings
 from wicketgate.config.settings.upstreams import UpstreamSettings
 
 _MAX_RULES = 1_000
+_SQLITE = "sqlite:///"
 
 
 class ServerSettings(Section):
@@ -22,36 +21,130 @@ class ServerSettings(Section):
     port: int = Field(default=8080, ge=0, le=65_535)
     max_body_bytes: int = Field(default=10 * 1024 * 1024, ge=1024)
     start_deadline_s: Seconds = 10.0
-    """How long readiness waits for upstreams that have neither connected nor failed."""
+    """Longest wait of readiness for upstreams that have neither connected nor failed."""
     drain_s: float = Field(default=1.0, ge=0, le=3_600)
-    """How long running streams may go on after a stop signal."""
+    """Time that running streams have left after a stop signal."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-Face = Literal["gateway", "transparent", "registry", "namespaced"]
+FaceName = Literal["gateway", "transparent", "registry", "namespaced"]
 
-FACES: tuple[str, ...] = get_args(Face)
+FACES: tuple[str, ...] = get_args(FaceName)
 
 
 class McpSettings(Section):
-    face: Face = "gateway"
-    """Which of the faces ``/mcp`` is."""
+    face: FaceName = "gateway"
+    """The face at ``/mcp``."""
     cache_stable: bool = True
     allowed_hosts: tuple[str, ...] = ()
-    """Host headers that are answered, besides the loopback names; ``:*`` at the end stands for any port."""
+    """Host headers that are accepted besides the loopback names; ``:*`` at the end stands for any port."""
     allowed_origins: tuple[str, ...] = ()
     max_sessions: int = Field(default=2_000, ge=1)
-    """Of the handshake era; a session ends when its client says so, or after half an hour without a request."""
+    """Sessions of the handshake era. One ends when its client ends it, or after half an hour without a request."""
     max_sessions_per_actor: int = Field(default=500, ge=1)
 
 
 class NetworkSettings(Section):
     ca_file: str = ""
-    """Certificates in PEM of authorities that are trusted besides the system's, for every connection that goes out."""
+    """PEM certificates of authorities that every outgoing connection trusts besides those of the system."""
+
+
+class StorageSettings(Section):
+    """The place of artifacts, and its bounds."""
+
+    url: str = "memory://"
+    """Or ``sqlite:///relative.db``, from the working directory, or ``sqlite:////absolute.db``."""
+    max_bytes: int = Field(default=256 * 1024 * 1024, ge=1024 * 1024)
+    max_age_s: float = Field(default=3_600.0, gt=0, le=30 * 86_400)
+
+    @field_validator("url")
+    @classmethod
+    def _known(cls, url: str) -> str:
+        if url == "memory://":
+            return url
+        if not url.startswith("sqlite:"):
+            raise ValueError("must be memory:// or a file, for example sqlite:///var/wicketgate.db")
+        file = url.removeprefix(_SQLITE)
+        if file == url:
+            raise ValueError(
+                "needs three slashes before a relative path (sqlite:///var/wicketgate.db) and four before an "
+                "absolute one (sqlite:////var/lib/wicketgate.db)"
+            )
+        if file == ":memory:":
+            raise ValueError("is memory:// here")
+        if not file.strip("/") or file.endswith("/") or "\0" in file or "?" in file:
+            raise ValueError("must name a file after sqlite:///, without options")
+        return url
+
+    @property
+    def sqlite_file(self) -> Path | None:
+        """None if the store is in memory."""
+        return Path(self.url.removeprefix(_SQLITE)) if self.url.startswith(_SQLITE) else None
+
+
+class PinSettings(Section):
+    """Treatment of tools whose definitions are new, changed or suspicious."""
+
+    file: str | None = None
+    """Made by ``wicketgate lock``; without it no tool is pinned."""
+    new_tools: Literal["allow", "quarantine"] = "allow"
+    suspicious: Literal["flag", "quarantine"] = "flag"
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.new_tools == "quarantine" and self.file is None:
+            raise ValueError("new_tools: quarantine needs pins.file: without it every tool is new")
+        return self
+
+
+class QuotaSettings(Section):
+    """Executions in any sixty seconds. *per_tool* goes by tool id, which may hold ``*``; the first match counts."""
+
+    per_actor: int | None = Field(default=None, ge=0)
+    per_tool: dict[str, Annotated[int, Field(ge=0)]] = {}
+
+
+class PluginSettings(Section):
+    """One plugin in its place. Lower *priority* runs first. A plugin that is not *critical* is skipped if it fails."""
+
+    handler: str = Field(min_length=1, max_length=128)
+    """A plugin that comes with Wicketgate, or an entry point of the group ``wicketgate.plugins``."""
+    priority: int = Field(default=50, ge=0, le=100)
+    critical: bool = True
+    enabled: bool = True
+    config: dict[str, Any] = {}
+
+
+Plugins = dict[str, tuple[PluginSettings, ...]]
+"""By upstream name; ``_global`` is for all."""
+
+
+class PluginsSettings(Section):
+    """The chain that every call passes, by kind (S2)."""
+
+    security: Plugins = {}
+    middleware: Plugins = {}
+    auditing: Plugins = {}
+
+    @field_validator("auditing")
+    @classmethod
+    def _everything_is_audited(cls, auditing: Plugins) -> Plugins:
+        for name in auditing:
+            if name != "_global":
+                raise ValueError(f"{name!r}: auditing plugins see every call, so they belong under _global")
+        return auditing
+
+    def servers(self) -> Iterator[tuple[str, str]]:
+        """Pairs of kind and upstream name for which something is configured."""
+        for kind in ("security", "middleware"):
+            yield from ((kind, name) for name in getattr(self, kind) if name != "_global")
 
 
 class Settings(Section):
-    """All of it. Made by ``load_settings``, or directly where no file is meant."""
+    """The whole configuration. Read by ``load_settings``, or made directly where there is no file.
+
+    Every value is required or has a default that is safe.
+    """
 
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()
@@ -64,10 +157,10 @@ class Settings(Section):
     pins: PinSettings = PinSettings()
     plugins: PluginsSettings = PluginsSettings()
     access: tuple[AccessRuleSettings, ...] = ()
-    """In order: the first that matches a tool, and whose condition holds, decides."""
+    """The first rule that matches a tool and whose condition holds decides."""
     upstreams: tuple[UpstreamSettings, ...] = ()
     from_variables: frozenset[str] = Field(default=frozenset(), exclude=True, repr=False)
-    """Values that the file took from variables: mostly secrets, and a masked path costs less than a shown password."""
+    """Values that the file took from variables. Most are secrets, and masking a path does little harm."""
 
     @field_validator("access")
     @classmethod
@@ -84,8 +177,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _guarded(self) -> Self:
-        kept = self.auth.keys or self.auth.key_file
-        if not kept and self.server.host not in LOOPBACK_HOSTS:
+        if not self.auth.has_keys and self.server.host not in LOOPBACK_HOSTS:
             raise ValueError(
                 "auth.keys is empty, so server.host must be a loopback address; make a key with: wicketgate key new"
             )
@@ -96,7 +188,7 @@ class Settings(Section):
         return self
 
     def secrets(self) -> Iterator[str]:
-        """What must be masked in logs: the API key, headers, ``env`` named as secrets are, and ``from_variables``."""
+        """Values to mask in logs, ``env`` where it is named like a secret, and all of ``from_variables``."""
         yield from self.from_variables
         yield from self.auth.ring()
         for model in (self.model, *self.model.fallbacks):

@@ -1,4 +1,4 @@
-"""The section ``upstreams``: one tool server each, of exactly one kind."""
+"""The section ``upstreams``: each entry is one source of tools, of exactly one kind."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,8 +11,11 @@ from wicketgate.upstreams.openapi.document import is_base_url
 
 
 class RetrySettings(Section):
-    """Calls that never reached the server are tried again; others only if *declared_safe* and the tool is declared
-    read-only and idempotent: your word that this server's hints can be believed."""
+    """Repeats calls that never reached the server.
+
+    *declared_safe* is your word that the hints of this server are true: then calls of tools that it declares read-only
+    and idempotent are repeated too.
+    """
 
     attempts: int = Field(default=2, ge=1, le=10)
     base_s: float = Field(default=0.5, ge=0, le=60)
@@ -20,10 +23,10 @@ class RetrySettings(Section):
 
 
 class CacheSettings(Section):
-    """Results of these tools are given again while fresh, if the tool is declared read-only; names may hold ``*``.
+    """Keeps results of these *tools* while fresh, if the tool is declared read-only; names may hold ``*``.
 
-    Each actor gets its own results again. *shared*: one actor's results are given to every actor who may make the same
-    call; your word that no result of these tools depends on the caller.
+    Each actor gets its own results again. *shared* is your word that no result of these tools depends on the caller:
+    then every actor who may make the same call gets them.
     """
 
     tools: tuple[str, ...] = ()
@@ -32,14 +35,17 @@ class CacheSettings(Section):
 
 
 class BreakerSettings(Section):
-    """After *failures* in a row to reach it or get an answer, nothing is sent for a pause that doubles up to
-    *max_pause_s*; then one call tries. 0 failures: never."""
+    """Stops sending after *failures* in a row to reach the server or to get an answer; 0 turns it off.
+
+    One call tries again after a pause that doubles up to *max_pause_s*.
+    """
 
     failures: int = Field(default=5, ge=0, le=1_000)
     pause_s: Seconds = 1.0
     max_pause_s: Seconds = 30.0
 
 
+# Settings of single calls; a session outlives their changes.
 _OF_CALLS = {
     "required",
     "namespace",
@@ -55,8 +61,7 @@ _OF_CALLS = {
 
 
 class OAuthSettings(Section):
-    """How the gateway gets its own access token for an upstream: by *refresh_token* if there is one, else by client
-    credentials."""
+    """Ways to an access token of the gateway's own: *refresh_token* if there is one, otherwise client credentials."""
 
     token_url: str
     client_id: str = Field(min_length=1)
@@ -65,7 +70,7 @@ class OAuthSettings(Section):
     audience: str = ""
     refresh_token: SecretStr | None = None
     auth_method: Literal["basic", "post"] = "basic"
-    """How the client secret is sent: in a Basic header, or in the form."""
+    """Place of the client secret: a Basic header, or the form."""
 
     @field_validator("token_url")
     @classmethod
@@ -89,22 +94,22 @@ class UpstreamSettings(Section):
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")
     enabled: bool = True
-    """False: not started, and its tools are as if there were none."""
+    """False: it is not started, and has no tools."""
     required: bool = False
-    """True: ``serve`` ends with an error when it has not given its tools by the end of ``server.start_deadline_s``."""
+    """True: ``serve`` ends with an error if it has given no tools by the end of ``server.start_deadline_s``."""
     command: tuple[str, ...] = ()
     env: dict[str, SecretStr] = {}
     cwd: str | None = None
-    """Of *command*; for *python*, where its module is looked for besides what is installed."""
+    """The working directory of *command*; for *python*, a further folder in which to look for the module."""
     python: str = Field(default="", pattern=r"^$|^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
-    """``package.module:registry``; see wicketgate/tools.py."""
+    """``package.module:registry``; ``wicketgate.tools`` explains registries."""
     threads: int = Field(default=8, ge=1, le=256)
-    """For the functions of *python* that are not async."""
+    """Threads for the functions of *python* that are not async."""
     url: str = ""
     openapi: str = ""
     """The document: a path from the working directory, or an http or https URL."""
     base_url: str = ""
-    """What the paths of the document stand behind; the document's own server if it is not given."""
+    """The URL before the paths of the document. Without it, the server that the document names."""
     headers: dict[str, SecretStr] = {}
     transport: Literal["http", "sse"] = "http"
     max_answer_bytes: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
@@ -113,15 +118,15 @@ class UpstreamSettings(Section):
     connect_timeout_s: Seconds = 10.0
     timeout_s: Seconds | None = None
     tool_timeouts_s: dict[str, Seconds] = {}
-    """By the tool's own name, which may hold ``*``; the first that fits."""
+    """By the tool's own name, which may hold ``*``; the first match counts."""
     retry: RetrySettings = RetrySettings()
     cache: CacheSettings = CacheSettings()
     max_concurrent: int = Field(default=64, ge=1, le=10_000)
-    """Calls at once; up to *max_queued* wait for a place, within their deadline."""
+    """Calls at once; up to *max_queued* wait for a slot, within their deadline."""
     max_queued: int = Field(default=256, ge=0, le=100_000)
     breaker: BreakerSettings = BreakerSettings()
     tolerant_args: bool = False
-    """Mend arguments where nothing can be lost: ``"42"`` where an integer is wanted, objects given as JSON text."""
+    """True: arguments are repaired where nothing can be lost: ``"42"`` for an integer, an object given as JSON text."""
 
     @field_validator("name")
     @classmethod
@@ -140,7 +145,7 @@ class UpstreamSettings(Section):
                 raise ValueError(f"{field} belongs to {' and '.join(owners)}, not to {kinds[0]}")
         if self.command and not self.command[0].strip():
             raise ValueError("command starts with an empty word")
-        if any("\0" in text for text in (*self.command, *self.env, *revealed(self.env))):
+        if any("\0" in text for text in (*self.command, *self.env, *revealed(self.env).values())):
             raise ValueError("command and env must not hold NUL characters")
         return self
 
@@ -164,7 +169,7 @@ class UpstreamSettings(Section):
         return self
 
     def same_session(self, other: "UpstreamSettings") -> bool:
-        """Whether a session made by the one serves the other: they differ in how calls are made, at most."""
+        """True if a session made for *other* can stay: they differ in settings of single calls at most."""
         return self.model_dump(exclude=_OF_CALLS) == other.model_dump(exclude=_OF_CALLS)
 
     @property

@@ -37,8 +37,8 @@ from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
+from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, Caller, InputAnswers, session_key
-from wicketgate.text.correlation import correlation_id
 
 log = logging.getLogger("wicketgate.mcp")
 

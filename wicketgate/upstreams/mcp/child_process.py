@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, Self, cast
 
-from wicketgate.upstreams.mcp.tasks import to_its_end, within
+from wicketgate.upstreams.mcp.exchange import to_its_end, within
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 GRACE_S = 2.0
-"""How long a child may take after the end of its input, and again after SIGTERM."""
+"""Seconds that a child may take after the end of its input, and again after SIGTERM."""
 _SETTLE_S = 0.3
 """The ends of the output and of the process show one after the other; the second is waited for this long."""
 _CLOSE_S = 1.0
@@ -24,7 +24,7 @@ _WRITE_BUFFER = 1024 * 1024
 _MOST_UNREAD = 4 * _WRITE_BUFFER
 
 
-class Reader(Protocol):
+class ChildReader(Protocol):
     """Gets the output of a child. Called on the event loop; must not wait."""
 
     def output(self, data: bytes) -> None: ...
@@ -43,7 +43,7 @@ class ChildEnded(Exception):
 class ChildProcess(asyncio.SubprocessProtocol):
     """Made by ``start``; ``stop`` it once."""
 
-    def __init__(self, reader: Reader, grace_s: float) -> None:
+    def __init__(self, reader: ChildReader, grace_s: float) -> None:
         self._reader = reader
         self._grace_s = grace_s
         self._transport: asyncio.SubprocessTransport | None = None
@@ -59,12 +59,18 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], env: Mapping[str, str], cwd: str | None, reader: Reader, grace_s: float = GRACE_S
+        cls,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | None,
+        reader: ChildReader,
+        grace_s: float = GRACE_S,
     ) -> Self:
         """It inherits HOME, LOGNAME, PATH, SHELL, TERM and USER, and gets *env*. Servers installed beside this program
         are found too, after those on PATH. Raises OSError."""
         if cwd is not None and not await asyncio.to_thread(Path(cwd).is_dir):
             raise NotADirectoryError(cwd)
+        # Nothing else of our environment: it holds the secrets of other upstreams.
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
         transport, child = await asyncio.get_running_loop().subprocess_exec(
@@ -74,6 +80,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
             cwd=cwd,
             start_new_session=True,
         )
+        # Its input, with a bound on what waits to be read.
         child._transport = transport
         stdin = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
         if not stdin.is_closing():  # the end of a child that has ended already shows like any other

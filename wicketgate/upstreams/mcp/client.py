@@ -1,24 +1,39 @@
-"""The client of one connected MCP server: the port to its transport, the agreement with it, every kind of request."""
+"""The client of one connected MCP server: the port to its transport, the agreement with it, every kind of request.
+
+A server of 2026-07-28 that needs answers of a person answers ``input_required``, and is called again with them (gatekit
+G47). Only ``elicitation/create`` is passed on: sampling and roots are not declared.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, Self
 
 from mcp_types import HEADER_MISMATCH
 
-from wicketgate.ports import CallContext, InputAnswers
-from wicketgate.text.correlation import META_KEY
-from wicketgate.upstreams.mcp.call import Call, Heard
-from wicketgate.upstreams.mcp.elicitation import with_answers
-from wicketgate.upstreams.mcp.eras import Agreement, Mode, Negotiation, Stamp
+from wicketgate.errors import InputRequired, UpstreamError
+from wicketgate.log_text import META_KEY
+from wicketgate.ports import CallContext, CannotAsk, InputAnswers
+from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed, Refused
+from wicketgate.upstreams.mcp.eras import ANNOTATION, Agreement, Mirrored, Mode, Negotiation, Stamp, mirrored_arguments
 from wicketgate.upstreams.mcp.exchange import Exchange
-from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
-from wicketgate.upstreams.mcp.listing import Mirrored, read_listing
-from wicketgate.upstreams.mcp.session import McpRequest
+from wicketgate.upstreams.mcp.session import ELICIT, OutgoingRequest
+
+log = logging.getLogger("wicketgate.upstream")
 
 _DISCOVER_S = 10.0
 """A server of the handshake era may not answer at all to ``server/discover``."""
+_MAX_PAGES = 1_000
+_MAX_TOOLS = 100_000
+_MAX_ROUNDS = 8
+_MAX_REQUESTS = 32
+_PAUSE_S = 0.05
+
+Attempt = Callable[[InputAnswers | None], Awaitable[dict[str, Any]]]
+
+Page = Callable[[str | None], Awaitable[Mapping[str, Any]]]
+"""Returns one page, by its cursor."""
 
 
 class Connection(Protocol):
@@ -47,9 +62,7 @@ class Connection(Protocol):
     @property
     def exchange(self) -> Exchange: ...
 
-    def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call: ...
-
-    async def request(self, outgoing: McpRequest, call: Call) -> dict[str, Any]:
+    async def request(self, outgoing: OutgoingRequest, call: Call) -> dict[str, Any]:
         """The result. A caller that leaves early has the request cancelled on the server, and no other one. Raises
         Refused, Malformed, Gone."""
         ...
@@ -100,14 +113,21 @@ class McpClient:
         return cls(name, connection, negotiation.agreement, lost)
 
     async def list_tools(self) -> list[Any]:
-        """Every definition as wire JSON. Raises Refused, Malformed, Gone."""
+        """Every definition as it came (S1; gateway 120 to 122). Raises Refused, Malformed, Gone.
+
+        The catalog reads each by itself, so that a bad one costs only itself.
+        """
 
         async def page(cursor: str | None) -> dict[str, Any]:
             return await self._request("tools/list", {"cursor": cursor} if cursor is not None else {}, None)
 
-        listing = await read_listing(self._name, page, mirrors=self._modern)
-        self._mirrored = listing.mirrored
-        return listing.tools
+        tools, complete = await read_pages(page, "tools", _MAX_TOOLS, _MAX_PAGES)
+        if not complete:
+            log.warning("%s: tools/list did not end after %d tools; the rest is left out", self._name, len(tools))
+        mirrored: dict[str, Mirrored] = {}
+        tools = _usable(self._name, tools, mirrored) if self._modern else tools
+        self._mirrored = mirrored
+        return tools
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         """The result. Raises Refused, Malformed, Gone, and InputRequired or UpstreamError for unanswered questions."""
@@ -149,12 +169,12 @@ class McpClient:
     async def _request(
         self, method: str, params: Mapping[str, Any], context: CallContext | None, heard: Heard | None = None
     ) -> dict[str, Any]:
-        call = self._connection.new_call(context, heard)
+        call = self._connection.exchange.new_call(context, heard)
         stamped = {**params, "_meta": self._meta(call)}
         mirrored = self._mirrored.get(params["name"]) if method == "tools/call" else None
         headers = self._stamp.headers(method, params, mirrored) if self._has_headers else {}
         try:
-            return await self._connection.request(McpRequest(method, stamped, headers), call)
+            return await self._connection.request(OutgoingRequest(method, stamped, headers), call)
         except Gone as gone:
             if not gone.carried and not self._connection.shows_its_end:
                 self._lost(gone.how)
@@ -169,9 +189,9 @@ class McpClient:
         return meta
 
 
-async def _answer(connection: Connection, request: McpRequest) -> dict[str, Any]:
+async def _answer(connection: Connection, request: OutgoingRequest) -> dict[str, Any]:
     """The answer to a request of the negotiation, which must not be cancelled on the server."""
-    call = connection.new_call(None)
+    call = connection.exchange.new_call(None)
     call.cancellable = False
     return await connection.request(request, call)
 
@@ -185,3 +205,93 @@ def _second(answers: InputAnswers | None) -> dict[str, Any]:
         if answers.request_state is not None:
             params["requestState"] = answers.request_state
     return params
+
+
+async def with_answers(name: str, attempt: Attempt, context: CallContext) -> dict[str, Any]:
+    """Call until the server needs no more answers. Raises InputRequired where the answers come with another call of the
+    client, Malformed for a result of an unknown kind, and UpstreamError where no one can be asked, or there is no end
+    to it."""
+    answers = context.answers
+    for _ in range(_MAX_ROUNDS):
+        result = await attempt(answers)
+        match result.get("resultType"):
+            case None | "complete":
+                return result
+            case "input_required":
+                answers = await _answered(name, result, context)
+            case _:
+                # Such as the task of an extension, which is not offered: the call may not be over.
+                raise Malformed(NOT_VALID)
+    raise UpstreamError(f"{name} asked for input again and again; the call was given up.")
+
+
+async def _answered(name: str, result: Mapping[str, Any], context: CallContext) -> InputAnswers:
+    requests, state = result.get("inputRequests") or {}, result.get("requestState")
+    if not isinstance(requests, dict) or not isinstance(state, str | None) or len(requests) > _MAX_REQUESTS:
+        raise Malformed(NOT_VALID)
+    if not requests:
+        # It only wants to be asked again, with its state.
+        if state is None:
+            raise Malformed(NOT_VALID)
+        await asyncio.sleep(_PAUSE_S)
+        return InputAnswers({}, state)
+    # Only questions to a person can be passed on.
+    for request in requests.values():
+        match request:
+            case {"method": "elicitation/create", "params": dict()}:
+                pass
+            case {"method": str()}:
+                raise UpstreamError(
+                    f"{name} asks for something other than input (sampling or roots), which is not offered to it."
+                )
+            case _:
+                raise Malformed(NOT_VALID)
+    # The client answers with another call, now, or not at all.
+    match context.caller.answers:
+        case "later":
+            raise InputRequired(requests, state)
+        case "now":
+            try:
+                return InputAnswers(
+                    {key: await context.caller.ask(ELICIT, request["params"]) for key, request in requests.items()},
+                    state,
+                )
+            except CannotAsk:
+                pass
+    raise UpstreamError(f"{name} needs an answer from a person before it can run this tool; this client cannot ask.")
+
+
+async def read_pages(page: Page, key: str, max_items: int, max_pages: int) -> tuple[list[Any], bool]:
+    """The items under *key*, page after page; False if the list went on. A server that repeats a cursor, or never
+    ends, is cut off. Raises Malformed, and the exceptions of *page*."""
+    items: list[Any] = []
+    cursor: str | None = None
+    seen: set[str] = set()
+    for _ in range(max_pages):
+        result = await page(cursor)
+        given = result.get(key)
+        if not isinstance(given, list):
+            raise Malformed(NOT_VALID)
+        items += given
+        cursor = result.get("nextCursor")
+        if not isinstance(cursor, str) or not cursor or cursor in seen:
+            return items, True
+        if len(items) > max_items:
+            break
+        seen.add(cursor)
+    return items, False
+
+
+def _usable(name: str, tools: Sequence[Any], mirrored: dict[str, Mirrored]) -> list[Any]:
+    """The tools without those whose annotations are invalid."""
+    kept = []
+    for tool in tools:
+        schema = tool.get("inputSchema") if isinstance(tool, dict) else None
+        if isinstance(schema, dict) and isinstance(tool.get("name"), str) and ANNOTATION in repr(schema):
+            arguments = mirrored_arguments(schema)
+            if arguments is None:
+                log.warning("%s: the tool %.100r is left out: its header annotations are invalid", name, tool["name"])
+                continue
+            mirrored[tool["name"]] = arguments
+        kept.append(tool)
+    return kept

@@ -3,8 +3,11 @@
 Redirects are followed within the origin only and with the method kept; a 401 renews the gateway's own credential once.
 """
 
+import asyncio
 import base64
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
@@ -24,7 +27,8 @@ from wicketgate.net import (
     send_authorized,
 )
 from wicketgate.net.sse import SseDecoder, SseEvent
-from wicketgate.upstreams.mcp.failures import (
+from wicketgate.upstreams.mcp import wire
+from wicketgate.upstreams.mcp.call import (
     CONNECTION_LOST,
     NOT_REACHED,
     NOT_TRUSTED,
@@ -40,6 +44,8 @@ FAILURES = (Gone, Malformed, UpstreamUnavailable)
 """The exceptions of a request over HTTP; the last is for a credential that cannot be had."""
 
 _ACCEPTED = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
+NOTIFY_S = 10.0
+_MAX_NOTIFYING = 256
 _MAX_REDIRECTS = 5
 _FOLLOWED = {"POST": (307, 308), "DELETE": (307, 308), "GET": (301, 302, 307, 308)}
 
@@ -57,7 +63,9 @@ class Endpoint:
         self._headers = {**_ACCEPTED, **own}
         self.authorized = credentials is not None or any(name.lower() == "authorization" for name in own)
         self._add_user_of(url)
+        self._moved: dict[str, str] = {}
         self._targets: dict[str, Target] = {}
+        self._notifying = 0
 
     async def send(self, method: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """The answer, which the caller closes. Raises Gone, Malformed, and UpstreamUnavailable without a credential."""
@@ -73,6 +81,18 @@ class Endpoint:
         except httpx.RequestError as error:
             raise failure_of(error) from None
 
+    async def notify(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """Send a message that gets no answer. It is dropped if it cannot be sent, or too many others are under way."""
+        if self._notifying >= _MAX_NOTIFYING:
+            return
+        self._notifying += 1
+        try:
+            with suppress(*FAILURES, TimeoutError):
+                async with asyncio.timeout(NOTIFY_S):
+                    await (await self.send("POST", wire.encode(message), headers)).aclose()
+        finally:
+            self._notifying -= 1
+
     def at(self, reference: str) -> "Endpoint | None":
         """Another URL of the same origin, with the same headers and credentials; None if it lies elsewhere."""
         try:
@@ -86,19 +106,26 @@ class Endpoint:
 
     async def _followed(self, method: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
         for _ in range(_MAX_REDIRECTS):
+            url = self._moved.get(method, self._url)
             target = self._targets.get(method)
             if target is None:
-                target = self._targets[method] = Target(method, self._url, self._headers)
+                target = self._targets[method] = Target(method, url, self._headers)
             response = await self._http.transport.send(target, content, headers, connect_s=CONNECT_S)
             if response.status_code not in _FOLLOWED[method]:
                 return response
-            onward = redirect_of(self._url, response)
+            onward = redirect_of(url, response)
             if onward is None:
                 return response
             await response.aclose()
-            # Remembered, so that the next request goes there directly.
-            self._url = onward
-            self._targets.clear()
+            # Remembered, so that the next request goes there directly. Where messages are posted, everything else goes
+            # too; a page that a GET is sent to is no place for messages.
+            if method == "POST":
+                self._url = onward
+                self._moved.clear()
+                self._targets.clear()
+            else:
+                self._moved[method] = onward
+                self._targets.pop(method, None)
         raise Malformed("redirects again and again")
 
     def _add_user_of(self, url: str) -> None:

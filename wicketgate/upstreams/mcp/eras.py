@@ -1,12 +1,13 @@
-"""Agreeing with a server on a version of MCP, and what each request carries in that version's era.
+"""Agreeing with a server on a version of MCP, and the additions to each request in that version's era.
 
 Servers of 2026-07-28 answer ``server/discover``, and every request carries its version, client and capabilities in
-``_meta``, and headers over HTTP. Older ones want the handshake (``initialize``) first.
+``_meta``, and headers over HTTP; some arguments are mirrored in headers too (``x-mcp-header``). Older ones want the
+handshake (``initialize``) first.
 """
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version as installed
@@ -16,8 +17,8 @@ import mcp_types as t
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
-from wicketgate.upstreams.mcp.session import McpRequest
+from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
+from wicketgate.upstreams.mcp.session import OutgoingRequest
 
 VERSION_HEADER = "mcp-protocol-version"
 METHOD_HEADER = "mcp-method"
@@ -35,13 +36,39 @@ _CLIENT = {"name": "wicketgate", "version": installed("wicketgate")}
 _ELICITATION: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 _MAX_INSTRUCTIONS = 2_000
 
+ANNOTATION = "x-mcp-header"
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TYPES = frozenset({"string", "integer", "boolean"})
+# The keywords of JSON Schema whose values are schemas again. Data (default, const, enum) and references are left out.
+_ONE_SCHEMA = frozenset(
+    {
+        "items",
+        "contains",
+        "unevaluatedItems",
+        "additionalProperties",
+        "propertyNames",
+        "unevaluatedProperties",
+        "not",
+        "if",
+        "then",
+        "else",
+        "contentSchema",
+    }
+)
+_LIST_OF_SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_MAP_OF_SCHEMAS = frozenset({"patternProperties", "dependentSchemas", "$defs", "definitions"})
+
+Mirrored = Mapping[tuple[str, ...], str]
+"""The arguments of one tool that travel in headers too: by path, the name of the header."""
+
+
 _PLAIN = re.compile(r"[\x20-\x7e]*")
 _ENCODED = re.compile(r"=\?base64\?.*\?=")
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What was agreed on with a server: the version of MCP, and what the server can do."""
+    """The agreement with a server: the version of MCP, and what the server can do."""
 
     version: str
     capabilities: t.ServerCapabilities
@@ -128,14 +155,14 @@ def header_value(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode()).decode('ascii')}?="
 
 
-def _discover(version: str) -> McpRequest:
+def _discover(version: str) -> OutgoingRequest:
     headers = {VERSION_HEADER: version, METHOD_HEADER: "server/discover"}
-    return McpRequest("server/discover", {"_meta": _envelope(version, _ELICITATION)}, headers)
+    return OutgoingRequest("server/discover", {"_meta": _envelope(version, _ELICITATION)}, headers)
 
 
-def _initialize() -> McpRequest:
+def _initialize() -> OutgoingRequest:
     params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": _ELICITATION, "clientInfo": _CLIENT}
-    return McpRequest("initialize", params)
+    return OutgoingRequest("initialize", params)
 
 
 def _envelope(version: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,3 +218,42 @@ def _param_headers(mirrored: Mapping[tuple[str, ...], str], arguments: Mapping[s
             with suppress(ValueError):  # an integer of thousands of digits
                 headers[PARAM_HEADER + name] = header_value(str(value))
     return headers
+
+
+def mirrored_arguments(schema: Any) -> Mirrored | None:
+    """None if an annotation of *schema* is not valid: it must stand on a string, integer or boolean that is reached by
+    ``properties`` alone, and be a token of its own."""
+    found: dict[tuple[str, ...], str] = {}
+    for path, position in _positions(schema):
+        if ANNOTATION not in position:
+            continue
+        header, kind = position[ANNOTATION], position.get("type")
+        if not path or not isinstance(header, str) or not _TOKEN.fullmatch(header):
+            return None
+        if not isinstance(kind, str) or kind not in _TYPES:
+            return None
+        found[path] = header
+    names = {header.lower() for header in found.values()}
+    return found if len(names) == len(found) else None
+
+
+def _positions(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
+    """Every schema within *root*, with its path; the path is None where a keyword other than ``properties`` was passed.
+
+    Works with a stack of its own, so that no depth of a schema is too much.
+    """
+    stack: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
+    while stack:
+        path, position = stack.pop()
+        if not isinstance(position, dict):
+            continue
+        yield path, position
+        for keyword, value in position.items():
+            if keyword == "properties" and isinstance(value, dict):
+                stack += [(None if path is None else (*path, key), member) for key, member in value.items()]
+            elif keyword in _ONE_SCHEMA:
+                stack.append((None, value))
+            elif keyword in _LIST_OF_SCHEMAS and isinstance(value, list):
+                stack += [(None, member) for member in value]
+            elif keyword in _MAP_OF_SCHEMAS and isinstance(value, dict):
+                stack += [(None, member) for member in value.values()]

@@ -1,29 +1,34 @@
 """The I/O side of one connection: requests wait here for their answers, and each message is carried out as the session
-has sorted it."""
+has sorted it.
+
+A server of the handshake era asks the person behind a call while it runs (elicitation; gatekit G47). The tasks of a
+connection end with it, and its cleaning up is not broken off by a cancellation.
+"""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Protocol
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 
-from wicketgate.ports import CallContext
-from wicketgate.upstreams.mcp.call import Call, Heard
-from wicketgate.upstreams.mcp.elicitation import answer_to
-from wicketgate.upstreams.mcp.failures import Gone
+from wicketgate.ports import CallContext, CannotAsk
+from wicketgate.upstreams.mcp.call import Call, Gone, Heard
 from wicketgate.upstreams.mcp.session import (
     CANCELLED,
+    ELICIT,
     Announcement,
-    Answer,
-    McpRequest,
+    AnswerTo,
+    ConnectionState,
     News,
+    OutgoingRequest,
+    OwnReply,
     Question,
-    Reply,
-    Session,
     Sorted,
     Withdrawn,
     result,
 )
-from wicketgate.upstreams.mcp.tasks import Background
 from wicketgate.upstreams.mcp.wire import Message
+
+log = logging.getLogger("wicketgate.upstream")
 
 UNASKED_A_SECOND = 5_000
 UNASKED_AT_ONCE = 10_000
@@ -31,25 +36,89 @@ _LIGHT = 1
 _HEAVY = 10
 """Measures of what a server may send beside its answers before it is read more slowly: so many notes, or a tenth of it
 in messages that cause work."""
+_DECLINED = {"action": "decline"}
+
+Post = Callable[[Mapping[str, Any]], None]
+"""Sends anything but a request, without waiting. Does nothing when it cannot be sent."""
+
+Send = Callable[[Mapping[str, Any], Call], Awaitable[None]]
+"""Sends a request. Waits while the server reads nothing; marks the call as carried before it leaves. Raises Gone and
+Malformed."""
 
 
-class Sender(Protocol):
-    """The way out of a connection on which all answers come back on one stream."""
+class Background:
+    """Tasks that end with their owner."""
 
-    async def send(self, message: Mapping[str, Any], call: Call) -> None:
-        """Send a request. Waits while the server reads nothing; marks *call* as carried before it leaves. Raises Gone
-        and Malformed."""
-        ...
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
 
-    def post(self, message: Mapping[str, Any]) -> None:
-        """Send anything but a request, without waiting. Does nothing when it cannot be sent."""
-        ...
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        if self._closed:
+            task.cancel()
+        return task
+
+    async def close(self) -> None:
+        """Cancel what still runs, and wait until it has ended."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of a connection failed", exc_info=error)
 
 
-class Poster(Protocol):
-    """The half of a Sender that an Exchange needs."""
+async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Run *work*, which must be bounded, to its end also when the caller is cancelled meanwhile."""
+    running = asyncio.get_running_loop().create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    running.result()
+    if cancelled is not None:
+        raise cancelled
 
-    def post(self, message: Mapping[str, Any]) -> None: ...
+
+async def within(seconds: float, event: asyncio.Event) -> bool:
+    """True if *event* was set in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+class Pace:
+    """Allows *burst* at once, and *rate* a second after that. *now* is a clock in seconds."""
+
+    def __init__(self, rate: float, burst: float, now: Callable[[], float]) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._now = now
+        self._left = burst
+        self._at = now()
+
+    def take(self, weight: float = 1) -> float:
+        """Seconds to wait before the next; 0 while there is something left."""
+        now = self._now()
+        self._left = min(self._left + (now - self._at) * self._rate, self._burst) - weight
+        self._at = now
+        return max(0.0, -self._left / self._rate)
+
+    async def rest(self, weight: int) -> None:
+        """Take *weight*, and wait until the next may come."""
+        if weight and (pause_s := self.take(weight)):
+            await asyncio.sleep(pause_s)
 
 
 class Exchange:
@@ -58,12 +127,12 @@ class Exchange:
     *announced* gets the notifications that are about the server itself; set it before the first is of interest.
     """
 
-    def __init__(self, name: str, poster: Poster) -> None:
+    def __init__(self, name: str, post: Post) -> None:
         self.announced: Heard = _unheard
         self.background = Background()
         self._name = name
-        self._poster = poster
-        self._session: Session[Call] = Session()
+        self._post = post
+        self._session = ConnectionState()
         self._questions: dict[int | str, asyncio.Task[None]] = {}
         self._gone: str | None = None
 
@@ -71,27 +140,25 @@ class Exchange:
         return Call(self._session.new_token(), context, heard)
 
     def begin(self, call: Call) -> None:
-        """*call* is in flight from now on; always ``end`` it. Raises Gone."""
+        """Note that *call* is in flight from now on; always ``end`` it. Raises Gone."""
         if self._gone is not None:
             raise Gone(self._gone, carried=False)
         self._session.begin(call)
 
     def end(self, call: Call) -> None:
-        """*call* is over. If it was left early, the server is asked to cancel it, and no other one."""
+        """Note that *call* is over. If it was left early, the server is asked to cancel it, and no other one."""
         for request_id in self._session.end(call):
             # The person that was asked has no call any more.
             if self._questions[request_id].cancel():
-                self._poster.post(result(request_id, {"action": "cancel"}))
+                self._post(result(request_id, {"action": "cancel"}))
         if call.carried and call.cancellable and not call.settled:
-            self._poster.post({"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": call.token}})
+            self._post({"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": call.token}})
 
-    async def request(self, outgoing: McpRequest, call: Call, sender: Sender) -> dict[str, Any]:
+    async def request(self, outgoing: OutgoingRequest, call: Call, send: Send) -> dict[str, Any]:
         """The result of a request whose answer comes on the common stream. Raises Refused, Malformed, Gone."""
         self.begin(call)
         try:
-            await sender.send(
-                {"jsonrpc": "2.0", "id": call.token, "method": outgoing.method, "params": outgoing.params}, call
-            )
+            await send({"jsonrpc": "2.0", "id": call.token, "method": outgoing.method, "params": outgoing.params}, call)
             return await call.answer()
         finally:
             self.end(call)
@@ -99,19 +166,19 @@ class Exchange:
     def take(self, message: Message, related: Call | None = None) -> int:
         """Carry out *message*, which came on the stream of *related* if that is given. Returns how much of the server's
         measure it uses up: nothing for an answer."""
-        return self.carry_out(self._session.sort(message, related))
+        return self._carry_out(self._session.sort(message, related))
 
     def take_elsewhere(self, message: Message) -> int:
         """As ``take``, for messages on a stream of no request while callers read streams of their own."""
         found = self._session.sort(message)
-        weight = self.carry_out(found)
+        weight = self._carry_out(found)
         if isinstance(found, News):
             self.background.start(found.call.pass_on())
         return weight
 
-    def carry_out(self, found: Sorted[Call]) -> int:
+    def _carry_out(self, found: Sorted) -> int:
         match found:
-            case Answer(call, message):
+            case AnswerTo(call, message):
                 call.settle(message)
                 return 0
             case News(call, method, params):
@@ -124,8 +191,8 @@ class Exchange:
                 return _LIGHT
             case Announcement(method, params):
                 self.announced(method, params)
-            case Reply(message):
-                self._poster.post(message)
+            case OwnReply(message):
+                self._post(message)
             case _:
                 return _LIGHT
         return _HEAVY
@@ -156,7 +223,7 @@ class Exchange:
                     one.context.marks.questioned = True
 
         async def answer() -> None:
-            self._poster.post(result(request_id, await answer_to(self._name, params, call)))
+            self._post(result(request_id, await _answer_to(self._name, params, call)))
 
         def over(_: object) -> None:
             self._session.answered(request_id)
@@ -169,3 +236,20 @@ class Exchange:
 
 def _unheard(method: str, params: object) -> None:
     """Drops an announcement."""
+
+
+async def _answer_to(name: str, params: object, call: Call | None) -> Mapping[str, Any]:
+    """The result for ``elicitation/create`` of a handshake-era server: the client's answer, or that it is declined."""
+    if call is None:
+        why = "it is not known whose call it belongs to"
+    elif call.caller.answers != "now":
+        why = "the client of the call cannot be asked while it runs"
+    elif not isinstance(params, Mapping):
+        why = "it is not well-formed"
+    else:
+        try:
+            return await call.caller.ask(ELICIT, params)
+        except CannotAsk:
+            why = "the client of the call cannot answer it"
+    log.warning("%s: a question of the server was declined: %s", name, why)
+    return _DECLINED

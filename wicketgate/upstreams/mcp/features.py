@@ -15,11 +15,11 @@ import mcp_types as t
 from wicketgate.errors import GatewayError, UpstreamError, UpstreamRefused
 from wicketgate.fleet.features import FeatureChange, FeatureKind, FeatureSupport, ListChanged, ResourceChanged
 from wicketgate.ports import CallContext
-from wicketgate.upstreams.mcp.client import McpClient
+from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
+from wicketgate.upstreams.mcp.client import McpClient, read_pages
 from wicketgate.upstreams.mcp.eras import Agreement
-from wicketgate.upstreams.mcp.failures import Gone, Malformed, Refused
+from wicketgate.upstreams.mcp.exchange import Background
 from wicketgate.upstreams.mcp.session import LIST_CHANGED, RESOURCE_UPDATED
-from wicketgate.upstreams.mcp.tasks import Background
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -57,29 +57,22 @@ class McpFeatures:
 
     async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
         method, key = _LISTS[kind]
-        items: list[Any] = []
-        cursor: str | None = None
-        seen: set[str] = set()
+
+        async def page(cursor: str | None) -> Mapping[str, Any]:
+            return await self._ask(method, {} if cursor is None else {"cursor": cursor}, None)
+
         try:
             async with asyncio.timeout(self._list_timeout_s):
-                for _ in range(_MAX_PAGES):
-                    params = {} if cursor is None else {"cursor": cursor}
-                    page = await self._ask(method, params, None)
-                    given = page.get(key)
-                    if not isinstance(given, list):
-                        raise UpstreamError(f"{self._name} gave something other than a list of its {kind}.")
-                    items += given
-                    cursor = page.get("nextCursor")
-                    if not isinstance(cursor, str) or not cursor or cursor in seen or len(items) > _MAX_ITEMS:
-                        break
-                    seen.add(cursor)
+                items, _ = await read_pages(page, key, _MAX_ITEMS, _MAX_PAGES)
+                return items
+        except Malformed:
+            raise UpstreamError(f"{self._name} gave something other than a list of its {kind}.") from None
         except TimeoutError:
             raise UpstreamError(f"{self._name} did not give all its {kind} in time.") from None
         except UpstreamRefused as refused:
             if refused.upstream_code == t.METHOD_NOT_FOUND:
                 return []
             raise
-        return items
 
     async def request(
         self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
@@ -119,6 +112,7 @@ class McpFeatures:
         assert self._support is not None
         subscribed: frozenset[str] = frozenset()
         while self._support.subscriptions:
+            # Cleared before the wish is read: one that changes meanwhile is seen in the next round.
             self._wanting.clear()
             wanted = self._wanted
             for uri in wanted - subscribed:

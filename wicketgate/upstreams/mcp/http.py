@@ -13,17 +13,31 @@ from typing import Any
 import httpx
 
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
-from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import Call, Heard
+from wicketgate.upstreams.mcp.call import (
+    CONNECTION_LOST,
+    NOT_VALID,
+    RESTARTED,
+    Call,
+    Gone,
+    Malformed,
+    no_answer,
+    refusal,
+)
 from wicketgate.upstreams.mcp.client import Connection, Lost
-from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, JSON, Endpoint, EventStream, body_within, kind_of
+from wicketgate.upstreams.mcp.endpoint import (
+    EVENTS,
+    FAILURES,
+    JSON,
+    NOTIFY_S,
+    Endpoint,
+    EventStream,
+    body_within,
+    kind_of,
+)
 from wicketgate.upstreams.mcp.eras import VERSION_HEADER, Agreement
-from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
-from wicketgate.upstreams.mcp.failures import CONNECTION_LOST, NOT_VALID, RESTARTED, Gone, Malformed, no_answer, refusal
-from wicketgate.upstreams.mcp.pace import Pace
-from wicketgate.upstreams.mcp.session import McpRequest
-from wicketgate.upstreams.mcp.tasks import to_its_end
+from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end
+from wicketgate.upstreams.mcp.session import OutgoingRequest
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES
 
 log = logging.getLogger("wicketgate.upstream")
@@ -31,10 +45,8 @@ log = logging.getLogger("wicketgate.upstream")
 SESSION_HEADER = "mcp-session-id"
 RESUME_HEADER = "last-event-id"
 
-_NOTIFY_S = 10.0
 _OPEN_S = 1.0
 _GOODBYE_S = 2.0
-_MAX_POSTS = 256
 _MAX_REFUSAL_BYTES = 1024 * 1024
 
 _STREAMS_AT_ONCE = 20
@@ -78,7 +90,7 @@ class _StreamableHttp:
     has_headers = True
 
     def __init__(self, name: str, http: HttpClient, endpoint: Endpoint, lost: Lost, max_bytes: int) -> None:
-        self.exchange = Exchange(name, self)
+        self.exchange = Exchange(name, self.post)
         self._http = http
         self._endpoint = endpoint
         self._lost = lost
@@ -90,14 +102,10 @@ class _StreamableHttp:
         now = asyncio.get_running_loop().time
         self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, now)
         self._opening = Pace(_STREAMS_A_SECOND, _STREAMS_AT_ONCE, now)
-        self._posts = 0
         self._running = 0
         self._closed = False
 
-    def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call:
-        return self.exchange.new_call(context, heard)
-
-    async def request(self, request: McpRequest, call: Call) -> dict[str, Any]:
+    async def request(self, request: OutgoingRequest, call: Call) -> dict[str, Any]:
         message = {"jsonrpc": "2.0", "id": call.token, "method": request.method, "params": request.params}
         self.exchange.begin(call)
         self._running += 1
@@ -120,7 +128,7 @@ class _StreamableHttp:
             return
         self._session[VERSION_HEADER] = agreement.version
         # Awaited, because a server may refuse requests that arrive before it.
-        await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        await self._endpoint.notify({"jsonrpc": "2.0", "method": "notifications/initialized"}, self._session)
         if self._has_session:
             opened = asyncio.Event()
             self.exchange.background.start(self._listen(opened))
@@ -131,10 +139,8 @@ class _StreamableHttp:
 
     def post(self, message: Mapping[str, Any]) -> None:
         """In 2026-07-28 a client sends nothing but requests."""
-        if not self._modern and self._posts < _MAX_POSTS:
-            self._posts += 1
-            task = self.exchange.background.start(self._post(message))
-            task.add_done_callback(self._posted)
+        if not self._modern:
+            self.exchange.background.start(self._endpoint.notify(message, self._session))
 
     async def close(self) -> None:
         """End the session. Calls that run are read to their end."""
@@ -198,7 +204,7 @@ class _StreamableHttp:
             stream = EventStream(response, self._max_bytes, stream.last_id)
 
     async def _read(self, stream: EventStream, call: Call) -> bool:
-        """Whether the answer came before the stream ended."""
+        """True if the answer came before the stream ended."""
         while (events := await stream.read()) is not None:
             for event in events:
                 message = wire.decode(event.data)
@@ -210,7 +216,7 @@ class _StreamableHttp:
                 await call.pass_on()
                 if call.settled:
                     return True
-                await self._rest(weight)
+                await self._unasked.rest(weight)
         return False
 
     async def _listen(self, opened: asyncio.Event) -> None:
@@ -254,11 +260,7 @@ class _StreamableHttp:
             for event in events:
                 message = wire.decode(event.data)
                 if message is not None:
-                    await self._rest(self.exchange.take_elsewhere(message))
-
-    async def _rest(self, weight: int) -> None:
-        if weight and (pause_s := self._unasked.take(weight)):
-            await asyncio.sleep(pause_s)
+                    await self._unasked.rest(self.exchange.take_elsewhere(message))
 
     async def _refused(self, response: httpx.Response) -> Exception:
         """A server may say why in JSON-RPC at any status; otherwise the status must do."""
@@ -273,11 +275,11 @@ class _StreamableHttp:
         return no_answer(status)
 
     async def _is_known(self) -> bool:
-        """Whether the server knows our session. MCP says 404 for one that it does not know, but many servers say 400,
+        """True if the server knows our session. MCP says 404 for one that it does not know, but many servers say 400,
         and some 401, which have other meanings too: a ping then gets the same answer."""
         ping = wire.encode({"jsonrpc": "2.0", "id": self.exchange.new_call(None).token, "method": "ping"})
         try:
-            async with asyncio.timeout(_NOTIFY_S):
+            async with asyncio.timeout(NOTIFY_S):
                 response = await self._endpoint.send("POST", ping, self._session)
         except (*FAILURES, TimeoutError):
             return True
@@ -289,11 +291,3 @@ class _StreamableHttp:
         self._has_session = False
         # Later, so that a call that finds out reports it first.
         asyncio.get_running_loop().call_soon(self._lost, RESTARTED)
-
-    async def _post(self, message: Mapping[str, Any]) -> None:
-        with suppress(*FAILURES, TimeoutError):
-            async with asyncio.timeout(_NOTIFY_S):
-                await (await self._endpoint.send("POST", wire.encode(message), self._session)).aclose()
-
-    def _posted(self, _: object) -> None:
-        self._posts -= 1

@@ -1,6 +1,7 @@
 """The state of one connection to an MCP server: the requests in flight, and the meaning of each message that comes.
 
-``Session.sort`` decides; ``exchange.py`` then does the I/O. Nothing here waits, reads a clock or opens a socket.
+``ConnectionState.sort`` decides; ``exchange.py`` then does the I/O. Nothing here waits, reads a clock or opens a
+socket.
 
 Ids are strings of our own. A request of the server that has an id of ours is still a request (gatekit G72).
 """
@@ -8,11 +9,11 @@ Ids are strings of our own. A request of the server that has an id of ours is st
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from mcp_types import METHOD_NOT_FOUND
 
-from wicketgate.ports import CallContext
+from wicketgate.upstreams.mcp.call import Call
 from wicketgate.upstreams.mcp.wire import Message, params_of
 
 PROGRESS = "notifications/progress"
@@ -32,7 +33,7 @@ _MAX_QUESTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class McpRequest:
+class OutgoingRequest:
     """A request without its id. *headers* go with it where the transport is HTTP."""
 
     method: str
@@ -40,43 +41,30 @@ class McpRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Pending(Protocol):
-    """A request in flight. *context* is None for requests that no client asked for, such as a list of tools."""
-
-    @property
-    def token(self) -> str: ...
-
-    @property
-    def context(self) -> CallContext | None: ...
-
-
-P = TypeVar("P", bound=Pending)
-
-
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[P]):
+class AnswerTo:
     """The answer to *call*."""
 
-    call: P
+    call: Call
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
-class News(Generic[P]):
+class News:
     """A notification that belongs to *call*: progress, a log message, or an event of its subscription."""
 
-    call: P
+    call: Call
     method: str
     params: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Generic[P]):
+class Question:
     """The server asks the person behind *call*; None where it cannot be known whose question it is."""
 
     request_id: int | str
     params: Any
-    call: P | None
+    call: Call | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +83,7 @@ class Announcement:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class OwnReply:
     """A request of the server that is answered at once with *message*."""
 
     message: Mapping[str, Any]
@@ -106,29 +94,29 @@ class Stray:
     """Nothing of ours: an answer to no request, or a notification for no one."""
 
 
-Sorted = Answer[P] | News[P] | Question[P] | Withdrawn | Announcement | Reply | Stray
+Sorted = AnswerTo | News | Question | Withdrawn | Announcement | OwnReply | Stray
 
 STRAY = Stray()
 
 
-class Session(Generic[P]):
+class ConnectionState:
     def __init__(self) -> None:
         self._ids = count()
-        self._calls: dict[str, P] = {}
-        self._questions: dict[int | str, P | None] = {}
+        self._calls: dict[str, Call] = {}
+        self._questions: dict[int | str, Call | None] = {}
 
     @property
-    def calls(self) -> list[P]:
+    def calls(self) -> list[Call]:
         return list(self._calls.values())
 
     def new_token(self) -> str:
         """The id of the next request, which is its progress token too."""
         return f"{_PREFIX}{next(self._ids)}"
 
-    def begin(self, call: P) -> None:
+    def begin(self, call: Call) -> None:
         self._calls[call.token] = call
 
-    def end(self, call: P) -> list[int | str]:
+    def end(self, call: Call) -> list[int | str]:
         """Forget *call*. Returns its open questions, which have no one left to answer them."""
         self._calls.pop(call.token, None)
         return [request_id for request_id, of in self._questions.items() if of is call] if self._questions else []
@@ -137,36 +125,36 @@ class Session(Generic[P]):
         """Forget a question."""
         self._questions.pop(request_id, None)
 
-    def sort(self, message: Message, related: P | None = None) -> Sorted[P]:
-        """What *message* is. *related*: the request on whose own stream it came."""
+    def sort(self, message: Message, related: Call | None = None) -> Sorted:
+        """The meaning of *message*. *related*: the request on whose own stream it came."""
         if message.method is None:
             call = self._calls.get(message.id) if isinstance(message.id, str) else None
-            return STRAY if call is None else Answer(call, message)
+            return STRAY if call is None else AnswerTo(call, message)
         if message.id is not None:
             return self._request(message.id, message.method, message, related)
         return self._notification(message.method, params_of(message), related)
 
-    def named_in(self, text: bytes) -> P | None:
+    def named_in(self, text: bytes) -> Call | None:
         """The request whose id stands in *text*, a piece of an answer that could not be taken whole."""
         return next((call for token, call in self._calls.items() if f'"{token}"'.encode() in text), None)
 
-    def _request(self, request_id: int | str, method: str, message: Message, related: P | None) -> Sorted[P]:
+    def _request(self, request_id: int | str, method: str, message: Message, related: Call | None) -> Sorted:
         if method == "ping":
-            return Reply(result(request_id, {}))
+            return OwnReply(result(request_id, {}))
         if method != ELICIT:
             # Sampling and roots are not declared, so a server has no right to them.
             error = {"code": METHOD_NOT_FOUND, "message": "Method not found"}
-            return Reply({"jsonrpc": "2.0", "id": request_id, "error": error})
+            return OwnReply({"jsonrpc": "2.0", "id": request_id, "error": error})
         if request_id in self._questions:
             return STRAY
         if len(self._questions) >= _MAX_QUESTIONS:
-            return Reply(result(request_id, {"action": "cancel"}))
+            return OwnReply(result(request_id, {"action": "cancel"}))
         call = related or self._asker()
         self._questions[request_id] = call
         return Question(request_id, params_of(message), call)
 
-    def _notification(self, method: str, params: Any, related: P | None) -> Sorted[P]:
-        call: P | None
+    def _notification(self, method: str, params: Any, related: Call | None) -> Sorted:
+        call: Call | None
         match method, params:
             case "notifications/progress", {"progressToken": str(token)}:
                 call = self._calls.get(token)
@@ -182,12 +170,12 @@ class Session(Generic[P]):
             return Announcement(method, params)
         return STRAY
 
-    def _only(self) -> P | None:
+    def _only(self) -> Call | None:
         """The one call in flight, if there is just one: a message must not reach the caller of another call."""
         calls = [call for call in self._calls.values() if call.context is not None]
         return calls[0] if len(calls) == 1 else None
 
-    def _asker(self) -> P | None:
+    def _asker(self) -> Call | None:
         """The call that a question belongs to, if all calls in flight are one client's."""
         calls = [call for call in self._calls.values() if call.context is not None]
         clients = {(call.context.identity.actor, call.context.session) for call in calls if call.context is not None}

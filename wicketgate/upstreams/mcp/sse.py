@@ -6,21 +6,14 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
-from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import Call, Heard
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, no_answer
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, Endpoint, EventStream, kind_of
 from wicketgate.upstreams.mcp.eras import Agreement
-from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
-from wicketgate.upstreams.mcp.failures import CONNECTION_LOST, Gone, Malformed, no_answer
-from wicketgate.upstreams.mcp.pace import Pace
-from wicketgate.upstreams.mcp.session import McpRequest
-from wicketgate.upstreams.mcp.tasks import to_its_end
+from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end
+from wicketgate.upstreams.mcp.session import OutgoingRequest
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES
-
-_NOTIFY_S = 10.0
-_MAX_POSTS = 256
 
 
 @asynccontextmanager
@@ -57,7 +50,7 @@ async def _place(stream: EventStream, own: Endpoint) -> Endpoint:
 
 
 class _Sse:
-    """Implements Connection and Sender."""
+    """Implements Connection."""
 
     one_era = False
     handshake_only = True
@@ -66,12 +59,11 @@ class _Sse:
     _place: Endpoint
 
     def __init__(self, name: str, http: HttpClient, lost: Lost, max_bytes: int) -> None:
-        self.exchange = Exchange(name, self)
+        self.exchange = Exchange(name, self.post)
         self._http = http
         self._lost = lost
         self._max_bytes = max_bytes
         self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, asyncio.get_running_loop().time)
-        self._posts = 0
 
     async def open(self, url: str, headers: Mapping[str, str], credentials: Credentials | None) -> None:
         """Open the stream, and wait until it has named the place for our messages. Raises Gone and Malformed."""
@@ -87,14 +79,11 @@ class _Sse:
         await self.exchange.background.close()
         await self._http.aclose()
 
-    def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call:
-        return self.exchange.new_call(context, heard)
-
-    async def request(self, request: McpRequest, call: Call) -> dict[str, Any]:
-        return await self.exchange.request(request, call, self)
+    async def request(self, request: OutgoingRequest, call: Call) -> dict[str, Any]:
+        return await self.exchange.request(request, call, self.send)
 
     async def agreed(self, agreement: Agreement) -> None:
-        await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        await self._place.notify({"jsonrpc": "2.0", "method": "notifications/initialized"}, {})
 
     async def send(self, message: Mapping[str, Any], call: Call) -> None:
         call.carried = True
@@ -109,9 +98,7 @@ class _Sse:
             call.fail(no_answer(response.status_code))
 
     def post(self, message: Mapping[str, Any]) -> None:
-        if self._posts < _MAX_POSTS:
-            self._posts += 1
-            self.exchange.background.start(self._post(message)).add_done_callback(self._posted)
+        self.exchange.background.start(self._place.notify(message, {}))
 
     async def _read(self, stream: EventStream) -> None:
         """Take messages until the stream ends, which ends the connection."""
@@ -119,16 +106,6 @@ class _Sse:
             while (events := await stream.read()) is not None:
                 for event in events:
                     message = wire.decode(event.data)
-                    weight = 1 if message is None else self.exchange.take(message)
-                    if weight and (pause_s := self._unasked.take(weight)):
-                        await asyncio.sleep(pause_s)
+                    await self._unasked.rest(1 if message is None else self.exchange.take(message))
         self.exchange.close(CONNECTION_LOST)
         self._lost(CONNECTION_LOST)
-
-    async def _post(self, message: Mapping[str, Any]) -> None:
-        with suppress(*FAILURES, TimeoutError):
-            async with asyncio.timeout(_NOTIFY_S):
-                await (await self._place.send("POST", wire.encode(message), {})).aclose()
-
-    def _posted(self, _: object) -> None:
-        self._posts -= 1

@@ -8,17 +8,13 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import Call, Heard
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, too_large
 from wicketgate.upstreams.mcp.child_process import GRACE_S, ChildEnded, ChildProcess
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.eras import Agreement
-from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange
-from wicketgate.upstreams.mcp.failures import CONNECTION_LOST, Gone, too_large
-from wicketgate.upstreams.mcp.pace import Pace
-from wicketgate.upstreams.mcp.session import McpRequest
-from wicketgate.upstreams.mcp.tasks import to_its_end, within
+from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end, within
+from wicketgate.upstreams.mcp.session import OutgoingRequest
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES, LineReader
 
 log = logging.getLogger("wicketgate.upstream")
@@ -51,7 +47,7 @@ async def stdio_transport(
 
 
 class _Stdio:
-    """Implements Connection, child_process.Reader and Sender."""
+    """Implements Connection and ChildReader."""
 
     one_era = True
     handshake_only = False
@@ -60,7 +56,7 @@ class _Stdio:
     child: ChildProcess
 
     def __init__(self, name: str, lost: Lost, max_bytes: int) -> None:
-        self.exchange = Exchange(name, self)
+        self.exchange = Exchange(name, self.post)
         self._name = name
         self._lost = lost
         self._lines = LineReader(self._too_long, max_bytes)
@@ -75,11 +71,8 @@ class _Stdio:
         await self.exchange.background.close()
         await self.child.stop()
 
-    def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call:
-        return self.exchange.new_call(context, heard)
-
-    async def request(self, outgoing: McpRequest, call: Call) -> dict[str, Any]:
-        return await self.exchange.request(outgoing, call, self)
+    async def request(self, outgoing: OutgoingRequest, call: Call) -> dict[str, Any]:
+        return await self.exchange.request(outgoing, call, self.send)
 
     async def agreed(self, agreement: Agreement) -> None:
         if not agreement.modern:
@@ -90,7 +83,7 @@ class _Stdio:
         try:
             await self.child.writable()
         except ChildEnded:
-            # The sign of its end that tells the reason may come a moment later.
+            # The sign of its end that shows the reason may come a moment later.
             await within(_END_S, self._over)
             raise Gone(self._how, carried=False) from None
         call.carried = True

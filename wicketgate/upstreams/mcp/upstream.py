@@ -1,4 +1,4 @@
-"""McpServerUpstream: one configured MCP server, kept connected by one supervisor (S1).
+"""McpServerUpstream: one configured MCP server, kept connected by one supervisor (S1; W-SESSIONS).
 
 Calls run in the tasks of their callers, and every call has a deadline of its own, so that no call can hurt another one.
 """
@@ -10,10 +10,9 @@ from contextlib import suppress
 from typing import Any
 
 from wicketgate.errors import UpstreamUnavailable
+from wicketgate.fleet.member import loop_time
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.upstreams.mcp.client import Connect, Connection, McpClient
-from wicketgate.upstreams.mcp.eras import Mode
-from wicketgate.upstreams.mcp.failures import (
+from wicketgate.upstreams.mcp.call import (
     NOT_REACHED,
     Gone,
     Malformed,
@@ -21,15 +20,66 @@ from wicketgate.upstreams.mcp.failures import (
     reported,
     timed_out,
 )
+from wicketgate.upstreams.mcp.client import Connect, Connection, McpClient
+from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.features import McpFeatures
-from wicketgate.upstreams.mcp.pace import PROBE_S, Silence
 from wicketgate.upstreams.mcp.session import ACKNOWLEDGED, LIST_CHANGED
 
 log = logging.getLogger("wicketgate.upstream")
 
+UNANSWERED = 3
+PROBE_S = 10.0
+
 _FIRST_DELAY_S = 0.2
 _MAX_DELAY_S = 10.0
 _LASTED_S = 30.0
+
+
+class Silence:
+    """Gives up a server that runs but answers nothing any more, on one connection.
+
+    A stopped or deadlocked server, or one that closed its output, does not end, so nothing else would show it. *probe*
+    asks the server for something that costs it nothing.
+    """
+
+    def __init__(self, probe: Callable[[], Awaitable[object]], probe_s: float = PROBE_S) -> None:
+        self._probe = probe
+        self._probe_s = probe_s
+        self._unanswered = 0
+        self._doubt = asyncio.Event()
+        self.in_flight = 0
+
+    def heard(self) -> None:
+        self._unanswered = 0
+
+    def unanswered(self) -> None:
+        """A call was given up before it had an answer."""
+        self._unanswered += 1
+        if self._unanswered >= UNANSWERED:
+            self._doubt.set()
+
+    async def lasting(self) -> None:
+        """Return when several calls in a row got no answer, the server answers no probe either, and no call is left
+        that has time: a server with one thread may be busy with that one."""
+        while True:
+            await self._doubt.wait()
+            while self._unanswered >= UNANSWERED:
+                if not await self._answers() and not self.in_flight:
+                    return
+            self._doubt.clear()
+
+    async def _answers(self) -> bool:
+        try:
+            async with asyncio.timeout(self._probe_s):
+                await self._probe()
+        except TimeoutError:
+            return False
+        except Gone:
+            await asyncio.sleep(self._probe_s)  # the connection's own signs show it
+        except (Refused, Malformed):
+            pass
+        self.heard()
+        return True
 
 
 class McpServerUpstream:
@@ -70,9 +120,9 @@ class McpServerUpstream:
         """Between sessions it waits, ever longer while they do not last, up to ten seconds."""
         delay = _Delay(self._jitter)
         while True:
-            began = _now()
+            began = loop_time()
             connected = await self._serve_one_session(changed)
-            await delay.wait(lasted_s=_now() - began if connected else 0)
+            await delay.wait(lasted_s=loop_time() - began if connected else 0)
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
         client = self._connected()
@@ -156,9 +206,11 @@ class McpServerUpstream:
             else:
                 self.features.heard(method, params)
 
+        # In force from here on, with a first reading of its tools.
         connection.exchange.announced = heard
         self._ready(client)
         changed(self._name)
+        # What goes on beside the calls, until the session is lost.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.features.serve(client)), group.create_task(self._give_up(ending))]
             tools = client.agreement.capabilities.tools
@@ -179,10 +231,10 @@ class McpServerUpstream:
 
         delay = _Delay(self._jitter)
         while True:
-            began = _now()
+            began = loop_time()
             with suppress(Refused, Malformed, Gone):  # a server that is gone is found so by the next attempt
                 await client.listen(["tools"], (), heard)
-            await delay.wait(lasted_s=_now() - began)
+            await delay.wait(lasted_s=loop_time() - began)
 
     async def _give_up(self, ending: "_Ending") -> None:
         await self._silence.lasting()
@@ -227,10 +279,6 @@ class _Delay:
             self._next_s = _FIRST_DELAY_S
         pause_s, self._next_s = self._next_s, min(self._next_s * 2, _MAX_DELAY_S)
         await asyncio.sleep(pause_s * (0.5 + self._jitter() / 2))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def _nothing() -> None:

@@ -77,7 +77,7 @@ def encode(message: Any) -> bytes:
 
 
 def is_heavy(data: bytes | bytearray | memoryview) -> bool:
-    """Whether decoding takes more than some two milliseconds: many values take long, a long text does not."""
+    """True if decoding takes more than some two milliseconds: many values take long, a long text does not."""
     if len(data) <= _SMALL_BYTES:
         return False
     return len(data) > _LARGE_BYTES or bytes(data[::_SAMPLE]).count(b",") * _SAMPLE > _MANY_VALUES

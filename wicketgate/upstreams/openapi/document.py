@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from wicketgate.text.yaml import NotYaml, read_yaml
+from wicketgate.yaml_text import NotYaml, read_yaml
 
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 _MAX_YAML_BYTES = 12 * 1024 * 1024

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import httpx
 
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamUnavailable
+from wicketgate.log_text import HEADER
 from wicketgate.net import Credentials, HttpClient, NeverSent, Reply, fetch
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.text.correlation import HEADER
 from wicketgate.upstreams.openapi.bodies import STREAMS, base_type
 from wicketgate.upstreams.openapi.document import MAX_DOCUMENT_BYTES, DocumentRefused, read_document, server_url
 from wicketgate.upstreams.openapi.exchange import HttpRequest, answer_to_result, build_request, media_type_of

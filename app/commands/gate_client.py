@@ -1,0 +1,190 @@
+"""Reaches a gate from a terminal: in this process from a configuration, or a running service by its URL.
+
+Both ways offer the same: calls of meta-tools, and the events of a chat.
+"""
+
+import json
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import httpx
+
+from wicketgate.access.identity import Identity
+from wicketgate.config.settings import Settings
+from wicketgate.config.upstreams import outgoing_rules
+from wicketgate.engine.contract import ChatRequest
+from wicketgate.engine.loop import Engine
+from wicketgate.faces.surface import ToolSurface
+from wicketgate.net import HttpClient, make_http_client
+from wicketgate.net.sse import SseDecoder
+from wicketgate.ports import CallContext, session_key
+
+_CONNECT_S = 10.0
+
+
+class GateFailed(Exception):
+    """The service could not be reached, or refused the request; the text is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """*text* is for people, *structured* for programs."""
+
+    text: str
+    structured: Mapping[str, Any]
+    is_error: bool
+
+
+class GateClient(Protocol):
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+        """Raises GateFailed."""
+        ...
+
+    def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
+        """Yields name and data of each event, to the last one. Raises GateFailed."""
+        ...
+
+
+class LocalGate:
+    def __init__(self, surface: ToolSurface, engine: Engine, identity: Identity) -> None:
+        self._surface = surface
+        self._engine = engine
+        self._identity = identity
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+        session = session_key("terminal", self._identity.actor, "")
+        context = CallContext(self._identity, f"cli_{secrets.token_hex(8)}", session)
+        result = await self._surface.call(tool, arguments, context)
+        return ToolAnswer(_text(result.content), result.structured, result.is_error)
+
+    async def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
+        async with aclosing(self._engine.run(ChatRequest.model_validate(body), self._identity)) as events:
+            async for event in events:
+                yield event.name, event.data()
+
+
+class RemoteGate:
+    """*http* has the URL of the service as its base, without a path."""
+
+    def __init__(self, http: HttpClient) -> None:
+        self._http = http
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+        # A single POST of MCP without sessions.
+        message = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": dict(arguments), "_meta": _META},
+        }
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": _VERSION,
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": tool,
+        }
+        response = await self._receive(self._http.post("/mcp/gateway", json=message, headers=headers, timeout=None))
+        reply = _reply(response)
+        result = reply.get("result")
+        if not isinstance(result, Mapping):
+            error = reply.get("error")
+            reason = error.get("message") if isinstance(error, Mapping) else reply.get("message")
+            raise GateFailed(f"the service refused it (HTTP {response.status_code}): {reason or 'no reason given'}")
+        return ToolAnswer(
+            _text(result.get("content") or []), result.get("structuredContent") or {}, bool(result.get("isError"))
+        )
+
+    async def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
+        request = self._http.build_request(
+            "POST",
+            "/engine/chat",
+            json=body,
+            timeout=httpx.Timeout(_CONNECT_S, read=None),
+            extensions={"max_bytes": None},
+        )
+        response = await self._receive(self._http.send(request, stream=True))
+        try:
+            if response.status_code != 200:
+                await response.aread()
+                reason = _reply(response).get("message", "no reason given")
+                raise GateFailed(f"the service refused it (HTTP {response.status_code}): {reason}")
+            decoder = SseDecoder()
+            async for data in response.aiter_bytes():
+                for event in decoder.feed(data):
+                    yield event.name, _data(event.data)
+        except httpx.HTTPError:
+            raise GateFailed("the connection to the service was lost") from None
+        finally:
+            await response.aclose()
+
+    @staticmethod
+    async def _receive(sending: Any) -> httpx.Response:
+        try:
+            response: httpx.Response = await sending
+        except (httpx.HTTPError, httpx.InvalidURL):
+            raise GateFailed("the service cannot be reached; is --url right?") from None
+        return response
+
+
+@asynccontextmanager
+async def open_gate(
+    settings: Settings, identity: Identity, url: str | None, key: str | None
+) -> AsyncIterator[GateClient]:
+    """Opens the service at *url*, or without one a gate in this process. Raises ConfigError and GateFailed."""
+    if url:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        try:
+            outgoing = outgoing_rules(settings)
+            client = make_http_client(outgoing, base_url=url, headers=headers, timeout=httpx.Timeout(_CONNECT_S))
+        except httpx.InvalidURL:
+            raise GateFailed("--url is no URL; it looks like http://127.0.0.1:8080") from None
+        async with client as http:
+            yield RemoteGate(http)
+        return
+    from app.commands.check import connected
+
+    async with connected(settings) as gate:
+        yield LocalGate(gate.surface, gate.engine, identity)
+
+
+_VERSION = "2026-07-28"
+_META = {
+    "io.modelcontextprotocol/protocolVersion": _VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "wicketgate-cli", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def _data(text: bytes) -> Mapping[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        raise GateFailed("the answer is not that of a Wicketgate engine; is --url right?")
+    return data
+
+
+def _reply(response: httpx.Response) -> Mapping[str, Any]:
+    """Returns the JSON object of an answer: its body, or the last event of its stream. Empty if there is none."""
+    text = response.text
+    if response.headers.get("content-type", "").startswith("text/event-stream"):
+        text = next((line[5:] for line in reversed(text.splitlines()) if line.startswith("data:")), "")
+    try:
+        reply = json.loads(text)
+    except ValueError:
+        reply = None
+    return reply if isinstance(reply, dict) else {}
+
+
+def _text(content: Sequence[Mapping[str, Any]]) -> str:
+    parts = (
+        str(block.get("text", ""))
+        if block.get("type") == "text"
+        else f"[{block.get('type')} {block.get('mimeType', '')}]"
+        for block in content
+    )
+    return "\n".join(parts)

@@ -1,0 +1,60 @@
+"""Lines for a terminal: foreign text made harmless, and tools that are held back, suspicious or gone (W-PINS)."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from wicketgate.catalog.pins import Difference, Screened
+
+
+def printable(line: str) -> str:
+    """Escapes every character that is not printable as JSON does, so that JSON stays the same JSON.
+
+    Nothing in the text can then move the cursor, hide, or reverse the line.
+    """
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
+
+
+def printable_text(text: str) -> str:
+    """Does the same for a text of several lines."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def quarantine_lines(differences: Sequence[Difference]) -> Iterator[str]:
+    """Yields the lines of ``wicketgate lock``: ``~`` changed, ``+`` new, ``-`` gone, ``!`` suspicious."""
+    return map(printable, _difference_lines(differences))
+
+
+def screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
+    """Yields the lines of ``wicketgate check``."""
+    return map(printable, _screened_lines(screened))
+
+
+def _difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
+    for difference in differences:
+        match difference.kind:
+            case "gone":
+                yield f"- {difference.tool}: pinned, but not there any more"
+            case "suspicious":
+                yield f"! {difference.tool}: {'; '.join(difference.signs)}"
+            case kind:
+                reason = difference.held.explanation if difference.held else ""
+                yield f"{'~' if kind == 'changed' else '+'} {difference.tool}: {reason}"
+                if difference.held and difference.held.change:
+                    yield from (f"    {line}" for line in difference.held.change.lines)
+                if difference.signs:
+                    yield f"    ! {'; '.join(difference.signs)}"
+
+
+def _screened_lines(screened: Mapping[str, Screened]) -> Iterator[str]:
+    for server, each in screened.items():
+        for name, held in each.held.items():
+            yield f"quarantined: {server}:{name}: {held.explanation}"
+            if held.change:
+                yield from (f"    {line}" for line in held.change.lines)
+        for name, signs in each.flagged.items():
+            if name not in each.held:
+                yield f"suspicious: {server}:{name}: {'; '.join(signs)}"
+        for name in each.gone:
+            yield f"gone: {server}:{name}: pinned, but not there any more"

@@ -1,0 +1,20 @@
+"""Texts of tools and models cannot take over the terminal that shows them."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.commands.output import printable, printable_text
+
+
+def test_what_moves_the_cursor_hides_or_turns_the_line_around_is_written_out() -> None:
+    assert printable("a\x1b[2J\x9b\u202eb\U000e0001\n") == "a\\u001b[2J\\u009b\\u202eb\\udb40\\udc01\\n"
+    assert printable("plain, é, 漢字") == "plain, é, 漢字"
+    assert printable_text("one\ttwo\r\nthree\n") == "one\ttwo\\r\nthree\n"
+
+
+@given(st.text())
+def test_json_stays_the_same_json(text: str) -> None:
+    line = printable(json.dumps({"text": text}, ensure_ascii=False))
+    assert line.isprintable() and json.loads(line) == {"text": text}

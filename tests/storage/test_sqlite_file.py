@@ -1,0 +1,79 @@
+"""A key is added once only, and a lapsed key makes room."""
+
+import asyncio
+import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.support.requirement import requirement
+from wicketgate.errors import ConfigError
+from wicketgate.storage.sqlite_file import MemoryOnceStore, SQLiteOnceStore
+from wicketgate.storage.sqlite_store import SQLiteArtifactStore
+
+
+class Clock:
+    time = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@requirement("E83", "E85")
+async def test_only_the_first_of_many_adds_a_key() -> None:
+    store = MemoryOnceStore(Clock())
+    assert sorted(await asyncio.gather(*(store.add("a", 10.0) for _ in range(20)))) == [False] * 19 + [True]
+    assert await store.add("b", 10.0)
+
+
+async def test_a_full_store_lets_nothing_happen_until_something_lapses() -> None:
+    clock = Clock()
+    store = MemoryOnceStore(clock, max_kept=2)
+    assert await store.add("a", 10.0)
+    assert await store.add("b", 20.0)
+    assert not await store.add("c", 30.0)
+    clock.time = 10.0
+    assert await store.add("c", 30.0)
+    assert not await store.add("d", 30.0)
+
+
+@requirement("E83", "E85")
+async def test_a_file_remembers_over_a_restart_and_for_all_who_share_it(tmp_path: Path) -> None:
+    file, clock = tmp_path / "store.db", Clock()
+    one, other = SQLiteOnceStore(file, clock), SQLiteOnceStore(file, clock)
+    added = await asyncio.gather(*(store.add("a", 10.0) for store in (one, other) for _ in range(10)))
+    assert sorted(added) == [False] * 19 + [True]
+    await one.aclose()
+    await other.aclose()
+    after = SQLiteOnceStore(file, clock)
+    assert not await after.add("a", 10.0)
+    clock.time = 10.0
+    assert await after.add("b", 20.0)
+    await after.aclose()
+    with closing(sqlite3.connect(file)) as disk:
+        assert disk.execute("SELECT key FROM once").fetchall() == [("b",)], "what has lapsed makes room"
+
+
+async def test_a_file_of_artifacts_from_before_is_taken_and_one_of_somebody_else_is_not(tmp_path: Path) -> None:
+    before = SQLiteArtifactStore(tmp_path / "store.db")
+    store = SQLiteOnceStore(tmp_path / "store.db", Clock())
+    assert await store.add("a", 10.0)
+    await store.aclose()
+    await before.aclose()
+    (tmp_path / "other.db").write_bytes(b"not a database at all, but long enough to be looked at")
+    with pytest.raises(ConfigError, match="not a database"):
+        SQLiteOnceStore(tmp_path / "other.db", Clock())
+
+
+async def test_a_file_that_cannot_be_written_lets_nothing_happen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SQLiteOnceStore(tmp_path / "store.db", Clock())
+    for file in tmp_path.iterdir():
+        file.unlink()
+    with caplog.at_level(logging.ERROR):
+        assert not await store.add("a", 10.0)
+    assert "nothing that is approved can run" in caplog.text
+    await store.aclose()

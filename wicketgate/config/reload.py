@@ -1,0 +1,238 @@
+"""Reads the configuration anew while the service runs, and puts it in force (gatekit G126 to G129).
+
+``Reloader`` decides when to read: on request, or when the file has changed. ``Applied`` holds the settings in force and
+exchanges them in one step, or leaves everything as it was. Upstreams, their policies, quotas, access rules, pins, keys
+and the log level change at once; everything else is logged as waiting for a restart.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+from pydantic import BaseModel
+
+from wicketgate.config.runtime import runtime_policies
+from wicketgate.config.settings import LOOPBACK_HOSTS, Settings, UpstreamSettings
+from wicketgate.config.upstreams import upstream_limits
+from wicketgate.errors import CatalogError, ConfigError
+from wicketgate.fleet.member import Member, MultiplexUpstream
+from wicketgate.gateway.lifecycle import Lifecycle
+from wicketgate.gateway.runtime import ProxyRuntime
+
+log = logging.getLogger("wicketgate.configuration")
+
+_LOOK_EVERY_S = 0.5
+
+_LIVE_SECTIONS = ("upstreams", "quota", "access", "auth", "pins", "from_variables")
+_LIVE = {*_LIVE_SECTIONS, "server.log_level"}
+
+MakeMember = Callable[[UpstreamSettings], Member]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The effects of one application, as names of upstreams.
+
+    A *changed* upstream has a new session, an *adjusted* one keeps its own. *waiting* names the settings that take
+    effect after a restart.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    adjusted: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
+class Applied:
+    """*settings* are those in force. A setting that waits for a restart keeps its old value there."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        runtime: ProxyRuntime,
+        fleet: MultiplexUpstream,
+        lifecycle: Lifecycle,
+        make: MakeMember,
+    ) -> None:
+        self.settings = settings
+        self._runtime = runtime
+        self._fleet = fleet
+        self._lifecycle = lifecycle
+        self._make = make
+        self._steps: list[Callable[[Settings], None]] = []
+
+    def on_apply(self, step: Callable[[Settings], None]) -> None:
+        """Adds a *step* to each application; it must neither wait nor fail."""
+        self._steps.append(step)
+
+    async def apply(self, wanted: Settings) -> Changes:
+        """Puts *wanted* in force, as far as it can be. One at a time. Raises ConfigError; then nothing has changed."""
+        # All that can fail comes first.
+        before = self.settings
+        settings = _as_far_as_possible(before, wanted)
+        if not settings.auth.has_keys and settings.server.host not in LOOPBACK_HOSTS:
+            raise ConfigError("Invalid configuration: auth.keys is empty while other machines can reach the service")
+        members, changes = self._plan(before, settings, tuple(_waiting(before, wanted)))
+        # In a thread, because it reads the lock file: the accepted pins are there, not in the settings.
+        policies = await asyncio.to_thread(runtime_policies, settings)
+
+        def step() -> None:
+            for each in self._steps:
+                each(settings)
+            for upstream in settings.upstreams:
+                if upstream.name in changes.adjusted:
+                    self._fleet.members[upstream.name].limit(upstream_limits(upstream))
+            self._lifecycle.adopt_members(before.server.drain_s)
+            self.settings = settings
+
+        try:
+            await self._runtime.rearrange(members, policies, step, rights_changed=_rights_changed(before, settings))
+        except CatalogError as error:
+            raise ConfigError(f"Invalid configuration: upstreams: {error}") from None
+        _log_changes(changes, same=settings == before)
+        return changes
+
+    def _plan(self, before: Settings, after: Settings, waiting: tuple[str, ...]) -> tuple[list[Member], Changes]:
+        """Returns the members to be. An upstream whose session can stay keeps its member."""
+        was = {upstream.name: upstream for upstream in before.upstreams if upstream.enabled}
+        wanted = {upstream.name: upstream for upstream in after.upstreams if upstream.enabled}
+        # A member of no configuration was passed in when the gate was made; it stays.
+        members = [member for name, member in self._fleet.members.items() if name not in was and name not in wanted]
+        added, changed, adjusted = list[str](), list[str](), list[str]()
+        for name, upstream in wanted.items():
+            there = was.get(name)
+            if there is not None and there.same_session(upstream):
+                members.append(self._fleet.members[name])
+                if there != upstream:
+                    adjusted.append(name)
+            else:
+                members.append(self._make(upstream))
+                (added if there is None else changed).append(name)
+        removed = tuple(name for name in was if name not in wanted)
+        return members, Changes(tuple(added), removed, tuple(changed), tuple(adjusted), waiting)
+
+
+def _as_far_as_possible(before: Settings, wanted: Settings) -> Settings:
+    live = {name: getattr(wanted, name) for name in _LIVE_SECTIONS}
+    server = before.server.model_copy(update={"log_level": wanted.server.log_level})
+    return before.model_copy(update={**live, "server": server})
+
+
+def _rights_changed(before: Settings, after: Settings) -> bool:
+    """True if a key that stays has different permissions now, or a different actor."""
+    had = {key.sha256: (key.actor, key.permissions) for key in before.auth.keys}
+    has = {key.sha256: (key.actor, key.permissions) for key in after.auth.keys}
+    return any(has[key] != had[key] for key in has.keys() & had.keys())
+
+
+def _waiting(before: Settings, wanted: Settings) -> Iterator[str]:
+    """Yields the names of settings that differ and need a restart: ``server.port``."""
+    for section in type(before).model_fields:
+        old, new = getattr(before, section), getattr(wanted, section)
+        if section in _LIVE or old == new:
+            continue
+        if not isinstance(old, BaseModel):
+            yield section
+            continue
+        for key in type(old).model_fields:
+            name = f"{section}.{key}"
+            if name not in _LIVE and getattr(old, key) != getattr(new, key):
+                yield name
+
+
+def _log_changes(changes: Changes, *, same: bool) -> None:
+    parts = [
+        f"{change} {', '.join(names)}"
+        for change, names in (
+            ("added", changes.added),
+            ("removed", changes.removed),
+            ("changed", changes.changed),
+            ("adjusted", changes.adjusted),
+        )
+        if names
+    ]
+    if same:
+        log.info("configuration read again: nothing has changed that can be applied")
+    else:
+        log.info("configuration applied: upstreams: %s", "; ".join(parts) or "all as they were")
+    if changes.waiting:
+        log.warning("configuration: these take effect after a restart: %s", ", ".join(changes.waiting))
+
+
+class Reloader:
+    """*load* reads and checks the whole configuration, in a thread; *apply* puts it in force.
+
+    A mistake is one line in the log, and the configuration in force stays. Changes of the file *watched* count from the
+    making of this object on.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Settings],
+        apply: Callable[[Settings], Awaitable[object]],
+        *,
+        ready: Callable[[], Awaitable[object]],
+        watched: Path | None = None,
+    ) -> None:
+        self._load = load
+        self._apply = apply
+        self._ready = ready
+        self._watched = watched
+        self._as_read = _look(watched) if watched is not None else None
+        self._wanted = asyncio.Event()
+
+    def request(self) -> None:
+        """Asks for a reload and returns at once. Only for the event loop's thread. Requests that come together count as
+        one."""
+        self._wanted.set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Reloads while the context is open."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._serve)
+            if self._watched is not None:
+                tasks.start_soon(self._watch, self._watched)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def _serve(self) -> None:
+        await self._ready()
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                await self._apply(await asyncio.to_thread(self._load))
+            except ConfigError as error:
+                log.error("configuration not applied, the one in force stays: %s", "; ".join(str(error).splitlines()))
+            except Exception:
+                log.exception("configuration not applied, the one in force stays")
+
+    async def _watch(self, file: Path) -> None:
+        """Requests a reload when the file has changed and has stayed the same for one look.
+
+        A look is one system call. Unlike notifications it works on every file system, for links, and for files that are
+        replaced.
+        """
+        applied = seen = self._as_read
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            now = await asyncio.to_thread(_look, file)
+            if now == seen and now != applied and now is not None:
+                applied = now
+                self.request()
+            seen = now
+
+
+def _look(file: Path) -> tuple[int, int, int] | None:
+    """Returns a value that differs after each change of the file; None while there is no file."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,94 @@
+"""The sections ``model`` and ``engine``: the model that answers with its stand-ins, and the course of a chat."""
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from wicketgate.config.settings.base import Seconds, Section, check_url
+
+
+class ModelChoice(Section):
+    """One model, and where it is."""
+
+    provider: Literal["scripted", "openai-chat", "anthropic-messages"] = "scripted"
+    base_url: str = ""
+    model: str = ""
+    api_key: SecretStr | None = None
+    context_tokens: int | None = Field(default=None, ge=1_000)
+    max_tokens: int | None = Field(default=None, ge=1)
+    """The longest answer to ask for. None leaves it to the server; a dialect that needs one takes ``answer_tokens``."""
+    dialect: Literal["auto", "openai", "mistral", "groq", "compatible"] = "auto"
+    """The server whose deviations ``openai-chat`` allows for. ``auto`` goes by the host; name it behind a proxy."""
+    extra: dict[str, Any] = Field(default_factory=dict)
+    """Fields for the body of every request, such as ``temperature`` or ``parallel_tool_calls``."""
+
+    @field_validator("extra")
+    @classmethod
+    def _leave_the_engine_its_own(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        if taken := sorted(extra.keys() & _SET_BY_ENGINE):
+            raise ValueError(f"{taken[0]} is set by the engine and cannot be given here")
+        return extra
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.provider != "scripted":
+            check_url("base_url", self.base_url)
+            if not self.model:
+                raise ValueError("model is required: the name that the provider knows it by")
+        return self
+
+
+_SET_BY_ENGINE = {"model", "messages", "system", "tools", "stream", "stream_options"}
+
+
+class FallbackSettings(ModelChoice):
+    """A model that stands in. No provider is the default: the scripted one must never answer for a real model."""
+
+    provider: Literal["openai-chat", "anthropic-messages"]
+
+
+class ModelSettings(ModelChoice):
+    context_tokens: int = Field(default=128_000, ge=1_000)
+    answer_tokens: int = Field(default=4_096, ge=1)
+    """Part of the window that is kept free for an answer; at most half of what the tool definitions leave."""
+    first_event_timeout_s: Seconds = 30.0
+    idle_timeout_s: Seconds = 60.0
+    """Between bytes; keep-alives of the server count."""
+    stall_timeout_s: Seconds = 300.0
+    """Between events of the answer; keep-alives do not count."""
+    attempts: int = Field(default=3, ge=1, le=10)
+    """Requests to a model that is overloaded or cannot be reached, as long as nothing of an answer has come."""
+    patience_s: float = Field(default=60.0, ge=0, le=3_600)
+    """Bound of all waits between attempts together; a single one takes at most a minute."""
+    fallbacks: tuple[FallbackSettings, ...] = Field(default=(), max_length=8)
+    """Asked in this order if the model before fails before its first word; after an overflow only those with a larger
+    window."""
+
+
+class ResumeSettings(Section):
+    """Bounds of runs whose request carries an Idempotency-Key."""
+
+    keep_s: Seconds = 120.0
+    """Time after its end in which the events of a run can be read again."""
+    grace_s: Seconds = 5.0
+    """Time in which a client may come back before its run is cancelled (``on_disconnect: cancel``)."""
+    detached_s: Seconds = 600.0
+    """Longest time that a run goes on without a reader (``on_disconnect: continue``)."""
+    run_bytes: int = Field(default=1024 * 1024, ge=64 * 1024)
+    total_bytes: int = Field(default=128 * 1024 * 1024, ge=1024 * 1024)
+
+
+class EngineSettings(Section):
+    max_iterations: int | None = Field(default=None, ge=1)
+    tool_timeout_s: Seconds = 30.0
+    max_parallel_tools: int = Field(default=8, ge=1, le=1_000)
+    max_calls_per_turn: int = Field(default=128, ge=1, le=10_000)
+    loop_guard: int | None = Field(default=3, ge=2)
+    """Identical calls with identical results until the model gets an error instead; null turns the guard off."""
+    max_streams: int = Field(default=500, ge=1)
+    heartbeat_s: Seconds = 15.0
+    stuck_reader_s: Seconds = 60.0
+    """Time after which a client that reads nothing is cut."""
+    on_disconnect: Literal["cancel", "continue"] = "cancel"
+    """Fate of a run with an Idempotency-Key that has lost its reader; a request may choose otherwise."""
+    resume: ResumeSettings = ResumeSettings()

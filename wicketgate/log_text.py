@@ -1,0 +1,60 @@
+"""The correlation id of a request, and masking of credentials in log lines (S3 "Security Requirements", "Logging")."""
+
+import json
+import re
+from collections.abc import Iterable
+from contextvars import ContextVar
+
+CORRELATION_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+META_KEY = "wicketgate/correlation_id"
+"""The key of the id in ``_meta`` of every MCP tool call."""
+
+HEADER = "X-Correlation-ID"
+
+correlation_id: ContextVar[str] = ContextVar("correlation_id", default="-")
+"""The log formatter reads it. The correlation middleware sets it, and the engine's route once the body is known."""
+
+
+def is_correlation_id(text: str) -> bool:
+    return CORRELATION_ID.fullmatch(text) is not None
+
+
+MASK = "[redacted]"
+
+# Shapes, not words: none begins like plain text.
+_SHAPES = re.compile(
+    r"(?i:\b(?:token|secret|password|passwd|api[_-]?key)[\"']?\s?[=:]\s?)[^\s\"',;&]{4,}"
+    r"|://[^\s/:@]+:[^\s/@]+@"
+    r"|(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"
+    r"|\bwg_[a-z0-9-]{1,32}_[A-Za-z0-9_-]{20,}"
+    r"|\bsk-[A-Za-z0-9_-]{8,}"
+    r"|\bgh[opsur]_[A-Za-z0-9]{20,}"
+    r"|\bxox[abprs]-[A-Za-z0-9-]{10,}"
+    r"|\bAKIA[A-Z0-9]{16}\b"
+)
+
+_SHORTEST_SECRET = 6
+
+
+class Redactor:
+    """Masks the *secrets* of the configuration and all texts that look like one. Linear in the text."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets: frozenset[str] = frozenset()
+        self._known: re.Pattern[str] | None = None
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Mask these too from now on, beside those learned before."""
+        # Very short values would mask words. Text quoted in a message may hold a secret escaped.
+        plain = self._secrets = self._secrets.union(s for s in secrets if len(s) >= _SHORTEST_SECRET)
+        escaped = {json.dumps(secret)[1:-1] for secret in plain}
+        # Longest first, so that a secret that contains another is masked whole.
+        known = sorted(plain | escaped, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def __call__(self, text: str) -> str:
+        if self._known is not None:
+            text = self._known.sub(MASK, text)
+        return _SHAPES.sub(MASK, text)

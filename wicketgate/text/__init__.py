@@ -1,1 +1,0 @@
-"""Texts that are read or written everywhere: ``correlation`` ids, ``redaction`` of secrets, ``yaml``."""

@@ -1,0 +1,193 @@
+"""Reads YAML as JSON values by the core schema of YAML 1.2, from the parser's events.
+
+PyYAML's C loader builds nodes by recursion in C, so a hundred thousand open brackets end the process. Reading its
+events does not. Only ``true`` and ``false`` are booleans; ``on``, ``no``, dates, infinity and NaN are text. Tags are
+ignored. ``<<`` merges as in YAML 1.1, because people write it. Keys become text."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import yaml
+
+_MAX_CHARS = 16 * 1024 * 1024
+_MAX_DEPTH = 200
+_MAX_EVENTS = 2_000_000
+# Values that aliases repeat count each time, because a few lines can repeat a little very often.
+_MAX_VALUES = 2_000_000
+_PARSER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_INTEGER = re.compile(r"[-+]?[0-9]{1,300}")
+_OTHER_BASE = re.compile(r"0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,300}|[0-9]{1,300}(?:\.[0-9]{0,300})?)(?:[eE][-+]?[0-9]{1,5})?")
+_WORDS: dict[str, Any] = {"": None, "~": None}
+_WORDS |= dict.fromkeys(("null", "Null", "NULL"))
+_WORDS |= dict.fromkeys(("true", "True", "TRUE"), True)
+_WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
+
+_TEXT_TAG = "tag:yaml.org,2002:str"
+_NO_KEY = object()
+
+
+class NotYaml(ValueError):
+    """The text cannot be read, or exceeds the bounds. The message names line and column, and quotes nothing of the
+    document but a repeated key."""
+
+    def __init__(self, problem: str, mark: Any = None) -> None:
+        super().__init__(f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem)
+
+
+def read_yaml(text: str, *, strict: bool = False) -> Any:
+    """Returns the first document in *text*, None for an empty one. Values that an alias repeats are shared.
+
+    *strict* refuses constructs that a person cannot have meant: a key given twice, a tag, a second document. Raises
+    NotYaml.
+    """
+    if len(text) > _MAX_CHARS:
+        raise NotYaml(f"more than {_MAX_CHARS // 1024 // 1024} Mi characters")
+    try:
+        return _Builder(strict).build(yaml.parse(text, Loader=_PARSER))
+    except yaml.MarkedYAMLError as error:
+        raise NotYaml("not valid YAML", _in_text(error.problem_mark, text)) from None
+    except (yaml.YAMLError, UnicodeError):
+        raise NotYaml("not valid YAML") from None
+
+
+def write_yaml(value: Any) -> str:
+    """Returns *value* as YAML that this reader and readers of version 1.1 read back unchanged."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**20)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes texts that either version reads as numbers."""
+
+
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(f"^(?:{_INTEGER.pattern}|{_OTHER_BASE.pattern}|{_FLOAT.pattern})$"), None
+)
+
+
+class _Mark(NamedTuple):
+    line: int
+    column: int
+
+
+def _in_text(mark: Any, text: str) -> Any:
+    """Returns *mark* within *text*. The parser names a line after the last one when the end is missing."""
+    lines = text.splitlines()
+    return _Mark(len(lines) - 1, len(lines[-1])) if mark and lines and mark.line >= len(lines) else mark
+
+
+@dataclass(slots=True)
+class _Open:
+    """A collection that is not complete: the key that waits for its value, and the number of values so far."""
+
+    holder: Any
+    anchor: str | None
+    key: Any = _NO_KEY
+    own_keys: set[str] = field(default_factory=set)
+    merges: bool = False
+    values: int = 1
+
+
+class _Builder:
+    def __init__(self, strict: bool) -> None:
+        self._strict = strict
+        # By anchor, the value and the number of values in it.
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._stack: list[_Open] = []
+        self._root: Any = None
+        self._documents = 0
+
+    def build(self, events: Iterable[Any]) -> Any:
+        for number, event in enumerate(events):
+            if number > _MAX_EVENTS or len(self._stack) > _MAX_DEPTH:
+                raise NotYaml("too large or too deep", event.start_mark)
+            if isinstance(event, yaml.DocumentStartEvent):
+                self._documents += 1
+                if self._documents > 1:
+                    self._refuse_if_strict("a second document", event)
+                    break
+            self._read_event(event)
+        return self._root
+
+    def _read_event(self, event: Any) -> None:
+        values = 1
+        match event:
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self._check_tag(event)
+                self._stack.append(_Open({} if isinstance(event, yaml.MappingStartEvent) else [], event.anchor))
+                return
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                done = self._stack.pop()
+                value, anchor, values = done.holder, done.anchor, done.values
+            case yaml.ScalarEvent():
+                self._check_tag(event)
+                value, anchor = _scalar(event), event.anchor
+            case yaml.AliasEvent():
+                # An anchor is known only when its value is complete, so that no value can hold itself.
+                if event.anchor not in self._anchors:
+                    raise NotYaml("an alias of nothing", event.start_mark)
+                (value, values), anchor = self._anchors[event.anchor], None
+            case _:
+                return
+        # The value is complete: keep it under its anchor, and put it where it belongs.
+        if anchor is not None:
+            self._anchors[anchor] = (value, values)
+        if self._stack:
+            self._put(self._stack[-1], value, values, event)
+        else:
+            self._root = value
+
+    def _put(self, into: _Open, value: Any, values: int, event: Any) -> None:
+        # A collection holds as many values as its members together.
+        into.values += values
+        if into.values > _MAX_VALUES:
+            raise NotYaml(f"more than {_MAX_VALUES:,} values", event.start_mark)
+        if isinstance(into.holder, list):
+            into.holder.append(value)
+        elif into.key is _NO_KEY:
+            if isinstance(value, dict | list):
+                raise NotYaml("a key that is not a single value", event.start_mark)
+            into.key = _key(value)
+            if into.key in into.own_keys:
+                self._refuse_if_strict(f"the key {into.key!r} is given twice", event)
+            into.own_keys.add(into.key)
+            # A quoted "<<" is a key like any other.
+            into.merges = into.key == "<<" and not getattr(event, "style", None)
+        else:
+            key, into.key = into.key, _NO_KEY
+            if into.merges and isinstance(value, dict | list):
+                for merged in value if isinstance(value, list) else [value]:
+                    if isinstance(merged, dict):
+                        into.holder.update({name: each for name, each in merged.items() if name not in into.holder})
+            else:
+                into.holder[key] = value
+
+    def _check_tag(self, event: Any) -> None:
+        if event.tag not in (None, "!", _TEXT_TAG):
+            self._refuse_if_strict("tags such as '!name' are not read", event)
+
+    def _refuse_if_strict(self, problem: str, event: Any) -> None:
+        if self._strict:
+            raise NotYaml(problem, event.start_mark)
+
+
+def _key(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "null" if value is None else str(value)
+
+
+def _scalar(event: Any) -> Any:
+    text: str = event.value
+    if event.style or event.tag == _TEXT_TAG:
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _OTHER_BASE.fullmatch(text):
+        return int(text, 0)
+    return float(text) if _FLOAT.fullmatch(text) else text
