@@ -1,4 +1,5 @@
-"""Wicketgate as a library: any number of tool servers behind a gate that shows a model only what it needs now.
+"""Wicketgate as a library: any number of tool servers behind a gate that shows a model only what it needs now
+(LIB-1, LIB-2).
 
 Stable: the names in ``__all__``, what their signatures take, and the wire forms that ``docs/spec`` describes. A change
 to one of them is announced in CHANGELOG.md. Any other module is free to change at any time.
