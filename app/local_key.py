@@ -1,4 +1,7 @@
-"""Makes a key for a service without configured keys: for one run, or kept in ``auth.key_file``."""
+"""Makes a key for a service without configured keys: for one run, or kept in ``auth.key_file``.
+
+A key for one run serves this machine only (ACCESS-5); one that is kept serves any caller (ACCESS-28).
+"""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on stdout (S3 "Logging"). A thread writes them, so that a slow reader stalls no request.
+"""Logs: one JSON object a line on stdout (OPS-13). A thread writes them, so that a slow reader stalls no request.
 
 Keys: ``timestamp`` (UTC, ISO 8601), ``correlation_id``, ``component``, ``level``, ``message``, then those of the
 caller's ``extra={"fields": {...}}``, and ``exception`` where there is one. No line for each text-delta. While the lines

@@ -1,7 +1,7 @@
 """Composes the HTTP service: a gate, with paths, middleware and metrics in front of it.
 
-``uvicorn app.main:app`` and ``uvicorn --factory app.main:create_app`` start it; ``wicketgate serve`` runs it on a
-server with more bounds.
+``uvicorn app.main:app`` and ``uvicorn --factory app.main:create_app`` start it (OPS-21).
+``wicketgate serve`` runs it on a server with more bounds.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The MCP doors: each face over HTTP at its own path, kept running together and notified of changes.
 
-Both protocol eras share one URL, through the official SDK (guide "Serve /mcp from FastAPI"). Here a session is tied to
+Both protocol eras share one URL, through the official SDK. Here a session is tied to
 its caller, sessions are bounded, Host and Origin are checked, and malformed messages are refused in our own words.
 """
 
@@ -136,7 +136,7 @@ class McpEndpoint:
             await _unavailable("Too many open sessions of this actor")(scope, receive, send)
             return
         # In the handshake era the SDK lets a call run on after its client has left, so that the answer can be fetched
-        # later. No answer is kept here, so the call is ended (E87).
+        # later. No answer is kept here, so the call is ended (CHAT-72).
         exchange = anyio.CancelScope()
         calling.set(identity)
         try:
@@ -203,7 +203,7 @@ def _unavailable(message: str) -> JSONResponse:
 
 
 def _with_own_faults(app: App) -> App:
-    """ASGI: refuses malformed messages in place of the SDK (gatekit G13 to G16, G38 to G43).
+    """ASGI: refuses malformed messages in place of the SDK (FACE-4, FACE-5, ROUTE-2).
 
     An answer of *app* that may be to a malformed message is held back until the message has been checked.
     """

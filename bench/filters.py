@@ -1,4 +1,4 @@
-"""Time that the secrets, PII and injection filters take for 30 KB of text, hostile texts included (W-PLUGINS: 5 ms).
+"""Time that the secrets, PII and injection filters take for 30 KB of text, hostile texts included (ROUTE-29: 5 ms).
 
 CPU time of one pass through all three, the best of several: the machine is shared.
 """

@@ -1,4 +1,4 @@
-"""``python -m bench.fuzz_validation``: can a hostile schema or hostile arguments hold the event loop (DESIGN §3)?
+"""``python -m bench.fuzz_validation``: can a hostile schema or hostile arguments hold the event loop (EXEC-8)?
 
 Hypothesis draws pairs of a schema and arguments, small twisted ones and ones blown up on purpose; each is compiled,
 repaired and checked as the gateway does it. Times are CPU time of the thread: what the loop would have stood still.

@@ -1,4 +1,4 @@
-"""The demo of ``make run``: the shop, the gateway in front of it, and nothing left running after (DESIGN §2)."""
+"""The demo of ``make run``: the shop, the gateway in front of it, and nothing left running after (OPS-16)."""
 
 import argparse
 import os

@@ -1,4 +1,5 @@
-"""Authenticates every request: none passes without an identity, and no identity comes from a header (S3).
+"""Authenticates every request: none passes without an identity, and no identity comes from a header (ACCESS-1,
+ACCESS-2, ACCESS-4).
 
 ``X-Actor-ID`` and ``X-Actor-Permissions``, also when spelled with ``_``, are removed first, and set once from the
 credential.

@@ -1,4 +1,4 @@
-"""Gives every request its correlation id and one log line (S3 "Security Requirements"). The outermost middleware.
+"""Gives every request its correlation id and one log line (OPS-14). The outermost middleware.
 
 The id is that of ``X-Correlation-ID`` if it is well formed, otherwise a new one. The engine's route replaces it with
 ``metadata.correlation_id`` after reading the body; the response header and the log line show the replaced one.

@@ -1,6 +1,6 @@
-"""Answers in front of the routes: bodies over the limit, and exceptions that escape the application (S3).
+"""Answers in front of the routes: bodies over the limit, and exceptions that escape the application (EXEC-13).
 
-Every refusal here has the shape ``{code, message}`` (S3 "Pre-Stream Errors").
+Every refusal here has the shape ``{code, message}`` (CHAT-2 to CHAT-24).
 """
 
 import json

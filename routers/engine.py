@@ -1,9 +1,9 @@
-"""``POST /engine/chat`` (S3).
+"""``POST /engine/chat`` (CHAT-1).
 
 An answer of 400, 401 or 503 is decided before the response starts. Later failures are events: the last one of every
 stream is ``done`` or ``error``.
 
-Headers by which a client may come back to a run (DESIGN §3 "The engine"):
+Headers by which a client may come back to a run (CHAT-73 to CHAT-78):
 
 - ``Idempotency-Key``: one run for one key; spelled like a correlation id.
 - ``Last-Event-ID``: the last event of it that the client has seen.

@@ -1,4 +1,4 @@
-"""``/operations``: the four tools of the registry face over plain HTTP (S4; alknet A52 to A58)."""
+"""``/operations``: the four tools of the registry face over plain HTTP (FACE-22 to FACE-34)."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Refuses requests before a stream has begun: ``{code, message}`` and no other field (S3 "Pre-Stream Errors")."""
+"""Refuses requests before a stream has begun: ``{code, message}`` and no other field (CHAT-2 to CHAT-24)."""
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse

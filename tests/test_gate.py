@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.process import ROOT
+from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, says
 from tests.support.service import BOUND_S, FileServer, chat_body
 from wicketgate.access.identity import Identity
@@ -72,6 +73,7 @@ def python_package(folder: Path) -> dict[str, Any]:
     return {"name": "office", "python": "office_tools.tools:registry", "cwd": str(folder)}
 
 
+@requirement("LIB-18")
 async def test_an_embedded_gate_brings_no_web_framework_and_leaves_the_process_as_it_was(tmp_path: Path) -> None:
     document = tmp_path / "shop.json"
     document.write_text(json.dumps(_DOCUMENT))
@@ -83,6 +85,7 @@ async def test_an_embedded_gate_brings_no_web_framework_and_leaves_the_process_a
     assert report["before"] == report["during"] == report["after"]
 
 
+@requirement("LIB-17")
 def test_a_gate_is_made_without_an_event_loop_and_serves_on_the_one_that_it_is_entered_on() -> None:
     made = Gate(Settings(), upstreams=[FileServer()], provider=ScriptModel(says("hello")))
 
@@ -94,6 +97,7 @@ def test_a_gate_is_made_without_an_event_loop_and_serves_on_the_one_that_it_is_e
     assert asyncio.run(serve()) == ["text-delta", "done"]
 
 
+@requirement("LIB-17")
 async def test_a_gate_that_is_left_closes_what_it_opened_and_takes_nothing_more() -> None:
     model = ClosableModel()
     gate = Gate(Settings(), upstreams=[FileServer()], provider=model)
@@ -111,6 +115,7 @@ class ClosableModel(ScriptModel):
         self.closed = True
 
 
+@requirement("OPS-8")
 async def test_settings_that_cannot_be_applied_change_nothing() -> None:
     settings = Settings.model_validate({"quota": {"per_actor": 5}})
     async with asyncio.timeout(BOUND_S), Gate(settings, upstreams=[FileServer()], provider=ScriptModel()) as gate:

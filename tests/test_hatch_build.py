@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from hatch_build import CannotMove, move_service, rewrite
+from tests.support.requirement import requirement
 
 MODULES = {"app", "app.main", "app.commands", "app.commands.serve", "routers", "middleware", "middleware.auth"}
 
 
+@requirement("LIB-20")
 @pytest.mark.parametrize(
     ("text", "moved"),
     [
@@ -42,6 +44,7 @@ def test_the_rest_stays_as_it_is(text: str) -> None:
     assert rewrite(text, MODULES, "app/x.py") == text
 
 
+@requirement("LIB-20")
 @pytest.mark.parametrize(
     "text",
     [

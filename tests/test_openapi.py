@@ -1,4 +1,4 @@
-"""The published contract is the one that is served, and what is streamed keeps it (guide "OpenAPI")."""
+"""The published contract is the one that is served, and what is streamed keeps it (CHAT-41)."""
 
 import json
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from tests.contract.test_tool_calls import execute
+from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import KEY, OPERATOR_KEY, FileServer, Frame, chat_body, running_service
 from wicketgate.errors import ProviderError
@@ -20,6 +21,7 @@ from wicketgate.models.provider import ToolCall, Usage
 PUBLISHED = Path(__file__).resolve().parents[1] / "openapi"
 
 
+@requirement("CHAT-41")
 @pytest.mark.parametrize("name", ["openapi.json", "openapi-3.2.json"])
 async def test_the_published_document_is_the_one_that_is_served(name: str) -> None:
     async with running_service() as service:
@@ -59,6 +61,7 @@ async def streams() -> list[Frame]:
         return good + await service.chat()
 
 
+@requirement("CHAT-26", "CHAT-41")
 async def test_every_event_on_the_wire_keeps_the_published_schema() -> None:
     seen = await streams()
     assert {event for event, _ in seen} == {"text-delta", "tool-call", "tool-result", "done", "error"}
@@ -70,6 +73,7 @@ async def test_every_event_on_the_wire_keeps_the_published_schema() -> None:
     assert not typed.is_valid({"event": "tool-result", "data": {"id": "a", "output": "x", "error": "y"}})
 
 
+@requirement("CHAT-41")
 async def test_the_document_refuses_what_the_service_refuses() -> None:
     document = json.loads((PUBLISHED / "openapi.json").read_text())
     resource: Resource[Any] = Resource.from_contents(document, default_specification=DRAFT202012)

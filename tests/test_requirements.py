@@ -1,19 +1,73 @@
-"""Requirements of our own that are cited are written down, and each is shown by a test (docs/requirements.md)."""
+"""The specification, the code and the tests agree: each clause of docs/spec is shown by a test, and only clauses that
+exist are cited."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_ID = re.compile(r"\bW-[A-Z][A-Z-]*[A-Z]\b")
+SPEC = ROOT / "docs" / "spec"
+
+_CLAUSE = re.compile(r"^- \*\*([A-Z]+-\d+)\*\*", re.MULTILINE)
+_FOREIGN = re.compile(
+    r"DESIGN §|(?<![\w`\"/])S[0-4]\b(?![\w`\"])|\bE\d\d\b|\bgatekit\b|\balknet\b|\bgateway \d{1,3}\b|"
+    r"\bW-[A-Z]{3}|(?<!\w)\.\./shared\b"
+)
+"""How documents that are not in this repository were cited."""
+
+_CODE = ("app", "wicketgate", "routers", "middleware", "tests", "bench", "examples")
 
 
-def cited(folder: str) -> set[str]:
-    files = (path for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
-    return {found for path in files for found in _ID.findall(path.read_text(encoding="utf-8"))}
+def clauses() -> list[str]:
+    return [found for page in sorted(SPEC.glob("*.md")) for found in _CLAUSE.findall(page.read_text("utf-8"))]
 
 
-def test_what_is_cited_is_written_down_and_what_is_written_down_is_shown() -> None:
-    table = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
-    written = set(re.findall(r"^\| (W-\S+) \|", table, re.MULTILINE))
-    assert cited("wicketgate") | cited("app") | cited("tests") | cited("bench") <= written
-    assert written == cited("tests")
+def sources(*folders: str) -> Iterator[tuple[str, str]]:
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path != Path(__file__):
+                yield str(path.relative_to(ROOT)), path.read_text("utf-8")
+
+
+def shown() -> set[str]:
+    """The ids in every ``requirement(...)`` of the tests."""
+    return {
+        argument.value
+        for _, text in sources("tests")
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "requirement"
+        for argument in node.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    }
+
+
+def test_each_clause_has_an_id_of_its_own_and_each_page_one_area() -> None:
+    found = clauses()
+    assert len(found) > 300
+    assert sorted({clause for clause in found if found.count(clause) > 1}) == []
+    for page in sorted(SPEC.glob("*.md")):
+        areas = {clause.partition("-")[0] for clause in _CLAUSE.findall(page.read_text("utf-8"))}
+        assert len(areas) == (0 if page.name == "README.md" else 1), page.name
+
+
+def test_each_clause_is_shown_by_a_test_and_each_id_is_that_of_a_clause() -> None:
+    known = set(clauses())
+    assert sorted(known - shown()) == [], "no test shows these clauses"
+    assert sorted(shown() - known) == [], "no such clause"
+
+
+def test_only_clauses_that_exist_are_cited() -> None:
+    known = set(clauses())
+    areas = "|".join(sorted({clause.partition("-")[0] for clause in known}))
+    citation = re.compile(rf"\b(?:{areas})-\d+\b")
+    pages = [(str(path.relative_to(ROOT)), path.read_text("utf-8")) for path in sorted((ROOT / "docs").rglob("*.md"))]
+    found = {f"{name}: {cited}": cited for name, text in [*sources(*_CODE), *pages] for cited in citation.findall(text)}
+    assert [place for place, cited in found.items() if cited not in known] == []
+
+
+def test_nothing_is_cited_that_is_not_in_this_repository() -> None:
+    pages = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path != SPEC / "README.md"]
+    pages += [ROOT / "README.md", *sorted((ROOT / "examples").rglob("*.md"))]
+    texts = [*sources(*_CODE), *((str(path.relative_to(ROOT)), path.read_text("utf-8")) for path in pages)]
+    assert [f"{name}: {found}" for name, text in texts for found in _FOREIGN.findall(text)] == []

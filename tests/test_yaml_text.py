@@ -9,12 +9,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.requirement import requirement
 from wicketgate.yaml_text import NotYaml, read_yaml, write_yaml
 
 ROOT = Path(__file__).parents[1]
 WORDS = ["on", "yes", "No", "true", "Null", "~", "", "1e5", "09", "0o17", "0x1F", "1.5e5", ".5", "+1", "1_000", "1:30"]
 
 
+@requirement("OPS-20")
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -38,6 +40,7 @@ def test_scalars_are_those_of_version_1_2(text: str, value: Any, strict: bool) -
     assert read_yaml(text, strict=strict) == value
 
 
+@requirement("OPS-20")
 @pytest.mark.parametrize(
     ("text", "problem", "value"),
     [
@@ -58,6 +61,7 @@ def test_a_merged_key_may_be_given_again() -> None:
     assert read_yaml("a: &a {x: 1}\nb: {<<: *a, x: 2}", strict=True)["b"] == {"x": 2}
 
 
+@requirement("OPS-20")
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -80,6 +84,7 @@ def test_what_cannot_be_read_says_where(text: str, problem: str) -> None:
         read_yaml(text)
 
 
+@requirement("UP-32")
 def test_aliases_that_say_a_little_very_often_are_refused() -> None:
     lines = ["x0: &x0 [a, a, a, a, a, a, a, a, a, a]"]
     lines += [f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]" for n in range(1, 9)]
@@ -107,6 +112,7 @@ VALUES = st.recursive(
 )
 
 
+@requirement("OPS-20")
 def test_a_quoted_merge_key_is_a_name() -> None:
     assert read_yaml('{"<<": {a: 1}}') == {"<<": {"a": 1}}
     assert read_yaml("{'<<': []}", strict=True) == {"<<": []}

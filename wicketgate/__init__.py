@@ -1,4 +1,5 @@
-"""Wicketgate as a library: any number of tool servers behind a gate that shows a model only what it needs now.
+"""Wicketgate as a library: any number of tool servers behind a gate that shows a model only what it needs now
+(LIB-1, LIB-2).
 
 Stable: the names in ``__all__``, what their signatures take, and the wire forms that ``docs/spec`` describes. A change
 to one of them is announced in CHANGELOG.md. Any other module is free to change at any time.
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from wicketgate.config.settings import Settings
     from wicketgate.context.items import ContextItem, ItemKind, load_mcp_session_jsonl
     from wicketgate.context.manager import ContextManager, ContextPack, Phase
-    from wicketgate.engine.contract import ChatRequest
+    from wicketgate.engine.contract import ChatRequest, InvalidRequest, parse_chat_request
     from wicketgate.errors import CatalogError, ConfigError, ContextOverflow, GatewayError, WicketgateError
     from wicketgate.faces.mcp.servers import McpGatewayServer, McpProxyServer
     from wicketgate.fleet.member import MultiplexUpstream
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from wicketgate.plugin_api import (
         ALLOW,
         CONTINUE,
+        UPSTREAM_NAME_KEY,
         Allow,
         Block,
         Complete,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         MiddlewarePlugin,
         PluginConfig,
         Request,
+        Result,
         SecurityPlugin,
     )
     from wicketgate.ports import CallContext
@@ -53,7 +56,7 @@ _MODULES = {
     "config.settings": ("Settings",),
     "context.items": ("ContextItem", "ItemKind", "load_mcp_session_jsonl"),
     "context.manager": ("ContextManager", "ContextPack", "Phase"),
-    "engine.contract": ("ChatRequest",),
+    "engine.contract": ("ChatRequest", "InvalidRequest", "parse_chat_request"),
     "errors": ("CatalogError", "ConfigError", "ContextOverflow", "GatewayError", "WicketgateError"),
     "faces.mcp.servers": ("McpGatewayServer", "McpProxyServer"),
     "fleet.member": ("MultiplexUpstream",),
@@ -61,8 +64,8 @@ _MODULES = {
     "gateway.options": ("ExposureMode", "RuntimeOptions", "RuntimePolicies"),
     "gateway.runtime": ("ProxyRuntime",),
     "plugin_api": (
-        *("ALLOW", "CONTINUE", "Allow", "Block", "Complete", "Continue"),
-        *("MiddlewarePlugin", "PluginConfig", "Request", "SecurityPlugin"),
+        *("ALLOW", "CONTINUE", "UPSTREAM_NAME_KEY", "Allow", "Block", "Complete", "Continue"),
+        *("MiddlewarePlugin", "PluginConfig", "Request", "Result", "SecurityPlugin"),
     ),
     "ports": ("CallContext",),
     "results.envelope": ("ArtifactRef", "ResultEnvelope", "mcp_result_to_envelope"),
@@ -74,6 +77,7 @@ _HOME = {name: f"wicketgate.{module}" for module, names in _MODULES.items() for 
 __all__ = [
     "ALLOW",
     "CONTINUE",
+    "UPSTREAM_NAME_KEY",
     "Allow",
     "ArtifactRef",
     "Block",
@@ -94,6 +98,7 @@ __all__ = [
     "GatewayError",
     "HydrationResult",
     "Identity",
+    "InvalidRequest",
     "ItemKind",
     "McpClientUpstream",
     "McpGatewayServer",
@@ -105,6 +110,7 @@ __all__ = [
     "PluginConfig",
     "ProxyRuntime",
     "Request",
+    "Result",
     "ResultEnvelope",
     "Router",
     "RuntimeOptions",
@@ -124,6 +130,7 @@ __all__ = [
     "make_choice_cards",
     "mcp_result_to_envelope",
     "mcp_tool_to_selectable",
+    "parse_chat_request",
     "parse_tool_id",
     "running_engine",
 ]

@@ -1,4 +1,4 @@
-"""Blocking functions beside the event loop, in a bounded number of threads that never hold the process (W-KINDS).
+"""Blocking functions beside the event loop, in a bounded number of threads that never hold the process (UP-35).
 
 A thread cannot be ended from outside. One whose caller has gone runs on, keeps its slot, and is counted.
 """

@@ -1,4 +1,4 @@
-"""The outcomes that a caller can distinguish, each with its own wire code (S0 §3.4, S1 "Error shape", S3).
+"""The outcomes that a caller can distinguish, each with its own wire code (EXEC-11, CHAT-37).
 
 Two families cross a door. A ``GatewayError`` is an answer of a meta-tool and goes back to the model, which can
 often mend its call. An ``EngineError`` ends a chat stream; its text is fixed, so nothing of the cause can leak.
@@ -16,7 +16,7 @@ class WicketgateError(Exception):
 
 
 class CatalogError(WicketgateError, ValueError):
-    """A tool id, card or set of tools breaks S0 §1 or §2."""
+    """A tool id, card or set of tools breaks the rules of CARD-1 to CARD-25."""
 
 
 class ConfigError(WicketgateError):
@@ -24,11 +24,11 @@ class ConfigError(WicketgateError):
 
 
 class SessionFileError(WicketgateError):
-    """A session file (S1) cannot be used; the text names the line."""
+    """A session file (CHAT-84) cannot be used; the text names the line."""
 
 
 class GatewayError(WicketgateError):
-    """A refused or failed meta-tool call, in the shape of S0 §3.4 plus ``retryable``.
+    """A refused or failed meta-tool call, in the shape of EXEC-11 plus ``retryable``.
 
     *message* is shown to the client: it is made of our words and the caller's own input, never of another
     exception's text. *path* is the offending path, tool id or handle.
@@ -131,7 +131,7 @@ class Forbidden(GatewayError):
 
 
 class ApprovalRequired(GatewayError):
-    """Nothing ran: the owner has to approve this very call first (DESIGN §3 "The engine")."""
+    """Nothing ran: the owner has to approve this very call first (CHAT-65)."""
 
     code = "APPROVAL_REQUIRED"
 
@@ -149,7 +149,7 @@ class InputRequired(WicketgateError):
 
 
 class EngineError(WicketgateError):
-    """An unrecoverable failure in a chat stream (S3 "Mid-Stream Errors").
+    """An unrecoverable failure in a chat stream (CHAT-37).
 
     The argument is for the log only; clients get ``code`` and ``safe_message``, whatever happened.
     """

@@ -1,4 +1,4 @@
-"""Composes a gate from settings, and owns how long each of its parts lives.
+"""Composes a gate from settings, and owns how long each of its parts lives (LIB-17, LIB-18).
 
 The HTTP service, ``wicketgate mcp``, the commands and callers in Python all use this one. It decides nothing: each
 part decides in its own room, and the rooms of ``wicketgate.config`` make the parts. A gate changes nothing of the

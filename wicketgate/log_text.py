@@ -1,4 +1,4 @@
-"""The correlation id of a request, and masking of credentials in log lines (S3 "Security Requirements", "Logging")."""
+"""The correlation id of a request, and masking of credentials in log lines (OPS-13, OPS-14)."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The interface that plugins of third parties build against, version 1 (S2 "Plugin Processing").
+"""The interface that plugins of third parties build against, version 1 (ROUTE-19).
 
 A plugin sees clean names (the server's own, no namespace), may look at and change a call on its way to the server and
 its result on the way back, and never reaches the wire. Three kinds, each with verdicts of its own:

@@ -116,7 +116,7 @@ class CallMarks:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """The caller's identity, trace and browsing session (DESIGN §3 "Browsing"), with the ways to reach the caller while
+    """The caller's identity, trace and browsing session (BROWSE-25), with the ways to reach the caller while
     the call runs, the answers to the tool server's questions, and the owner's approval."""
 
     identity: Identity
@@ -181,7 +181,7 @@ class Upstream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """Bytes kept out of the model's context. *handle* is content-addressed (DESIGN §3 "Results")."""
+    """Bytes kept out of the model's context. *handle* is content-addressed (EXEC-28)."""
 
     handle: str
     media_type: str
@@ -216,15 +216,15 @@ class ArtifactStore(Protocol):
 
 
 class SessionStore(Protocol):
-    """Seen cards of browsing sessions, by session key (S0 §5). A session lapses when it was not used for its time to
-    live."""
+    """Seen cards of browsing sessions, by session key (BROWSE-20 to BROWSE-25). A session lapses when it was not used
+    for its time to live."""
 
     def order(self, session: str, cards: Sequence[ChoiceCard]) -> tuple[ChoiceCard, ...]:
         """*cards*, best first, in cache-stable order; they count as seen from now on."""
         ...
 
     def hydrated(self, session: str, tool_id: str) -> None:
-        """A tool was hydrated or executed with success, so it counts as seen (S0 §5.1, §5.5)."""
+        """A tool was hydrated or executed with success, so it counts as seen (BROWSE-20, BROWSE-23)."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""Counts the tokens of texts with the table of cl100k_base, and shortens a text to a number of them (S0 §2.3, §2.4).
+"""Counts the tokens of texts with the table of cl100k_base, and shortens a text to a number of them (CARD-26, CARD-28).
 
-The rank table comes with the program, and is checked before use (DESIGN §3 "Cards")."""
+The rank table comes with the program, and is checked before use (CARD-26)."""
 
 import base64
 import gzip
@@ -38,7 +38,7 @@ class TokenCounter(Protocol):
 
 
 def truncate(text: str, budget_tokens: int, tokens: TokenCounter) -> str:
-    """Shorten *text* to at most *budget_tokens*, the same way every time (S0 §2.4).
+    """Shorten *text* to at most *budget_tokens*, the same way every time (CARD-28).
 
     The longest prefix that ends a sentence (``.``, ``!`` or ``?``, then a space) and fits; without one, the text up
     to ``budget_tokens - 1`` tokens and ``…``, never cut inside a character. A budget of zero gives nothing. The cost
@@ -66,8 +66,8 @@ def _sentences(text: str, encoded: list[int], budget_tokens: int, tokens: TokenC
 
 def _hard_cut(text: str, budget_tokens: int, tokens: TokenCounter) -> str:
     # Bisection, though the count does not quite grow with the text: within a word a longer prefix can take fewer
-    # tokens. Of the offsets that fit it finds the one that the vectors of S0 §2.4 name. The halves that do not fit
-    # shrink, so all counts together read the text about once.
+    # tokens. Of the offsets that fit it finds the one that the exact values of the tests name. The halves that do not
+    # fit shrink, so all counts together read the text about once.
     best, low, high = 0, 0, len(text)
     while low <= high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""The registry in which a package puts its own tools: plain typed functions (W-KINDS; docs/guide.md).
+"""The registry in which a package puts its own tools: plain typed functions (UP-34; docs/guide.md).
 
 ::
 
@@ -126,7 +126,7 @@ class ToolRegistry:
 
         Name, description and the arguments' schema come from the function, its docstring and type hints where they are
         not given. An async function runs on the event loop and must not block it; any other runs in a thread. An async
-        generator is a subscription, which is registered but never offered as a tool (S4 §2). Raises ValueError when
+        generator is a subscription, which is registered but never offered as a tool (CARD-18). Raises ValueError when
         the name is taken.
         """
         hints = {"readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": idempotent}

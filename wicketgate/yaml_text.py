@@ -1,4 +1,4 @@
-"""Reads YAML as JSON values by the core schema of YAML 1.2, from the parser's events.
+"""Reads YAML as JSON values by the core schema of YAML 1.2, from the parser's events (OPS-20).
 
 PyYAML's C loader builds nodes by recursion in C, so a hundred thousand open brackets end the process. Reading its
 events does not. Only ``true`` and ``false`` are booleans; ``on``, ``no``, dates, infinity and NaN are text. Tags are

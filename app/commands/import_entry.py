@@ -1,4 +1,4 @@
-"""The translation of one server of a client's file into an upstream of ours (W-IMPORT).
+"""The translation of one server of a client's file into an upstream of ours (OPS-4).
 
 A part that is unknown here, or cannot be done, gets a note. A value that looks like a secret never gets into the
 configuration that is written; a variable ``${NAME}`` takes its place.

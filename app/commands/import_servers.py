@@ -1,4 +1,4 @@
-"""The command ``wicketgate import``: from the file of a desktop or editor client to our configuration (W-IMPORT).
+"""The command ``wicketgate import``: from the file of a desktop or editor client to our configuration (OPS-4).
 
 It reads JSON with comments and trailing commas, as editors write it, and YAML if the file's name says so.
 """

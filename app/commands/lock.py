@@ -1,4 +1,4 @@
-"""``wicketgate lock``: write, show and accept the pins of tool definitions (W-PINS)."""
+"""``wicketgate lock``: write, show and accept the pins of tool definitions (ACCESS-22)."""
 
 import asyncio
 from collections.abc import Sequence

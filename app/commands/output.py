@@ -1,4 +1,5 @@
-"""Lines for a terminal: foreign text made harmless, and tools that are held back, suspicious or gone (W-PINS)."""
+"""Lines for a terminal: foreign text made harmless, and tools that are held back, suspicious or gone (ACCESS-19,
+OPS-5)."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

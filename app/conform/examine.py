@@ -1,4 +1,4 @@
-"""The examination of an engine: the prompt twice, every probe, then the grammar over all streams (S3; cases A, B, F).
+"""The examination of an engine: the prompt twice, every probe, then the grammar over all streams.
 
 A probe looks only at answers. The inside of an engine (for example the end of a cancelled model call) is out of sight.
 """
@@ -262,16 +262,16 @@ _PARTS = [{"type": "text", "text": "x"}]
 
 # Bytes are sent as they are, everything else as JSON.
 _REFUSED: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
-    ("E02", "a body that is not JSON is 400", {"{bad": b"{bad", "a cut body": b'{"messages": [{"role": "user"'}),
+    ("CHAT-2", "a body that is not JSON is 400", {"{bad": b"{bad", "a cut body": b'{"messages": [{"role": "user"'}),
     (
-        "E03",
+        "CHAT-3",
         "a body that is not an object is 400",
         {"an array": [], "a string": "x", "an empty body": b"", "null": None},
     ),
-    ("E04", "missing messages are 400", {"no messages": {}, "only metadata": {"metadata": _META}}),
-    ("E05", "an empty list of messages is 400", {"no message": with_messages()}),
+    ("CHAT-4", "missing messages are 400", {"no messages": {}, "only metadata": {"metadata": _META}}),
+    ("CHAT-5", "an empty list of messages is 400", {"no message": with_messages()}),
     (
-        "E06",
+        "CHAT-6",
         "messages that are malformed are 400",
         {
             "messages as text": {"messages": "hi", "metadata": _META},
@@ -280,18 +280,18 @@ _REFUSED: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
             "no content": with_messages({"role": "user"}),
         },
     ),
-    ("E07", "an unknown role is 400", {"role robot": with_messages({"role": "robot", "content": "hi"})}),
+    ("CHAT-7", "an unknown role is 400", {"role robot": with_messages({"role": "robot", "content": "hi"})}),
     (
-        "E08",
+        "CHAT-8",
         "content that is not a string is 400",
         {
             "content in parts": with_messages({"role": "user", "content": _PARTS}),
             "content null": with_messages({"role": "user", "content": None}),
         },
     ),
-    ("E10", "missing metadata is 400: the correlation id is required", {"no metadata": {"messages": [_USER]}}),
+    ("CHAT-10", "missing metadata is 400: the correlation id is required", {"no metadata": {"messages": [_USER]}}),
     (
-        "E11",
+        "CHAT-11",
         "metadata without a usable correlation id is 400",
         {
             "metadata as text": {"messages": [_USER], "metadata": "x"},
@@ -301,14 +301,14 @@ _REFUSED: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
             "a number for a correlation id": with_messages(_USER, correlation_id=7),
         },
     ),
-    ("E12", "an unknown trigger is 400", {"trigger cron": asking("hi", trigger="cron")}),
-    ("E14", "client_context that is not an object is 400", {"client_context 5": asking("hi", client_context=5)}),
+    ("CHAT-12", "an unknown trigger is 400", {"trigger cron": asking("hi", trigger="cron")}),
+    ("CHAT-14", "client_context that is not an object is 400", {"client_context 5": asking("hi", client_context=5)}),
 )
 _ACCEPTED: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
-    ("E09", "empty content is taken", {"content ''": asking("")}),
+    ("CHAT-9", "empty content is taken", {"content ''": asking("")}),
     ("E14b", "client_context is taken, whatever it holds", {"a context": asking("hi", client_context={"path": "/f"})}),
     (
-        "E28",
+        "CHAT-17",
         "an assistant's message last, or a system message alone, is passed on",
         {
             "assistant last": with_messages(_USER, {"role": "assistant", "content": "and"}),
@@ -333,31 +333,31 @@ _AS_TEXT = {"Content-Type": "text/plain"}
 
 # The last three judge everything that was seen before them.
 PROBES: tuple[tuple[str, str, Probe], ...] = (
-    ("E01", "the answer is a stream, 200 text/event-stream", collected),
-    ("E30", "text is sent while the model speaks", incremental),
+    ("CHAT-1", "the answer is a stream, 200 text/event-stream", collected),
+    ("CHAT-30", "text is sent while the model speaks", incremental),
     *((case, text, each(refused(400), requests)) for case, text, requests in _REFUSED),
     *((case, text, each(no_stream, requests)) for case, text, requests in _ACCEPTED),
-    ("E13", "the trigger makes no difference", triggers),
-    ("E15", "tools and model in the body have no effect", unknown_fields),
-    ("E18", "without a valid credential it is 401", without_credential(_BAD_CREDENTIALS)),
-    ("E19", "identity headers of the client are no credential", without_credential(_IDENTITY)),
-    ("E22", "a wrong method is 405 or 404", each(refused(404, 405), {"GET /engine/chat": b""}, method="GET")),
-    ("E23", "a wrong path is 404", each(refused(404), {"POST /engine/other": asking("hi")}, path="/engine/other")),
+    ("CHAT-13", "the trigger makes no difference", triggers),
+    ("CHAT-15", "tools and model in the body have no effect", unknown_fields),
+    ("ACCESS-1", "without a valid credential it is 401", without_credential(_BAD_CREDENTIALS)),
+    ("ACCESS-2", "identity headers of the client are no credential", without_credential(_IDENTITY)),
+    ("CHAT-18", "a wrong method is 405 or 404", each(refused(404, 405), {"GET /engine/chat": b""}, method="GET")),
+    ("CHAT-19", "a wrong path is 404", each(refused(404), {"POST /engine/other": asking("hi")}, path="/engine/other")),
     (
-        "E24",
+        "CHAT-20",
         "JSON under another content type is taken, or refused properly",
         each(taken_or_refused, {"JSON as text/plain": asking("hi")}, headers=_AS_TEXT),
     ),
-    ("E25", "a body over any sensible limit (20 MB) is refused with 413 or 400", large_body),
+    ("CHAT-21", "a body over any sensible limit (20 MB) is refused with 413 or 400", large_body),
     (
-        "E27",
+        "CHAT-16",
         "calls without results, and results without calls, are refused or repaired",
         each(repaired_or_refused, _UNPAIRED),
     ),
-    ("E41", "a tool is called, answered, and the run comes to done", tool_round_trip),
-    ("E86", "a client may hang up at any time", early_disconnect),
-    ("E88", "requests at once are kept apart, each with its correlation id", correlation),
-    ("E40", "comment lines keep a waiting stream alive", heartbeats),
-    ("E29", "every refusal is {code, message} as JSON, without paths or stack traces", refusal_shapes),
-    ("S3 Security", "the credential is in no answer", no_credential_shown),
+    ("CHAT-42", "a tool is called, answered, and the run comes to done", tool_round_trip),
+    ("CHAT-72", "a client may hang up at any time", early_disconnect),
+    ("CHAT-38", "requests at once are kept apart, each with its correlation id", correlation),
+    ("CHAT-35", "comment lines keep a waiting stream alive", heartbeats),
+    ("CHAT-23", "every refusal is {code, message} as JSON, without paths or stack traces", refusal_shapes),
+    ("CHAT-39", "the credential is in no answer", no_credential_shown),
 )

@@ -1,4 +1,4 @@
-"""The rules for every stream and every refusal of an engine, whatever the request was (S3 "Response: SSE Stream").
+"""The rules for every stream and every refusal of an engine, whatever the request was (CHAT-25 to CHAT-35).
 
 Pure checks. A rule gives None for a stream that holds nothing it could judge, otherwise the faults that it found.
 """
@@ -23,7 +23,7 @@ _SHAPES: Mapping[str, tuple[Mapping[str, type], ...]] = {
     "error": ({"code": str, "message": str},),
 }
 
-# Signs of our insides in a text for a client (S3 "Error message safety").
+# Signs of our insides in a text for a client (EXEC-13).
 _LEAKS = {
     "a stack trace": re.compile(
         r"Traceback \(most recent|File \"[^\"]+\", line \d|\n\s+at \S+ ?\("
@@ -57,7 +57,7 @@ def not_refused(answer: Transcript, statuses: Collection[int]) -> list[str]:
 
 
 def refusal_faults(answer: Transcript) -> list[str]:
-    """The faults of a refusal's body, which must be ``{code, message}`` as JSON without leaks (S3; E29)."""
+    """The faults of a refusal's body, which must be ``{code, message}`` as JSON without leaks (CHAT-23)."""
     asked = f"{answer.label}: {answer.status}"
     if answer.media_type != "application/json":
         return [f"{asked} with content type {excerpt(answer.media_type)}"]
@@ -147,16 +147,16 @@ def _tool_pairs(stream: EventStream) -> list[str] | None:
 
 
 RULES: tuple[tuple[str, str, Rule], ...] = (
-    ("S3 SSE Stream", "every event has one event line and one data line with JSON, in UTF-8", _syntax),
-    ("S3 Events", "only text-delta, tool-call, tool-result, done and error", _names),
-    ("E38", "data has exactly the contract's keys, of the contract's types", _shapes),
-    ("E35", "usage counts tokens: prompt_tokens and completion_tokens", _usage),
-    ("E37", "exactly one done or error, and nothing after it", _one_end),
-    ("S3 stream closes", "the response body comes to its proper end", _whole_body),
-    ("E39", "done says why the run ended, never tool_calls", _finish_reason),
-    ("E76", "error codes are provider_error, tool_error and context_overflow", _error_codes),
-    ("E75", "error texts hold no path, stack trace or credential", _error_texts),
-    ("E44", "tool results are paired with their calls by id", _tool_pairs),
+    ("CHAT-25", "every event has one event line and one data line with JSON, in UTF-8", _syntax),
+    ("CHAT-26", "only text-delta, tool-call, tool-result, done and error", _names),
+    ("CHAT-29", "data has exactly the contract's keys, of the contract's types", _shapes),
+    ("CHAT-34", "usage counts tokens: prompt_tokens and completion_tokens", _usage),
+    ("CHAT-28", "exactly one done or error, and nothing after it", _one_end),
+    ("CHAT-27", "the response body comes to its proper end", _whole_body),
+    ("CHAT-33", "done says why the run ended, never tool_calls", _finish_reason),
+    ("CHAT-37", "error codes are provider_error, tool_error and context_overflow", _error_codes),
+    ("CHAT-36", "error texts hold no path, stack trace or credential", _error_texts),
+    ("CHAT-44", "tool results are paired with their calls by id", _tool_pairs),
 )
 
 

@@ -38,7 +38,7 @@ def not_testable(why: str) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The verdict about one requirement. *id* names the case or section: ``E37``, ``S3 Security``."""
+    """The verdict about one requirement. *id* names the clause: ``CHAT-28``."""
 
     id: str
     requirement: str

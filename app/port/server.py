@@ -1,4 +1,4 @@
-"""Runs the HTTP server of the process, and drains it at its end (S3 "503"; E90)."""
+"""Runs the HTTP server of the process, and drains it at its end (CHAT-22, CHAT-78)."""
 
 import asyncio
 import signal

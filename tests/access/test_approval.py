@@ -1,4 +1,4 @@
-"""Sealed approvals: the call that one is for, and the ids that do not open (DESIGN §3 "Approval")."""
+"""Sealed approvals: the call that one is for, and the ids that do not open (ACCESS-17)."""
 
 import itertools
 
@@ -23,6 +23,7 @@ def seal(secret: str = "k" * 32, clock: Clock | None = None) -> ApprovalSeal:
     return ApprovalSeal(Seal([secret], b"own" * 16, clock or Clock(), lambda: str(next(numbers))), ttl_s=60)
 
 
+@requirement("ACCESS-17")
 def test_it_opens_for_its_actor_with_the_call_that_was_asked() -> None:
     sealed = seal()
     opened = sealed.open("owner_1", sealed.issue("owner_1", SUBJECT))
@@ -31,7 +32,7 @@ def test_it_opens_for_its_actor_with_the_call_that_was_asked() -> None:
     assert opened.sealed.expires_at == 1_000_060
 
 
-@requirement("E83", "E84")
+@requirement("CHAT-68", "CHAT-69", "ACCESS-17")
 def test_each_is_its_own_even_for_the_same_call() -> None:
     sealed = seal()
     first, second = (sealed.open("a", sealed.issue("a", SUBJECT)) for _ in range(2))
@@ -40,7 +41,7 @@ def test_each_is_its_own_even_for_the_same_call() -> None:
     assert first.sealed.uid != second.sealed.uid
 
 
-@requirement("E83")
+@requirement("CHAT-68", "ACCESS-17")
 def test_another_actor_another_key_and_a_changed_id_open_nothing() -> None:
     sealed = seal()
     issued = sealed.issue("owner_1", SUBJECT)
@@ -51,6 +52,7 @@ def test_another_actor_another_key_and_a_changed_id_open_nothing() -> None:
         assert sealed.open("owner_1", issued[:changed] + letter + issued[changed + 1 :]) is None
 
 
+@requirement("ACCESS-17")
 @pytest.mark.parametrize(
     "text", ["", "apr_", "apr_A", "apr_" + "A" * 5_000, "apr_é", "apr_ab=", "x", "apr_" + "A" * 16]
 )
@@ -58,7 +60,7 @@ def test_rubbish_opens_nothing(text: str) -> None:
     assert seal().open("owner_1", text) is None
 
 
-@requirement("E82")
+@requirement("CHAT-67", "ACCESS-17")
 def test_it_expires() -> None:
     clock = Clock()
     sealed = seal(clock=clock)
@@ -70,6 +72,7 @@ def test_it_expires() -> None:
     assert sealed.expired(opened)
 
 
+@requirement("ACCESS-17")
 def test_its_text_reveals_nothing_to_a_reader() -> None:
     sealed = seal()
     issued = sealed.issue("owner_1", SUBJECT)

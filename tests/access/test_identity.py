@@ -1,4 +1,4 @@
-"""The actions and the tools that permissions cover (S3 "Auth Middleware", DESIGN §3 "Auth")."""
+"""The actions and the tools that permissions cover (ACCESS-7)."""
 
 from itertools import product
 
@@ -14,7 +14,7 @@ EVERY = [":".join(levels) for count in range(1, 5) for levels in product(WORDS, 
 TOOLS = list(product(("a", "b", "tools"), ("one", "two", "a")))
 
 
-@requirement("DESIGN §3 Auth")
+@requirement("ACCESS-7")
 @pytest.mark.parametrize(
     ("granted", "wanted", "covered"),
     [
@@ -53,13 +53,13 @@ def as_the_rule_says(granted: tuple[str, ...]) -> bool:
     return all(reach.covers(space, name) is identity.allows(f"tools:{space}:{name}") for space, name in TOOLS)
 
 
-@requirement("DESIGN §3 Auth")
+@requirement("ACCESS-7")
 def test_one_permission_covers_exactly_what_it_allows() -> None:
     # Every permission of up to four levels of these words: drawn by chance, some forms would never be met.
     assert [granted for granted in EVERY if not as_the_rule_says((granted,))] == []
 
 
-@requirement("DESIGN §3 Auth")
+@requirement("ACCESS-7")
 @given(st.lists(st.sampled_from(EVERY), max_size=4).map(tuple))
 def test_several_permissions_cover_exactly_what_they_allow(granted: tuple[str, ...]) -> None:
     assert as_the_rule_says(granted)

@@ -1,4 +1,4 @@
-"""Decisions of the access rules, rule by rule (S4 §5, DESIGN §2 "access", §3)."""
+"""Decisions of the access rules, rule by rule (ACCESS-9, ACCESS-10, ACCESS-13)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +25,7 @@ def decide(
     return kind(AccessPolicy(rules).decide(owner(*permissions, actor=actor), namespace, name, args))
 
 
+@requirement("ACCESS-9")
 def test_without_rules_the_permission_of_the_tool_decides_alone() -> None:
     policy = AccessPolicy()
     reader = Identity("reader", ("tools:files:read",))
@@ -33,7 +34,7 @@ def test_without_rules_the_permission_of_the_tool_decides_alone() -> None:
     assert isinstance(policy.decide(reader, "files", "write", {}), Hidden)
 
 
-@requirement("alknet A30", "alknet A31", "alknet A32")
+@requirement("ACCESS-9")
 def test_every_required_permission_must_be_held() -> None:
     rules = [AccessRule("admin:*", require=("role:admin", "role:oncall"))]
     assert decide(rules, "admin:run") == "Hidden"
@@ -41,13 +42,13 @@ def test_every_required_permission_must_be_held() -> None:
     assert decide(rules, "admin:run", "role:admin", "role:oncall", args={}) == "Allowed"
 
 
-@requirement("alknet A33")
+@requirement("ACCESS-9")
 def test_of_the_alternatives_one_permission_is_enough() -> None:
     rules = [AccessRule("team:notes", require_any=("a", "b"))]
     assert [decide(rules, "team:notes", held) for held in ("a", "b", "c")] == ["Allowed", "Allowed", "Hidden"]
 
 
-@requirement("alknet A34")
+@requirement("ACCESS-9")
 def test_a_resource_is_a_permission_of_its_own_kind() -> None:
     rules = [AccessRule("db:row", resource="db", action="read")]
     assert decide(rules, "db:row") == "Hidden"
@@ -56,12 +57,12 @@ def test_a_resource_is_a_permission_of_its_own_kind() -> None:
     assert decide(rules, "db:row", "db:*") == "Allowed"
 
 
-@requirement("alknet A20", "alknet A29")
+@requirement("FACE-26", "ACCESS-9")
 def test_an_internal_tool_exists_for_nobody_whatever_they_hold() -> None:
     assert decide([AccessRule("secret:*", visibility="internal")], "secret:op", "*") == "Hidden"
 
 
-@requirement("gateway 133")
+@requirement("ACCESS-10")
 def test_the_first_rule_that_matches_decides_and_patterns_know_capitals() -> None:
     rules = [
         AccessRule("github:get_*"),
@@ -78,6 +79,7 @@ def test_the_first_rule_that_matches_decides_and_patterns_know_capitals() -> Non
     assert decide(rules, "files:Delete_all") == "Allowed"
 
 
+@requirement("ACCESS-11")
 def test_a_rule_about_the_caller_is_settled_before_any_call() -> None:
     rules = [AccessRule("db:*", when=Condition("actor == 'batch' || 'role:bot' in permissions"), effect="deny")]
     assert decide(rules, "db:row", actor="batch") == "Hidden"
@@ -85,6 +87,7 @@ def test_a_rule_about_the_caller_is_settled_before_any_call() -> None:
     assert decide(rules, "db:row") == "Allowed"
 
 
+@requirement("ACCESS-11")
 def test_a_rule_about_arguments_is_settled_by_the_call_and_the_tool_stays_visible() -> None:
     rules = [
         AccessRule("shop:refund", when=Condition("args.amount > 100"), require=("role:boss",)),
@@ -97,6 +100,7 @@ def test_a_rule_about_arguments_is_settled_by_the_call_and_the_tool_stays_visibl
     assert decide(rules, "shop:refund", "role:boss", args={"amount": 500}) == "Allowed"
 
 
+@requirement("ACCESS-11")
 def test_a_tool_that_no_call_could_reach_does_not_exist() -> None:
     rules = [
         AccessRule("shop:*", when=Condition("args.dry"), require=("role:a",)),
@@ -108,6 +112,7 @@ def test_a_tool_that_no_call_could_reach_does_not_exist() -> None:
     assert decide(rules, "shop:refund", "role:a", args={"dry": False}) == "Denied"
 
 
+@requirement("ACCESS-12")
 @pytest.mark.parametrize("args", [{}, {"amount": "a lot"}, {"amount": 10**30}, {"amount": None}])
 def test_a_condition_that_cannot_be_evaluated_denies(args: Mapping[str, Any]) -> None:
     rules = [AccessRule("shop:*", when=Condition("args.amount > 100"), approval="always")]
@@ -116,11 +121,13 @@ def test_a_condition_that_cannot_be_evaluated_denies(args: Mapping[str, Any]) ->
     assert "access[0] (shop:*)" in decision.reason
 
 
+@requirement("ACCESS-12")
 def test_a_condition_with_too_much_to_do_ends_and_denies() -> None:
     every_pair = Condition("args.l.all(x, args.l.all(y, args.l.all(z, x + y + z >= 0)))")
     assert decide([AccessRule("a:b", when=every_pair)], "a:b", args={"l": list(range(100))}) == "Denied"
 
 
+@requirement("ACCESS-12")
 @pytest.mark.parametrize(
     "source", ["", "args.amount >", "argz.amount > 1", "actor", "1 + 1", "system('ls')", "(" * 500 + "true" + ")" * 500]
 )

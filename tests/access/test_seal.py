@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.requirement import requirement
 from wicketgate.access.seal import Seal, SealedText
 
 OLD, NEW, OTHER = "o" * 32, "n" * 32, "x" * 32
@@ -32,12 +33,14 @@ def test_it_opens_as_what_was_sealed(purpose: str, actor: str, text: str, ttl_s:
     )
 
 
+@requirement("ACCESS-17")
 def test_each_token_has_an_id_of_its_own() -> None:
     ring = seal(NEW)
     opened = [ring.open("p", "a", ring.seal("p", "a", "same", 60)) for _ in range(3)]
     assert [each.uid for each in opened if each] == ["uid_0", "uid_1", "uid_2"]
 
 
+@requirement("ACCESS-29")
 def test_another_purpose_and_another_actor_open_nothing() -> None:
     ring = seal(NEW)
     token = ring.seal("approval", "ann", "text", 60)
@@ -47,6 +50,7 @@ def test_another_purpose_and_another_actor_open_nothing() -> None:
     assert ring.open("approval", "", token) is None
 
 
+@requirement("ACCESS-29")
 def test_the_first_key_seals_and_all_open() -> None:
     before, both, after = seal(OLD), seal(NEW, OLD), seal(NEW)
     old, new = before.seal("p", "a", "old", 60), both.seal("p", "a", "new", 60)
@@ -58,6 +62,7 @@ def test_the_first_key_seals_and_all_open() -> None:
     assert seal(OTHER).open("p", "a", new) is None
 
 
+@requirement("ACCESS-29")
 def test_a_ring_that_changes_opens_by_what_it_is_now() -> None:
     ring = seal(OLD)
     token = ring.seal("p", "a", "text", 60)
@@ -67,6 +72,7 @@ def test_a_ring_that_changes_opens_by_what_it_is_now() -> None:
     assert ring.open("p", "a", token) is None
 
 
+@requirement("ACCESS-29")
 def test_without_keys_the_key_is_of_the_process_and_lasts_as_long() -> None:
     ring = seal()
     token = ring.seal("p", "a", "text", 60)
@@ -77,6 +83,7 @@ def test_without_keys_the_key_is_of_the_process_and_lasts_as_long() -> None:
     assert seal(NEW, own=b"of another process" * 3).open("p", "a", ring.seal("p", "a", "text", 60)) is not None
 
 
+@requirement("ACCESS-17")
 def test_it_expires_by_the_time_that_is_inside() -> None:
     clock = Clock()
     ring = seal(NEW, clock=clock)
@@ -88,6 +95,7 @@ def test_it_expires_by_the_time_that_is_inside() -> None:
     assert ring.expired(opened)
 
 
+@requirement("ACCESS-29")
 def test_a_changed_token_and_another_spelling_of_it_open_nothing() -> None:
     ring = seal(NEW)
     # Texts of several lengths, so that the last letter has no, two or four bits that nothing reads.
@@ -101,11 +109,13 @@ def test_a_changed_token_and_another_spelling_of_it_open_nothing() -> None:
             assert ring.open("p", "a", changed) is None
 
 
+@requirement("ACCESS-17")
 @pytest.mark.parametrize("token", ["", "A", "AA==", "é", "\0", "A" * 5_000, "=" * 10, "gAAAAA", "not a token"])
 def test_rubbish_opens_nothing(token: str) -> None:
     assert seal(NEW).open("p", "a", token) is None
 
 
+@requirement("ACCESS-17")
 def test_it_reveals_nothing_to_a_reader_and_travels_in_json_and_text() -> None:
     token = seal(NEW).seal("approval", "owner_1", "shop:refund", 60)
     assert token.replace("-", "").replace("_", "").isalnum()

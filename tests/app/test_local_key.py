@@ -13,12 +13,14 @@ import pytest
 from app.local_key import local_key
 from app.main import create_app
 from tests.support.process import ROOT
+from tests.support.requirement import requirement
 from tests.support.service import chat_body
 from wicketgate.access.identity import HashedKey, hash_key
 from wicketgate.config.settings import AuthSettings, ServerSettings, Settings
 from wicketgate.errors import ConfigError
 
 
+@requirement("ACCESS-28")
 def test_the_first_start_makes_the_key_and_the_next_ones_take_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,10 +57,12 @@ def test_a_start_waits_for_another_that_is_still_writing_the_key(tmp_path: Path)
     writer.join()
 
 
+@requirement("ACCESS-5")
 def test_without_a_file_each_start_has_its_own_key() -> None:
     assert local_key(None).secret != local_key(None).secret
 
 
+@requirement("ACCESS-28")
 @pytest.mark.parametrize("content", ["", "{", "[]", json.dumps({"id": "local", "sha256": "0" * 63, "actor": "local"})])
 def test_a_file_that_holds_no_key_is_an_error_and_stays_as_it_is(tmp_path: Path, content: str) -> None:
     (tmp_path / "key.json").write_text(content)
@@ -67,6 +71,7 @@ def test_a_file_that_holds_no_key_is_an_error_and_stays_as_it_is(tmp_path: Path,
     assert (tmp_path / "key.json").read_text() == content
 
 
+@requirement("ACCESS-5", "ACCESS-28")
 @pytest.mark.parametrize(("kept", "status"), [(False, 403), (True, 401)])
 async def test_a_kept_key_serves_callers_elsewhere_and_a_key_for_one_run_does_not(
     tmp_path: Path, kept: bool, status: int
@@ -78,6 +83,7 @@ async def test_a_kept_key_serves_callers_elsewhere_and_a_key_for_one_run_does_no
     assert response.status_code == status
 
 
+@requirement("ACCESS-28")
 def test_a_kept_key_is_enough_to_listen_on_every_address(tmp_path: Path) -> None:
     everywhere = ServerSettings(host="0.0.0.0")
     assert Settings(server=everywhere, auth=AuthSettings(key_file=tmp_path / "key.json")).server == everywhere
@@ -85,6 +91,7 @@ def test_a_kept_key_is_enough_to_listen_on_every_address(tmp_path: Path) -> None
         Settings(server=everywhere)
 
 
+@requirement("ACCESS-28")
 def test_a_key_that_cannot_be_shown_is_not_kept(tmp_path: Path) -> None:
     make = "import sys; from pathlib import Path; from app.local_key import local_key; local_key(Path(sys.argv[1]))"
     line = f'exec "$0" -c "{make}" "$1" 2>/dev/full'

@@ -1,4 +1,4 @@
-"""One JSON object a line, in the agreed keys, without secrets (S3 "Logging"; case E92)."""
+"""One JSON object a line, in the agreed keys, without secrets (OPS-13)."""
 
 import io
 import json
@@ -38,7 +38,7 @@ def lines_of(secrets: list[str], *write: object) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-@requirement("E92")
+@requirement("OPS-13")
 def test_a_line_has_the_agreed_keys_and_the_id_of_the_request() -> None:
     def in_a_request() -> None:
         token = correlation_id.set("req_9")
@@ -51,7 +51,7 @@ def test_a_line_has_the_agreed_keys_and_the_id_of_the_request() -> None:
     assert line["message"] == "it happened\nhere"
 
 
-@requirement("E92")
+@requirement("OPS-13")
 def test_known_and_recognisable_secrets_are_masked_wherever_they_hide() -> None:
     def fail() -> None:
         try:
@@ -71,14 +71,14 @@ def test_lines_below_the_level_and_the_chatter_of_libraries_are_left_out() -> No
     assert lines_of([], lambda: log.debug("no"), lambda: logging.getLogger("mcp.client").warning("no")) == []
 
 
-@requirement("E92")
+@requirement("OPS-13")
 def test_the_frame_of_a_line_is_never_masked() -> None:
     (line,) = lines_of(["component", "message", "warning"], lambda: log.warning("a warning message of a component"))
     assert list(line) == ["timestamp", "correlation_id", "component", "level", "message"]
     assert (line["level"], line["message"]) == ("warning", f"a {MASK} {MASK} of a {MASK}")
 
 
-@requirement("E92")
+@requirement("OPS-13")
 def test_credentials_in_commands_and_addresses_are_recognised() -> None:
     text = "started x --token=hunter2hunter2 at http://user:pa55w0rd@host/?api_key=abcdef"
     (line,) = lines_of([], lambda: log.info(text))

@@ -3,6 +3,7 @@
 import httpx
 
 from app.main import create_app
+from tests.support.requirement import requirement
 from tests.support.service import KEY
 from wicketgate.access.identity import hash_key
 from wicketgate.config.settings import Settings
@@ -17,6 +18,7 @@ async def status(settings: Settings, client: tuple[str, int], path: str) -> int:
         return (await http.get(path)).status_code
 
 
+@requirement("ACCESS-5")
 async def test_without_keys_only_callers_of_this_machine_are_served_whatever_the_server_listens_on() -> None:
     assert [await status(Settings(), FAR, path) for path in ("/healthz", "/metrics", "/mcp")] == [403] * 3
     assert [await status(Settings(), NEAR, path) for path in ("/healthz", "/metrics")] == [200, 401]

@@ -1,8 +1,10 @@
 """Values read at each scrape (docs/operations.md)."""
 
 from app.metrics import Gauges, Metrics
+from tests.support.requirement import requirement
 
 
+@requirement("OPS-12")
 async def test_what_audit_sinks_lost_and_refused_is_counted_by_sink() -> None:
     metrics = Metrics()
     metrics.watch(lambda: Gauges({}, {}, 0, 0, {"audit_csv": 2, "audit_jsonl": 0}, {"audit_jsonl": 3}))

@@ -5,12 +5,14 @@ import asyncio
 import pytest
 
 from tests.support.bare_port import BOUND_S, exchange, server
+from tests.support.requirement import requirement
 
 OFFER = (
     b"POST /%s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nContent-Length: 10\r\n\r\n"
 )
 
 
+@requirement("OPS-15")
 @pytest.mark.parametrize("cut", [None, 4, 40, len(OFFER) - 2, len(OFFER) + 3])
 async def test_an_offer_to_upgrade_is_passed_over_wherever_the_bytes_are_cut(cut: int | None) -> None:
     whole = OFFER % b"a" + b"0123456789" + OFFER % b"b" + b"9876543210" + b"GET /c HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -25,6 +27,7 @@ async def test_an_offer_without_a_body_and_one_byte_at_a_time() -> None:
         assert await exchange(port, *(request[n : n + 1] for n in range(len(request)))) == [b'200 ["/a", 0]']
 
 
+@requirement("OPS-15")
 async def test_a_chunked_body_with_an_offer_is_refused_not_misread() -> None:
     request = OFFER.replace(b"Content-Length: 10", b"Transfer-Encoding: chunked") % b"a"
     async with server() as port:

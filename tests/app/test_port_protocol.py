@@ -8,8 +8,10 @@ import pytest
 
 from app.port.protocol import MAX_HEAD_BYTES
 from tests.support.bare_port import BOUND_S, exchange, server
+from tests.support.requirement import requirement
 
 
+@requirement("OPS-15")
 async def test_a_head_without_end_is_cut_off() -> None:
     line = b"x-filler: " + b"a" * 1_000 + b"\r\n"
     async with server() as port:
@@ -25,6 +27,7 @@ async def test_a_large_body_and_many_requests_on_one_connection_are_no_head() ->
             assert answer.json() == [f"/{number}", MAX_HEAD_BYTES * 3]
 
 
+@requirement("OPS-15")
 async def test_a_head_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.port.protocol.HEAD_DEADLINE_S", 0.1)
     async with server() as port:

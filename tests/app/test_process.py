@@ -13,6 +13,7 @@ from typing import Any
 
 from app.main import create_app
 from app.process import on_hangup, search_python_folders
+from tests.support.requirement import requirement
 from tests.support.service import BOUND_S
 from wicketgate.config.settings import Settings
 
@@ -39,6 +40,7 @@ class Terminal(io.StringIO):
         return super().write(text)
 
 
+@requirement("OPS-22")
 async def test_an_application_of_given_settings_leaves_the_process_alone(tmp_path: Path) -> None:
     settings = Settings.model_validate(
         {"upstreams": [{"name": "office", "python": "tests.support.python_tools:registry", "cwd": str(tmp_path)}]}
@@ -53,6 +55,7 @@ async def test_an_application_of_given_settings_leaves_the_process_alone(tmp_pat
     assert terminal.getvalue().count("wg_local_") == 2  # the key, and the line to paste
 
 
+@requirement("OPS-22")
 async def test_sighup_calls_us_only_while_it_is_free_and_is_given_back() -> None:
     heard, other = asyncio.Event(), asyncio.Event()
     before = signal.getsignal(signal.SIGHUP)
@@ -73,6 +76,7 @@ async def test_sighup_calls_us_only_while_it_is_free_and_is_given_back() -> None
     assert not heard.is_set()
 
 
+@requirement("OPS-22")
 def test_folders_of_python_upstreams_are_searched_last_and_named_once(tmp_path: Path) -> None:
     entry = {"python": "tools:registry", "cwd": str(tmp_path)}
     off = {"name": "off", "python": "tools:registry", "cwd": str(tmp_path / "off"), "enabled": False}

@@ -12,7 +12,7 @@ from bench.soak_server import mark
 from tests.support.requirement import requirement
 
 
-@requirement("W-SOAK")
+@requirement("OPS-18")
 def test_no_answer_is_wrong_and_nothing_hangs_or_leaks_while_upstreams_are_killed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -26,7 +26,7 @@ def one(found: Catalog) -> str:
     return tool_id
 
 
-@requirement("S0 §1.2", "DESIGN §3 Ids", "gateway 26")
+@requirement("CARD-8")
 def test_tools_are_under_the_name_of_their_upstream() -> None:
     found = catalog(
         github=[definition("list_pull_requests"), definition("github.get_job_logs")], files=[definition("read")]
@@ -39,14 +39,14 @@ def test_tools_are_under_the_name_of_their_upstream() -> None:
     ]
 
 
-@requirement("DESIGN §3 Ids")
+@requirement("CARD-8")
 def test_with_infer_the_tools_of_one_upstream_have_several_namespaces() -> None:
     found = catalog(infer=("gw",), gw=[definition("github.create_issue"), definition("read")], up=[definition("a.b")])
     assert {item.namespace for item in found.items.values()} == {"github", "mcp", "up"}
     assert {made.server for made in found.items.values()} == {"gw", "up"}
 
 
-@requirement("S0 §1.5", "gateway 14", "gateway 116")
+@requirement("CARD-14")
 @pytest.mark.parametrize(
     "definitions",
     [
@@ -64,13 +64,13 @@ def test_a_collision_names_both_tools_and_the_former_catalog_stays_whole(definit
     assert [card.id for card in former.cards_at(("b",))] == [tool_id for tool_id, _ in former.router.route("read", 5)]
 
 
-@requirement("gateway 116")
+@requirement("CARD-8", "CARD-14")
 def test_the_same_tool_of_two_upstreams_is_two_tools() -> None:
     found = catalog(a=[definition("read")], b=[definition("read")])
     assert [tool_id.partition("#")[0] for tool_id in found.items] == ["a:read", "b:read"]
 
 
-@requirement("gateway 121", "gateway 122")
+@requirement("CARD-11")
 def test_what_is_not_well_formed_is_skipped_and_told_by_its_index() -> None:
     deep: Any = []
     for _ in range(100_000):
@@ -103,7 +103,7 @@ def test_what_is_not_well_formed_is_skipped_and_told_by_its_index() -> None:
     assert found.skipped[1] == SkippedDefinition("files", 2, "definition: not an object")
 
 
-@requirement("S0 §2.3", "DESIGN §3 Cards", "gateway 36")
+@requirement("CARD-24")
 def test_a_tool_whose_card_cannot_fit_is_quarantined_and_the_others_are_browsed() -> None:
     found = build_catalog({LONG_SERVER: [definition("read"), definition(TOO_LONG)]}, tokens())
     (held,) = found.quarantine
@@ -115,7 +115,7 @@ def test_a_tool_whose_card_cannot_fit_is_quarantined_and_the_others_are_browsed(
         found.hydrate(held)
 
 
-@requirement("S4 §2", "A06", "A39", "A40")
+@requirement("CARD-18", "FACE-23")
 def test_a_subscription_is_nowhere_but_in_the_list_of_what_was_left_aside() -> None:
     stream = definition("watch", "Watch the files.", _meta={"wicketgate/operation": "subscription"})
     found = catalog(files=[definition("read"), stream])
@@ -136,7 +136,7 @@ def test_a_subscription_is_nowhere_but_in_the_list_of_what_was_left_aside() -> N
     assert (set(turned.items) - set(found.items), turned.subscriptions) == ({held}, ())
 
 
-@requirement("S0 §1.1", "S0 §2.3", "DESIGN §3 Ids", "gateway 24")
+@requirement("CARD-9")
 @pytest.mark.parametrize("length", [64, 65, 100, 128, 129])
 @pytest.mark.parametrize("version", [None, "1.2"])
 def test_a_long_name_is_reachable_whatever_its_length(length: int, version: str | None) -> None:
@@ -153,12 +153,12 @@ def test_a_long_name_is_reachable_whatever_its_length(length: int, version: str 
     assert found.graph.path_of(tool_id).startswith("/files/q7xz_")
 
 
-@requirement("DESIGN §3 Ids")
+@requirement("CARD-9")
 def test_a_long_name_whose_card_fits_keeps_its_whole_id() -> None:
     assert one(catalog(a=[definition("very_" * 25, _meta={"version": "1"})])) == f"a:{'very_' * 25}@1"
 
 
-@requirement("S0 §4.3", "gateway 62", "gateway 112")
+@requirement("CARD-15", "FACE-19")
 def test_hydrating_gives_the_schemas_examples_and_hints() -> None:
     schema = {"type": "object", "properties": {"title": {}}, "examples": [{"title": "x"}]}
     found = catalog(
@@ -177,7 +177,7 @@ def test_hydrating_gives_the_schemas_examples_and_hints() -> None:
     assert result.constraints == {"side_effects": True, "cost_hint": 2.0, "idempotentHint": True}
 
 
-@requirement("S0 §4.3", "gateway 62", "gateway 66", "gateway 123")
+@requirement("CARD-15", "EXEC-1")
 def test_an_unknown_id_is_neither_hydrated_nor_shown() -> None:
     found = catalog(a=[definition("read")])
     for attempt in (found.hydrate, found.card):
@@ -187,7 +187,7 @@ def test_an_unknown_id_is_neither_hydrated_nor_shown() -> None:
     assert found.get("does:not_exist#deadbeef") is None
 
 
-@requirement("S0 §2.1", "S0 §2.2")
+@requirement("CARD-19")
 def test_a_card_takes_the_score_of_a_query_and_stays_as_it_is() -> None:
     found = catalog(a=[definition("read")])
     assert found.card(one(found), 0.75).score == 0.75
@@ -195,7 +195,7 @@ def test_a_card_takes_the_score_of_a_query_and_stays_as_it_is() -> None:
     assert "inputSchema" not in json.dumps(card_json(found.card(one(found))))
 
 
-@requirement("S0 §3.3", "gateway 50", "gateway 54")
+@requirement("BROWSE-11", "BROWSE-14")
 def test_browsing_the_root_gives_a_card_for_each_namespace() -> None:
     found = build_catalog({f"s{n:02}": [definition(f"do_{t}") for t in range(40)] for n in range(25)}, tokens())
     cards = found.cards_at(())
@@ -204,7 +204,7 @@ def test_browsing_the_root_gives_a_card_for_each_namespace() -> None:
     assert all(tokens().count(render_card(card)) <= 60 for card in cards)
 
 
-@requirement("DESIGN §3 Schemas")
+@requirement("BROWSE-18")
 def test_cards_of_a_path_are_those_of_the_visible_tools() -> None:
     found = catalog(a=[definition("read"), definition("drop")], b=[definition("drop")])
 
@@ -217,13 +217,13 @@ def test_cards_of_a_path_are_those_of_the_visible_tools() -> None:
         found.cards_at(("b",), visible)
 
 
-@requirement("gateway 57")
+@requirement("BROWSE-11")
 def test_an_empty_catalog_has_nothing_and_fails_at_nothing() -> None:
     found = catalog()
     assert (dict(found.items), found.cards_at(()), found.router.route("read", 5)) == ({}, (), [])
 
 
-@requirement("gateway 117", "gateway 118", "gateway 123")
+@requirement("CARD-16", "UP-2")
 def test_a_refresh_keeps_what_did_not_change_and_drops_what_is_gone() -> None:
     first = catalog(a=[definition("read"), definition("old"), definition("write")])
     second = catalog(first, a=[definition("read"), definition("new"), definition("write", "Other.")])
@@ -237,7 +237,7 @@ def test_a_refresh_keeps_what_did_not_change_and_drops_what_is_gone() -> None:
     assert second.router.route("new", 1)[0][0] == names["new"]
 
 
-@requirement("gateway 117")
+@requirement("CARD-16", "CARD-17")
 def test_an_unchanged_refresh_takes_over_everything() -> None:
     definitions = {"a": [definition(f"tool_{i}") for i in range(30)]}
     first = build_catalog(definitions, tokens())
@@ -247,14 +247,14 @@ def test_an_unchanged_refresh_takes_over_everything() -> None:
     assert all(second.items[tool_id] is made for tool_id, made in first.items.items())
 
 
-@requirement("DESIGN §3 Ids")
+@requirement("CARD-17")
 def test_the_upstream_is_part_of_what_a_definition_means() -> None:
     first = catalog(a=[definition("read")])
     assert one(catalog(first, b=[definition("read")])).startswith("b:read")
     assert one(catalog(first, ("a",), a=[definition("read")])).startswith("mcp:read")
 
 
-@requirement("DESIGN §1")
+@requirement("CARD-17")
 @pytest.mark.parametrize(
     "changed",
     [
@@ -281,7 +281,7 @@ names = st.text(min_size=1, max_size=20).filter(str.strip)
 tools = st.builds(definition, names, st.none() | st.text(max_size=40), st.lists(st.sampled_from("abc"), unique=True))
 
 
-@requirement("S0 §1.5", "S0 §2.3", "DESIGN §3 Ids")
+@requirement("CARD-17")
 @settings(deadline=None, max_examples=50)
 @given(
     st.lists(tools, max_size=30, unique_by=lambda tool: str(tool["name"])),
@@ -305,7 +305,7 @@ def test_a_catalog_depends_on_the_tools_alone_and_shows_each_of_them(
         assert tokens().count(render_card(first.card(tool_id))) <= 80
 
 
-@requirement("S1 Catalog")
+@requirement("LIB-11")
 def test_a_catalog_by_hand_is_browsed_and_hydrated_like_any_other() -> None:
     assert Catalog().all() == ()
     create, read = item("create_issue", properties=("title",)), item("read_file", "files")
@@ -318,6 +318,7 @@ def test_a_catalog_by_hand_is_browsed_and_hydrated_like_any_other() -> None:
     assert by_hand.version == Catalog([create, read]).version != Catalog([read]).version
 
 
+@requirement("LIB-11")
 def test_a_catalog_by_hand_refuses_two_tools_of_one_id_and_leaves_out_what_cannot_be_a_card() -> None:
     with pytest.raises(CatalogError, match="github:create_issue"):
         Catalog([item("create_issue"), item("create_issue")])

@@ -18,7 +18,7 @@ from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
 from wicketgate.errors import PathInvalid, PathNotFound
 
 
-@requirement("S0 §3.2", "gateway 46", "gateway 47", "gateway 48", "vectors parse_path")
+@requirement("BROWSE-3", "BROWSE-10")
 @pytest.mark.parametrize("row", vectors("parse_path"), ids=lambda row: ascii(row["in"])[:40])
 def test_a_path_is_parsed_as_the_grammar_says(row: dict[str, Any]) -> None:
     if isinstance(row["expected"], dict):
@@ -29,14 +29,14 @@ def test_a_path_is_parsed_as_the_grammar_says(row: dict[str, Any]) -> None:
         assert parse_path(row["in"]) == tuple(row["expected"])
 
 
-@requirement("gateway 48")
+@requirement("BROWSE-10")
 @pytest.mark.parametrize("value", [5, None, [], b"/a"])
 def test_what_is_not_a_string_is_no_path(value: object) -> None:
     with pytest.raises(PathInvalid):
         parse_path(value)
 
 
-@requirement("S0 §3.2")
+@requirement("BROWSE-10")
 @given(
     st.from_regex(r"[a-z][a-z0-9_-]{0,63}", fullmatch=True),
     st.lists(st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True), max_size=4),
@@ -47,7 +47,7 @@ def test_legal_segments_come_back_as_they_went_in(first: str, more: list[str], w
     assert parse_path("/" + "/".join(segments)) == segments
 
 
-@requirement("S0 §3.2")
+@requirement("BROWSE-10")
 @given(st.text(alphabet="/ab0_-*.A \n", max_size=12))
 def test_a_text_is_either_refused_or_exactly_a_path(text: str) -> None:
     try:
@@ -113,7 +113,7 @@ def tool_paths(found: ChoiceGraph) -> dict[str, str]:
     return {node.tool_id: node.path for node in found.walk() if isinstance(node, Leaf)}
 
 
-@requirement("S0 §3.3", "gateway 49", "gateway 50")
+@requirement("BROWSE-11", "BROWSE-12")
 def test_a_small_catalog_is_namespaces_and_their_tools() -> None:
     found = graph(["github.close_issue", "github.create_issue", "slack.post", "weather.get"], None)
     assert at(found, "/") == at(found, "/*") == ["/github", "/slack", "/weather"]
@@ -122,7 +122,7 @@ def test_a_small_catalog_is_namespaces_and_their_tools() -> None:
     assert found.children(())[0] == Inner("/github", "github", "github", 2, ("close_issue", "create_issue"))
 
 
-@requirement("S0 §3.4", "gateway 46", "gateway 49", "gateway 56")
+@requirement("BROWSE-3", "BROWSE-12")
 @pytest.mark.parametrize("path", ["/missing", "/missing/*", "/github/no_such_tool", "/github/create_issue/more"])
 def test_a_path_that_leads_nowhere_is_not_found(path: str) -> None:
     with pytest.raises(PathNotFound) as refused:
@@ -130,17 +130,17 @@ def test_a_path_that_leads_nowhere_is_not_found(path: str) -> None:
     assert refused.value.path == path
 
 
-@requirement("gateway 56")
+@requirement("BROWSE-12")
 def test_all_below_a_tool_is_the_tool() -> None:
     assert at(graph(["create_issue"]), "/github/create_issue/*") == ["/github/create_issue"]
 
 
-@requirement("gateway 57")
+@requirement("BROWSE-11")
 def test_an_empty_catalog_has_an_empty_root() -> None:
     assert ChoiceGraph([]).children(()) == ()
 
 
-@requirement("S0 §3.3", "DESIGN §3 Browsing", "gateway 51")
+@requirement("BROWSE-13")
 def test_a_large_namespace_has_clusters_named_by_what_tools_share() -> None:
     found = graph(GITHUB)
     assert at(found, "/github")[:4] == [
@@ -155,7 +155,7 @@ def test_a_large_namespace_has_clusters_named_by_what_tools_share() -> None:
     ]
 
 
-@requirement("S0 §3.2", "gateway 55")
+@requirement("BROWSE-15")
 def test_every_name_has_a_legal_segment_and_only_those_that_meet_carry_a_hash() -> None:
     found = graph(["_priv", "v1.users.list", "CreateIssue", "createissue", "__", "x" * 100])
     segments = {node.path.removeprefix("/github/") for node in walked(found)[1:]}
@@ -165,7 +165,7 @@ def test_every_name_has_a_legal_segment_and_only_those_that_meet_carry_a_hash() 
     assert hashed == {"createissue", "x" * 55}
 
 
-@requirement("gateway 51", "gateway 52", "gateway 53", "gateway 54")
+@requirement("BROWSE-11", "BROWSE-13", "BROWSE-14")
 @pytest.mark.parametrize(("namespaces", "each"), [(1, 60), (3, 25), (25, 4), (25, 40), (1, 3000)])
 def test_generated_catalogs_are_reached_whole_by_walking(namespaces: int, each: int) -> None:
     names = [f"ns{n:02}.do_thing_{t}" for n in range(namespaces) for t in range(each)]
@@ -194,7 +194,7 @@ SHAPES = {
 }
 
 
-@requirement("S0 §3.2", "S0 §2.3", "DESIGN §3 Browsing", "gateway 51", "gateway 52")
+@requirement("BROWSE-13")
 @pytest.mark.parametrize(("server", "drawn"), SHAPES.values(), ids=SHAPES)
 def test_no_shape_of_names_makes_a_level_of_more_than_50(server: str, drawn: list[str]) -> None:
     found = graph(drawn, server)
@@ -209,7 +209,7 @@ def test_no_shape_of_names_makes_a_level_of_more_than_50(server: str, drawn: lis
     assert max(node.path.count("/") for node in nodes) <= 8
 
 
-@requirement("DESIGN §3 Browsing")
+@requirement("BROWSE-14")
 def test_where_a_path_would_get_too_long_the_end_of_a_label_stands_for_it() -> None:
     found = graph(SHAPES["a long name of which the end differs"][1], "crm")
     assert at(found, "/crm/customer_relationship_management")[:2] == [
@@ -220,7 +220,7 @@ def test_where_a_path_would_get_too_long_the_end_of_a_label_stands_for_it() -> N
     assert leaf.path.rpartition("/")[2].startswith("management_enterprise_resource_planning_accounts_012")
 
 
-@requirement("DESIGN §3 Browsing")
+@requirement("BROWSE-16")
 @pytest.mark.parametrize(("server", "drawn"), SHAPES.values(), ids=SHAPES)
 def test_a_tool_more_moves_few_others_in_any_shape(server: str, drawn: list[str]) -> None:
     most = drawn[:-1]
@@ -229,7 +229,7 @@ def test_a_tool_more_moves_few_others_in_any_shape(server: str, drawn: list[str]
     assert sum(after[tool_id] != path for tool_id, path in before.items()) <= MAX_CHILDREN
 
 
-@requirement("S0 §3.2", "S0 §2.3", "gateway 52")
+@requirement("BROWSE-13")
 @settings(deadline=None, max_examples=15)
 @given(
     st.sampled_from(["github", "n" * 40, LONG_NAMESPACE]),
@@ -247,7 +247,7 @@ def test_names_that_are_alike_stand_in_levels_of_at_most_50(server: str, shared:
             assert len(node.path) <= MAX_INNER_PATH_CHARS
 
 
-@requirement("S0 §2.1", "DESIGN §3 Cards")
+@requirement("BROWSE-14")
 def test_members_in_another_script_go_by_their_own_name_which_cannot_be_taken_for_two() -> None:
     (shop,) = graph(["検索", "create_issue", "Créer\nune, delete_all — x … [y]: (z)", "語" * 90], "shop").children(())
     assert isinstance(shop, Inner)
@@ -266,7 +266,7 @@ def _item(name: str, server: str | None) -> SelectableItem:
     return item(name, server)
 
 
-@requirement("S0 §3.2", "S0 §2.3", "DESIGN §3 Browsing", "gateway 52", "gateway 54")
+@requirement("BROWSE-13", "BROWSE-14")
 @settings(deadline=None, max_examples=60)
 @given(catalogs)
 def test_in_any_catalog_every_tool_has_one_path_and_every_inner_card_fits(drawn: list[tuple[str, str | None]]) -> None:
@@ -290,7 +290,7 @@ def test_in_any_catalog_every_tool_has_one_path_and_every_inner_card_fits(drawn:
             assert tokens().count(render_card(made)) < 80
 
 
-@requirement("DESIGN §3 Browsing", "gateway 51")
+@requirement("BROWSE-13")
 @pytest.mark.skipif(REAL is None, reason=MISSING)
 @pytest.mark.parametrize("source", ["azure", "bfcl", "mcpzero", "metatool", "sealtools"])
 def test_real_catalogs_are_reached_whole_in_levels_of_at_most_50(source: str) -> None:
@@ -303,7 +303,7 @@ def test_real_catalogs_are_reached_whole_in_levels_of_at_most_50(source: str) ->
     assert max(len(found.children(parse_path(node.path))) for node in nodes) <= MAX_CHILDREN
 
 
-@requirement("DESIGN §3 Browsing")
+@requirement("BROWSE-16")
 @settings(deadline=None, max_examples=40)
 @given(catalogs)
 def test_places_do_not_depend_on_order_or_on_what_was_there_before(drawn: list[tuple[str, str | None]]) -> None:
@@ -313,7 +313,7 @@ def test_places_do_not_depend_on_order_or_on_what_was_there_before(drawn: list[t
     assert tool_paths(ChoiceGraph(items, ChoiceGraph(items[::2]))) == expected
 
 
-@requirement("DESIGN §3 Browsing")
+@requirement("BROWSE-16")
 def test_a_tool_more_moves_only_tools_that_share_its_topic() -> None:
     before = tool_paths(graph(GITHUB))
     for added in ["get_tag", "transfer_issue", "get_pull_hook", "list_gists", "zip", "pull"]:
@@ -324,7 +324,7 @@ def test_a_tool_more_moves_only_tools_that_share_its_topic() -> None:
     assert tool_paths(graph([*GITHUB, "transfer_issue"])).items() >= before.items()
 
 
-@requirement("DESIGN §3 Browsing")
+@requirement("BROWSE-16")
 def test_a_level_parted_by_letters_keeps_its_tools_when_more_come() -> None:
     initials = [f"{a}{b}" for a in "abcdefghij" for b in "klmnop"]
     before = tool_paths(graph(initials))
@@ -332,7 +332,7 @@ def test_a_level_parted_by_letters_keeps_its_tools_when_more_come() -> None:
     assert tool_paths(graph([*initials, "az", "zz"])).items() >= before.items()
 
 
-@requirement("DESIGN §3 Browsing")
+@requirement("BROWSE-16")
 def test_the_places_of_an_unchanged_namespace_are_kept_as_they_are() -> None:
     first = graph(["a.x", "b.y"], None)
     second = ChoiceGraph([item("a.x", None), item("b.y", None), item("b.z", None)], first)
@@ -340,7 +340,7 @@ def test_the_places_of_an_unchanged_namespace_are_kept_as_they_are() -> None:
     assert at(second, "/a") == ["/a/x"]
 
 
-@requirement("S4 access", "DESIGN §3 Schemas")
+@requirement("BROWSE-18", "ACCESS-13")
 def test_what_is_not_visible_does_not_exist() -> None:
     found = graph([*GITHUB, "delete_issue"])
     secret = graph(GITHUB)
@@ -366,13 +366,13 @@ def test_what_is_not_visible_does_not_exist() -> None:
         at(found, "/github", lambda _: False)
 
 
-@requirement("S0 §3.4")
+@requirement("BROWSE-3")
 def test_the_path_of_an_unknown_tool_is_not_found() -> None:
     with pytest.raises(PathNotFound):
         graph(GITHUB).path_of("github:none#00000000")
 
 
-@requirement("DESIGN §3 Browsing")
+@requirement("BROWSE-16")
 @pytest.mark.parametrize(
     ("name", "namespace", "expected"),
     [
@@ -393,7 +393,7 @@ def test_a_name_tells_what_its_tool_is_about(name: str, namespace: str, expected
     assert topics(name, namespace) == expected
 
 
-@requirement("DESIGN §3 Browsing")
+@requirement("BROWSE-16")
 @pytest.mark.parametrize(
     ("one", "many"),
     [("issue", "issues"), ("policy", "policies"), ("status", "statuses"), ("box", "boxes"), ("branch", "branches"),
@@ -403,7 +403,7 @@ def test_singular_and_plural_are_one_topic(one: str, many: str) -> None:
     assert singular(one) == singular(many)
 
 
-@requirement("DESIGN §3 Browsing")
+@requirement("BROWSE-16")
 def test_a_label_is_what_all_have_in_common_in_the_plural_that_one_of_them_writes() -> None:
     assert shared_label([("pull", "request"), ("pull", "requests"), ("pull", "request", "diff")]) == (
         "pull_requests",
@@ -413,7 +413,7 @@ def test_a_label_is_what_all_have_in_common_in_the_plural_that_one_of_them_write
     assert shared_label([("code", "scan"), ("code", "review")]) == ("code", 1)
 
 
-@requirement("S0 §3.2")
+@requirement("BROWSE-16")
 @given(st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,40}", fullmatch=True))
 def test_topics_are_made_of_the_characters_of_a_segment(name: str) -> None:
     assert all(word.isascii() and word.isalnum() and word == word.lower() for word in topics(name, "n"))

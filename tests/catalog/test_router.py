@@ -71,7 +71,7 @@ CATALOGS = st.lists(items(), max_size=12, unique_by=lambda item: item.id)
 QUERIES = st.lists(st.sampled_from([*WORDS, "then", "."]), min_size=1, max_size=7).map(" ".join)
 
 
-@requirement("gateway 45")
+@requirement("BROWSE-4")
 def test_a_plain_request_finds_its_tool() -> None:
     router = Router.build(
         [
@@ -84,13 +84,13 @@ def test_a_plain_request_finds_its_tool() -> None:
     assert ids(router, "post a msg to a channel") == ["slack:send_message"]
 
 
-@requirement("gateway 61")
+@requirement("BROWSE-4")
 def test_a_tool_is_found_among_a_thousand() -> None:
     router = Router.build([*catalog(1_000), tool("github:create_issue", "Create an issue", name="github.create_issue")])
     assert "github:create_issue" in ids(router, "create a issue in github", 5)
 
 
-@requirement("gateway 58")
+@requirement("BROWSE-5")
 @pytest.mark.parametrize("query", ["", "   ", "zzzz qqqq", "作成", "?!", "the of and"])
 def test_a_query_that_matches_nothing_gives_nothing(query: str) -> None:
     assert Router.build([tool("github:create_issue", "Open the issue")]).route(query, 10) == []
@@ -118,6 +118,7 @@ def test_a_namespace_repeated_in_the_name_counts_once() -> None:
         assert plain.route(query, 1) == repeated.route(query, 1)
 
 
+@requirement("BROWSE-7")
 def test_argument_names_descriptions_and_enums_are_searched_at_every_level() -> None:
     schema = {
         "properties": {
@@ -134,11 +135,13 @@ def test_argument_names_descriptions_and_enums_are_searched_at_every_level() -> 
         assert ids(router, query) == ["a:x"]
 
 
+@requirement("BROWSE-7")
 def test_what_is_called_so_comes_before_what_only_mentions_it() -> None:
     router = Router.build([tool("a:zip", "Pack an invoice"), tool("b:invoice", "Pack"), tool("c:zap", "Pack")])
     assert ids(router, "invoice") == ["b:invoice", "a:zip"]
 
 
+@requirement("BROWSE-7")
 def test_a_synonym_finds_a_tool_but_ranks_behind_the_word_itself() -> None:
     router = Router.build([tool("a:remove_user"), tool("a:delete_user"), tool("a:count_rows")])
     assert ids(router, "delete") == ["a:delete_user", "a:remove_user"]
@@ -148,11 +151,13 @@ def test_a_tool_may_be_called_by_a_small_word() -> None:
     assert ids(Router.build([tool("a:help"), tool("a:list")]), "help") == ["a:help"]
 
 
+@requirement("BROWSE-6")
 def test_japanese_finds_japanese() -> None:
     router = Router.build([tool("a:tenki", "今日の天気予報を調べる"), tool("a:chizu", "地図を開く")])
     assert ids(router, "天気予報") == ["a:tenki"]
 
 
+@requirement("BROWSE-7")
 def test_each_of_several_requests_gets_its_tool() -> None:
     near = [tool(f"shop:invoice_{word}", "The paid invoice of a customer account, as text") for word in WORDS]
     router = Router.build([*near, tool("a:weather_report", "Weather report"), tool("b:translate_text", "Translate")])
@@ -160,6 +165,7 @@ def test_each_of_several_requests_gets_its_tool() -> None:
     assert {"a:weather_report", "b:translate_text"} <= set(ids(router, query, 3))
 
 
+@requirement("BROWSE-7")
 def test_small_talk_between_requests_brings_nothing_up() -> None:
     router = Router.build([tool("a:help", "Help"), tool("a:create_invoice", "Create an invoice")])
     assert ids(router, "Can you help me? Create an invoice.") == ["a:create_invoice"]
@@ -170,6 +176,7 @@ def test_equal_scores_are_ordered_by_id() -> None:
     assert ids(Router.build(twins), "letter", 3) == ["a:run", "b:run", "c:run"]
 
 
+@requirement("BROWSE-8")
 @given(CATALOGS, QUERIES, st.integers(1, 12))
 def test_scores_lie_between_zero_and_one_and_tell_the_order(found: list[SelectableItem], query: str, k: int) -> None:
     ranked = Router.build(found).route(query, k)
@@ -178,6 +185,7 @@ def test_scores_lie_between_zero_and_one_and_tell_the_order(found: list[Selectab
     assert len({tool_id for tool_id, _ in ranked}) == len(ranked) <= k
 
 
+@requirement("BROWSE-8")
 @given(CATALOGS, QUERIES, st.randoms(use_true_random=False))
 def test_the_order_in_which_tools_came_never_matters(
     found: list[SelectableItem], query: str, chance: random.Random
@@ -186,6 +194,7 @@ def test_the_order_in_which_tools_came_never_matters(
     assert Router.build(found).route(query, 12) == Router.build(shuffled).route(query, 12)
 
 
+@requirement("BROWSE-8")
 @given(CATALOGS, CATALOGS, CATALOGS, QUERIES)
 def test_an_updated_router_ranks_as_one_built_anew(
     first: list[SelectableItem], dropped: list[SelectableItem], added: list[SelectableItem], query: str
@@ -198,6 +207,7 @@ def test_an_updated_router_ranks_as_one_built_anew(
     assert old.route(query, 12) == before
 
 
+@requirement("BROWSE-8")
 @given(QUERIES.filter(lambda query: "." not in query and "then" not in query), st.integers(1, 30))
 @settings(max_examples=60)
 def test_stopping_early_never_changes_the_first_k(query: str, k: int) -> None:
@@ -207,6 +217,7 @@ def test_stopping_early_never_changes_the_first_k(query: str, k: int) -> None:
     assert [pair for pair in first if pair[1] > least] == [pair for pair in everything if pair[1] > least]
 
 
+@requirement("BROWSE-18")
 @given(QUERIES, st.integers(1, 15), st.integers(1, 40))
 @settings(max_examples=60)
 def test_hidden_tools_never_take_a_place(query: str, k: int, every: int) -> None:
@@ -217,6 +228,7 @@ def test_hidden_tools_never_take_a_place(query: str, k: int, every: int) -> None
     assert len(ranked) == min(k, len(reachable))
 
 
+@requirement("BROWSE-18")
 def test_nothing_visible_gives_nothing() -> None:
     assert LARGE_ROUTER.route("create an issue. Then send a message", 10, lambda tool_id: False) == []
 
@@ -245,6 +257,7 @@ HOSTILE: dict[str, Any] = {
 }
 
 
+@requirement("BROWSE-9")
 @pytest.mark.parametrize("schema", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_schema_is_indexed_quickly_and_the_tool_found(schema: Any) -> None:
     began = perf_counter()
@@ -253,11 +266,13 @@ def test_a_hostile_schema_is_indexed_quickly_and_the_tool_found(schema: Any) -> 
     assert ids(router, "mark target") == ["a:mark_target"]
 
 
+@requirement("BROWSE-9")
 def test_a_description_that_is_not_text_is_passed_over() -> None:
     description: Any = {"a": 1}
     assert ids(Router.build([tool("a:target", description)]), "target") == ["a:target"]
 
 
+@requirement("BROWSE-9")
 @pytest.mark.parametrize("filler", ["create ", "x", "作成", "a. then ", "\ud800", "ﷺ", ", and ", "aB1"])
 def test_a_query_of_a_megabyte_is_answered_quickly(filler: str) -> None:
     query = "invoice " + filler * (1_000_000 // len(filler))

@@ -35,7 +35,7 @@ parts = st.builds(
 )
 
 
-@requirement("S0 §1.1", "S0 §1.6", "gateway 12", "gateway 13", "vectors parse_tool_id")
+@requirement("CARD-1", "CARD-2", "CARD-3")
 @pytest.mark.parametrize("row", vectors("parse_tool_id"), ids=lambda row: ascii(row["in"])[:40])
 def test_an_id_is_parsed_as_the_grammar_says(row: dict[str, Any]) -> None:
     if "error" in row["expected"]:
@@ -46,26 +46,26 @@ def test_an_id_is_parsed_as_the_grammar_says(row: dict[str, Any]) -> None:
         assert format_tool_id(parse_tool_id(row["in"])) == row["in"]
 
 
-@requirement("S0 §1.3", "gateway 8", "gateway 9", "gateway 10", "vectors hash8")
+@requirement("CARD-5")
 @pytest.mark.parametrize("row", vectors("hash8"), ids=lambda row: ascii(row["name"]))
 def test_hash8_is_over_the_upstream_name_and_the_shape(row: dict[str, Any]) -> None:
     assert hash8(row["name"], row["schema"]) == row["expected"]
 
 
-@requirement("S0 §1.4", "gateway 15", "gateway 16", "gateway 17", "vectors infer_namespace")
+@requirement("CARD-6", "CARD-7")
 @pytest.mark.parametrize("row", vectors("infer_namespace"), ids=lambda row: row["in"] or "empty")
 def test_the_namespace_is_inferred_from_the_separator(row: dict[str, Any]) -> None:
     assert infer_namespace(row["in"]) == row["expected"]
 
 
-@requirement("gateway 7")
+@requirement("CARD-2")
 @pytest.mark.parametrize("value", [42, None, b"g:x@1", "a:" + "b" * 300])
 def test_what_is_not_a_short_string_is_no_id(value: object) -> None:
     with pytest.raises(CatalogError):
         parse_tool_id(value)
 
 
-@requirement("gateway 4", "gateway 5", "gateway 6")
+@requirement("CARD-2")
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
@@ -81,13 +81,13 @@ def test_a_part_outside_the_grammar_is_named(wrong: ToolIdParts, named: str) -> 
         format_tool_id(wrong)
 
 
-@requirement("S0 §1.6", "gateway 3")
+@requirement("CARD-3")
 @given(parts)
 def test_every_id_survives_format_and_parse(value: ToolIdParts) -> None:
     assert parse_tool_id(format_tool_id(value)) == value
 
 
-@requirement("S0 §1.6", "gateway 12")
+@requirement("CARD-2", "CARD-3")
 @given(st.text(alphabet=string.printable + "é\u2028", max_size=60) | parts.map(lambda p: format_tool_id(p) + "\n"))
 def test_a_text_is_either_refused_or_exactly_an_id(text: str) -> None:
     try:
@@ -97,7 +97,7 @@ def test_a_text_is_either_refused_or_exactly_an_id(text: str) -> None:
     assert format_tool_id(found) == text
 
 
-@requirement("S0 §1.3", "gateway 9")
+@requirement("CARD-5")
 @given(st.dictionaries(st.text(max_size=5), json_values, max_size=5), st.randoms(use_true_random=False))
 def test_neither_order_nor_types_of_properties_change_the_hash(properties: dict[str, Any], random: Any) -> None:
     shuffled = list(properties)
@@ -108,14 +108,14 @@ def test_neither_order_nor_types_of_properties_change_the_hash(properties: dict[
     assert hash8("x", first) != hash8("x", {**first, "properties": {**properties, "new property": {}}})
 
 
-@requirement("gateway 122")
+@requirement("CARD-11")
 @given(json_values)
 def test_a_malformed_schema_counts_as_one_without_shape(schema: object) -> None:
     assert hash8("x", {"properties": ["a"], "required": "a", "x": schema}) == hash8("x", None)
     assert len(hash8("x", schema)) == 8
 
 
-@requirement("DESIGN §3 Ids", "gateway 24")
+@requirement("CARD-9")
 @given(st.text(min_size=1, max_size=200), st.none() | st.text(max_size=40), st.sampled_from([None, "github", "a-b_c"]))
 def test_any_name_and_version_get_a_legal_id_that_never_changes(
     name: str, version: str | None, server: str | None
@@ -131,7 +131,7 @@ def test_any_name_and_version_get_a_legal_id_that_never_changes(
         assert found.version == version
 
 
-@requirement("DESIGN §3 Ids", "gateway 24")
+@requirement("CARD-9")
 @pytest.mark.parametrize(
     ("name", "server", "expected"),
     [
@@ -155,7 +155,7 @@ def test_a_name_outside_the_grammar_is_mapped_and_carries_its_hash_beside_a_vers
     assert derive_tool_id(name, None, "2.1.0", server) == f"{expected}@2.1.0#{digest}"
 
 
-@requirement("DESIGN §3 Ids")
+@requirement("CARD-9")
 def test_a_version_outside_the_grammar_is_mapped_and_never_loses_the_tool() -> None:
     digest = hash8("read", None)
     assert derive_tool_id("read", None, "1.0 (beta)", "files") == f"files:read@1.0-beta#{digest}"
@@ -163,7 +163,7 @@ def test_a_version_outside_the_grammar_is_mapped_and_never_loses_the_tool() -> N
     assert derive_tool_id("read", None, "9" * 40, "files") == f"files:read@{'9' * 32}#{digest}"
 
 
-@requirement("DESIGN §3 Ids")
+@requirement("CARD-9")
 def test_a_shortened_id_has_64_characters_of_the_name_and_the_hash_of_all() -> None:
     long, digest = "n" * 65, hash8("n" * 65, None)
     for version, told in ((None, ""), ("2", "@2")):
@@ -173,7 +173,7 @@ def test_a_shortened_id_has_64_characters_of_the_name_and_the_hash_of_all() -> N
     assert shorten_tool_id(short, "n" * 64, None) == short
 
 
-@requirement("DESIGN §3 Ids", "gateway 26")
+@requirement("CARD-8", "CARD-9")
 def test_a_configured_server_is_the_namespace_and_is_dropped_from_the_name() -> None:
     assert derive_tool_id("list_pull_requests", None, "1", "github") == "github:list_pull_requests@1"
     assert derive_tool_id("github.create_issue", None, "1", "github") == "github:create_issue@1"
@@ -182,7 +182,7 @@ def test_a_configured_server_is_the_namespace_and_is_dropped_from_the_name() -> 
     assert derive_tool_id("github.", None, "1", "github") == "github:github.@1"
 
 
-@requirement("S0 §1.1")
+@requirement("CARD-6")
 @given(st.text(max_size=80))
 def test_an_inferred_namespace_is_always_within_the_grammar(name: str) -> None:
     assert NAMESPACE.fullmatch(infer_namespace(name))
@@ -198,7 +198,7 @@ IDS = (
 )
 
 
-@requirement("S0 §3.4")
+@requirement("BROWSE-19")
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
@@ -223,7 +223,7 @@ def test_an_id_that_is_not_there_leads_to_those_that_were_meant(wanted: str, exp
     assert near_ids(wanted, IDS) == expected
 
 
-@requirement("DESIGN §3")
+@requirement("BROWSE-19")
 @pytest.mark.parametrize("wanted", ["create_issue", "github:create_issue#12345678", "github:creat_issue#12345678"])
 def test_a_hidden_tool_changes_nothing_in_the_answer(wanted: str) -> None:
     hidden = {each for each in IDS if each.startswith("github:")}
@@ -231,11 +231,13 @@ def test_a_hidden_tool_changes_nothing_in_the_answer(wanted: str) -> None:
     assert near_ids(wanted, IDS, lambda each: each not in hidden) == near_ids(wanted, shown)
 
 
+@requirement("BROWSE-19")
 def test_hidden_tools_take_no_place_among_those_compared() -> None:
     hidden = [f"a:send_messag{number:02d}#00000000" for number in range(99)]
     assert near_ids("slack:send_mesage", [*hidden, *IDS], lambda each: each in IDS) == ["slack:send_message#deadbeef"]
 
 
+@requirement("BROWSE-19")
 def test_ten_thousand_ids_are_looked_through_quickly() -> None:
     ids = [f"server{number % 250}:create_{number}_issue#12345678" for number in range(10_000)]
     for wanted in ("server3:create_253_issue", "server3:create_253_isue", "create_issues"):

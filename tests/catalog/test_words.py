@@ -4,26 +4,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.requirement import requirement
 from wicketgate.catalog.words import MAX_WORD_CHARS, content_terms, requests, stem, synonyms, terms
 
 WORDS = st.text(string.ascii_lowercase, min_size=1, max_size=12)
 
 
+@requirement("BROWSE-6")
 @pytest.mark.parametrize("name", ["getPullRequests", "get_pull_requests", "get-pull-request", "GET.pull/request"])
 def test_every_spelling_of_a_name_has_the_same_terms(name: str) -> None:
     assert terms(name) == ["get", "pul", "request"]
 
 
+@requirement("BROWSE-6")
 def test_a_word_of_two_parts_also_stands_whole() -> None:
     assert "github" in terms("GitHub")
     assert terms("github") == ["github"]
     assert set(terms("S3")) == set(terms("s3")) == {"s3"}
 
 
+@requirement("BROWSE-6")
 def test_an_acronym_ends_where_the_next_word_begins() -> None:
     assert terms("parseHTTPServerURL") == ["pars", "http", "serv", "url"]
 
 
+@requirement("BROWSE-6")
 @pytest.mark.parametrize(
     "family",
     [
@@ -66,6 +71,7 @@ def test_a_stem_is_never_empty_or_longer_than_a_letter_more(word: str) -> None:
     assert 1 <= len(stem(word)) <= len(word) + 1
 
 
+@requirement("BROWSE-7")
 def test_politeness_and_question_words_say_nothing() -> None:
     assert content_terms("Could you please help me, I'd like to know what's the weather") == ["weath"]
 
@@ -74,6 +80,7 @@ def test_a_contracted_ending_is_passed_over_with_either_apostrophe() -> None:
     assert content_terms("what's new") == content_terms("what’s new") == ["new"]
 
 
+@requirement("BROWSE-6")
 def test_accents_and_width_do_not_matter() -> None:
     assert terms("Café") == terms("cafe") == terms("ｃａｆé")
 
@@ -83,6 +90,7 @@ def test_accents_of_other_scripts_are_kept() -> None:
     assert terms("हिन्दी") == ["हिन्दी"]
 
 
+@requirement("BROWSE-6")
 def test_scripts_without_spaces_give_pairs_of_neighbours() -> None:
     assert terms("天気予報") == ["天気", "気予", "予報"]
     assert set(terms("天気")) <= set(terms("今日の天気は"))

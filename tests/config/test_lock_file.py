@@ -1,4 +1,4 @@
-"""The lock file: the same for the same pins, readable, and refused when it is not as it was written (W-PINS)."""
+"""The lock file: the same for the same pins, readable, and refused when it is not as it was written (ACCESS-22)."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from wicketgate.errors import ConfigError
 PINS = pin_all({"files": [definition("write"), definition("read", "Reads\u200b.")], "a": [definition("b")]})
 
 
-@requirement("W-PINS")
+@requirement("ACCESS-22")
 def test_it_reads_back_as_it_was_and_the_order_of_listing_does_not_show(tmp_path: Path) -> None:
     write_lock(tmp_path / "x.lock", PINS)
     assert read_lock(tmp_path / "x.lock") == PINS
@@ -35,6 +35,7 @@ def test_one_value_stands_on_a_line_so_that_a_difference_can_be_reviewed(tmp_pat
     assert [line.partition(":")[0] for line in differing] == ['"description"', '"sha256"']
 
 
+@requirement("ACCESS-22")
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -53,6 +54,7 @@ def test_what_is_not_a_lock_file_stops_the_start_with_a_reason(tmp_path: Path, c
         pin_policy(PinSettings(file=str(path)))
 
 
+@requirement("ACCESS-22")
 def test_a_definition_that_was_edited_by_hand_is_not_the_accepted_one(tmp_path: Path) -> None:
     content: dict[str, Any] = json.loads(lock_text(PINS))
     content["upstreams"]["a"]["b"]["definition"]["description"] = "Something else."
@@ -61,7 +63,7 @@ def test_a_definition_that_was_edited_by_hand_is_not_the_accepted_one(tmp_path: 
         read_lock(tmp_path / "x.lock")
 
 
-@requirement("W-PINS")
+@requirement("ACCESS-22")
 def test_a_lock_that_is_not_there_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="wicketgate lock --config FILE --lock"):
         pin_policy(PinSettings(file=str(tmp_path / "x.lock")))

@@ -40,7 +40,7 @@ async def connected(upstream: Upstream) -> AsyncIterator[None]:
         tasks.cancel_scope.cancel()
 
 
-@requirement("W-SECRETS")
+@requirement("UP-40")
 async def test_a_private_authority_holds_for_services_their_documents_and_token_servers(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     document = {"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "a"}}}}
@@ -65,6 +65,7 @@ async def test_a_private_authority_holds_for_services_their_documents_and_token_
     assert result["structuredContent"] == {"a": 1}
 
 
+@requirement("UP-40")
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_private_authority_holds_for_models(tmp_path: Path, named: bool) -> None:
     authority = Authority(tmp_path)
@@ -83,6 +84,7 @@ async def test_a_private_authority_holds_for_models(tmp_path: Path, named: bool)
     assert said == ("Hello." if named else "")
 
 
+@requirement("UP-39")
 async def test_models_and_services_go_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     async with ModelServer(text_turn("Hello.")) as server, HttpProxy().running() as proxy:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
@@ -95,6 +97,7 @@ async def test_models_and_services_go_through_the_proxy_of_the_environment(monke
         assert proxy.requests[0].startswith(f"POST {base_url}/chat/completions HTTP/1.1\r\n".encode())
 
 
+@requirement("UP-40")
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])
 def test_a_ca_file_without_certificates_stops_the_start(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "ca.pem"

@@ -1,4 +1,4 @@
-"""Plugins as they are configured, built in and of third parties (S2; gatekit G90, G124)."""
+"""Plugins as they are configured, built in and of third parties (ROUTE-24)."""
 
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, EntryPoints
@@ -46,7 +46,7 @@ def test_a_built_in_plugin_gets_its_place_and_its_configuration() -> None:
     assert installed.plugin.config.tools[0].tool == "echo"
 
 
-@requirement("gatekit G90", "gatekit G124")
+@requirement("ROUTE-24")
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [
@@ -66,7 +66,7 @@ def test_a_mistake_is_reported_with_its_place(kinds: dict[str, Any], expected: s
     assert expected in str(refused.value)
 
 
-@requirement("gatekit G124")
+@requirement("ROUTE-24")
 @pytest.mark.parametrize(
     "kinds",
     [
@@ -92,6 +92,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return install
 
 
+@requirement("ROUTE-25")
 def test_a_plugin_of_a_third_party_is_found_by_its_entry_point(installed: Callable[[str], None]) -> None:
     installed(f"{__name__}:ThirdParty")
     (found,) = chain(security={"_global": [{"handler": "theirs"}]}).for_server("any")
@@ -114,6 +115,7 @@ def test_a_plugin_that_cannot_work_stops_the_start(installed: Callable[[str], No
     assert expected in str(refused.value)
 
 
+@requirement("ROUTE-25")
 def test_a_name_that_two_packages_claim_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = EntryPoints([EntryPoint("theirs", f"{module}:X", plugins.ENTRY_POINTS) for module in ("a", "b")])
     monkeypatch.setattr(plugins, "entry_points", lambda **wanted: found.select(**wanted))

@@ -1,4 +1,4 @@
-"""A reload exchanges the configuration in force in one step, or leaves it as it was (gatekit G126 to G129)."""
+"""A reload exchanges the configuration in force in one step, or leaves it as it was (OPS-7 to OPS-9)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -95,7 +95,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-@requirement("W-PINS", "gatekit G128")
+@requirement("ACCESS-19", "OPS-9")
 async def test_pins_accepted_meanwhile_take_effect_at_a_reload(tmp_path: Path) -> None:
     lock = tmp_path / "x.lock"
     pinned = settings(one("a"), pins={"file": str(lock), "new_tools": "quarantine"})
@@ -112,7 +112,7 @@ async def test_pins_accepted_meanwhile_take_effect_at_a_reload(tmp_path: Path) -
         assert len(house.made) == 1, "the session is kept"
 
 
-@requirement("gatekit G126", "gatekit G128")
+@requirement("OPS-7", "OPS-9")
 async def test_upstreams_come_and_go_and_those_that_stay_keep_their_sessions() -> None:
     async with running(settings(one("a"), one("b"))) as house:
         a, b = house.made
@@ -126,7 +126,7 @@ async def test_upstreams_come_and_go_and_those_that_stay_keep_their_sessions() -
         assert (b.supervised, b.ended.is_set(), len(house.made)) == (1, False, 3)
 
 
-@requirement("gatekit G128")
+@requirement("OPS-9")
 async def test_a_tool_of_a_removed_upstream_leaves_the_catalog_in_the_step_in_which_it_becomes_uncallable() -> None:
     async with running(settings(one("a"), one("b"))) as house:
         seen: list[bool] = []
@@ -172,7 +172,7 @@ async def test_an_upstream_that_comes_back_waits_for_the_end_of_its_former_sessi
         assert (old.supervised, house.made[1].supervised) == (1, 1)
 
 
-@requirement("gatekit G128")
+@requirement("OPS-9")
 async def test_a_call_that_outlives_the_drain_is_ended_with_a_clear_error() -> None:
     async with running(settings(one("a"), server={"drain_s": 0.01})) as house:
         house.made[0].release.clear()
@@ -184,6 +184,7 @@ async def test_a_call_that_outlives_the_drain_is_ended_with_a_clear_error() -> N
         assert house.tools() == []
 
 
+@requirement("OPS-8")
 async def test_settings_of_single_calls_are_applied_without_a_new_session() -> None:
     first = settings(one("a"))
     async with running(first) as house:
@@ -213,7 +214,7 @@ async def test_settings_of_single_calls_are_applied_without_a_new_session() -> N
         await first_call
 
 
-@requirement("W-RELOAD", "gatekit G126")
+@requirement("OPS-7")
 async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_otherwise_not() -> None:
     def with_rule(when: str, **sections: Any) -> Settings:
         return settings(one("a"), access=[{"match": "a:*", "when": when, "effect": "deny"}], **sections)
@@ -244,7 +245,7 @@ async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_other
     assert catalog == [], "the tools are those that they were"
 
 
-@requirement("gatekit G127")
+@requirement("OPS-8")
 async def test_a_configuration_that_cannot_be_applied_leaves_everything_as_it_was() -> None:
     keys = [{"id": "k", "sha256": "0" * 64, "actor": "x"}]
     first = settings(one("a"), server={"host": "0.0.0.0"}, auth={"keys": keys})
@@ -268,6 +269,7 @@ async def test_a_configuration_that_cannot_be_applied_leaves_everything_as_it_wa
         assert len(house.fleet.members) == 2
 
 
+@requirement("OPS-8")
 async def test_settings_that_need_a_restart_are_named_and_the_rest_is_applied(caplog: pytest.LogCaptureFixture) -> None:
     async with running(settings(one("a"))) as house:
         wanted = settings(
@@ -362,7 +364,7 @@ async def test_requests_that_come_meanwhile_are_one_more_and_none_is_lost() -> N
         await service.count(2)
 
 
-@requirement("gatekit G127")
+@requirement("OPS-8")
 async def test_a_broken_file_is_one_line_in_the_log_and_the_next_good_one_is_applied(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -387,7 +389,7 @@ async def test_a_broken_file_is_one_line_in_the_log_and_the_next_good_one_is_app
         await service.count(1)
 
 
-@requirement("gatekit G126")
+@requirement("OPS-7")
 async def test_a_watched_file_counts_when_it_was_written_replaced_or_came_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Reading the configuration: a wrong one never starts, and the error names the place (gatekit G; gateway 136)."""
+"""Reading the configuration: a wrong one never starts, and the error names the place (OPS-1, OPS-2)."""
 
 from contextlib import chdir
 from pathlib import Path
@@ -20,7 +20,7 @@ def load(folder: Path, text: str | dict[str, Any], **environ: str) -> Settings:
     return load_settings(path, environ)
 
 
-@requirement("E99")
+@requirement("ACCESS-5", "OPS-3")
 def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
     settings = load_settings(None, {})
     assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8080)
@@ -28,7 +28,7 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
     assert settings.engine.max_iterations is None
 
 
-@requirement("E98")
+@requirement("OPS-1")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -151,17 +151,19 @@ def test_three_slashes_are_a_relative_file_and_four_an_absolute_one(url: str, fi
     assert load_settings(None, {"WICKETGATE_STORAGE__URL": url}).storage.sqlite_file == file
 
 
-def test_several_faults_are_expected_together(tmp_path: Path) -> None:
+@requirement("OPS-1")
+def test_several_faults_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as fault:
         load(tmp_path, "modle: {}\nserver: {port: x}")
     assert len(str(fault.value).splitlines()) == 2
 
 
-def test_a_missing_file_is_expected_by_name(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Cannot read the configuration file"):
         load_settings(tmp_path / "nowhere.yaml", {})
 
 
+@requirement("OPS-3")
 def test_variables_and_their_defaults_are_put_in_place_everywhere(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
@@ -179,7 +181,7 @@ def test_variables_and_their_defaults_are_put_in_place_everywhere(tmp_path: Path
     assert set(settings.secrets()) == {"hush-hush", "/bin/tool"}
 
 
-@requirement("E92")
+@requirement("OPS-13")
 def test_what_is_named_like_a_secret_is_masked_and_what_is_not_stays_readable(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
@@ -198,6 +200,7 @@ def test_what_is_named_like_a_secret_is_masked_and_what_is_not_stays_readable(tm
     }  # fmt: skip
 
 
+@requirement("ACCESS-29")
 def test_keys_of_the_seal_are_a_ring_from_which_an_unset_variable_is_left_out(tmp_path: Path) -> None:
     text = "auth: {seal_keys: ['${SEAL_KEY}', '${OLD_SEAL_KEY:-}']}"
     settings = load(tmp_path, text, SEAL_KEY="n" * 32)
@@ -207,6 +210,7 @@ def test_keys_of_the_seal_are_a_ring_from_which_an_unset_variable_is_left_out(tm
     assert load(tmp_path, text, SEAL_KEY="n" * 32, OLD_SEAL_KEY="o" * 32).auth.ring() == ["n" * 32, "o" * 32]
 
 
+@requirement("ACCESS-29")
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [(["short-secret"], "32 random characters"), (["n" * 32, "n" * 32], "the same key twice"), ("n" * 32, "seal_keys")],
@@ -234,6 +238,7 @@ def test_an_error_of_settings_made_in_python_shows_no_value(wrong: dict[str, Any
     assert "short-secret" not in str(caught.value)
 
 
+@requirement("OPS-3")
 def test_the_environment_overrides_the_file_and_the_command_line_overrides_both(tmp_path: Path) -> None:
     text = "server: {port: 1, host: 127.0.0.2, log_level: debug}\nauth: {keys: []}"
     environ = {
@@ -267,6 +272,7 @@ def test_a_wrong_variable_is_reported_like_a_wrong_file(name: str, value: str, e
     assert expected in str(fault.value)
 
 
+@requirement("OPS-3")
 @pytest.mark.parametrize(
     "name",
     [
@@ -284,6 +290,7 @@ def test_variables_of_other_programs_with_the_same_prefix_are_not_settings(name:
     assert load_settings(None, {name: "tcp://10.0.0.1:8080"}) == Settings()
 
 
+@requirement("OPS-20")
 def test_words_that_are_no_booleans_in_yaml_of_today_stay_words_and_switches_read_them(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
@@ -316,7 +323,7 @@ def fault(folder: Path, text: str, **environ: str) -> str:
     return str(raised.value)
 
 
-@requirement("gatekit G116")
+@requirement("OPS-2")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -330,7 +337,7 @@ def test_a_file_that_says_nothing_is_not_taken_for_the_defaults(tmp_path: Path, 
     assert expected in fault(tmp_path, text)
 
 
-@requirement("gatekit G117", "gatekit G118", "gatekit G119", "gatekit G20")
+@requirement("OPS-2")
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -345,7 +352,7 @@ def test_a_name_that_cannot_be_a_namespace_is_refused(tmp_path: Path, names: lis
     assert expected in fault(tmp_path, f"upstreams:\n{listed}")
 
 
-@requirement("gatekit G120", "gatekit G121", "gatekit G122", "gatekit G123", "gatekit G124", "gateway 136")
+@requirement("ROUTE-24", "OPS-1")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -370,7 +377,7 @@ def test_each_mistake_is_one_line_that_names_the_field(tmp_path: Path, text: str
     assert len(message.splitlines()) == 1
 
 
-@requirement("gatekit G125")
+@requirement("OPS-2")
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nope\.yaml"):
         load_settings(tmp_path / "nope.yaml", {})

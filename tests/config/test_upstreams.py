@@ -1,4 +1,4 @@
-"""Each kind of configured upstream becomes its connector, with its credentials (W-KINDS)."""
+"""Each kind of configured upstream becomes its connector, with its credentials (UP-1)."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ async def connected(**settings: Any) -> AsyncIterator[Upstream]:
         tasks.cancel_scope.cancel()
 
 
-@requirement("W-SECRETS", "gatekit G131")
+@requirement("UP-22")
 async def test_an_mcp_server_over_http_is_called_with_a_requested_token() -> None:
     def token(seen: Seen) -> Reply:
         given.append(KEY if given else "not-the-key")
@@ -53,7 +53,7 @@ async def test_an_mcp_server_over_http_is_called_with_a_requested_token() -> Non
     assert given == ["not-the-key", KEY], "the first is refused with 401, and another is asked for"
 
 
-@requirement("W-SECRETS")
+@requirement("UP-22")
 @pytest.mark.parametrize("elsewhere", [False, True])
 async def test_a_services_credential_is_not_sent_to_a_different_server_that_has_its_document(elsewhere: bool) -> None:
     document = Reply(json.dumps(DOCUMENT).encode())
@@ -76,7 +76,7 @@ async def test_a_document_on_disk_is_found_from_the_working_directory(
         assert [tool["name"] for tool in await upstream.list_tools()] == ["a"]
 
 
-@requirement("gateway 132")
+@requirement("EXEC-16")
 def test_kept_results_are_shared_among_actors_only_where_the_upstream_says_so() -> None:
     upstreams = [
         {"name": "own", "url": "https://own.example/mcp", "cache": {"tools": ["get_*"]}},

@@ -56,12 +56,14 @@ def shortest(message: ChatMessage) -> ChatMessage:
     return min(message, short, key=lambda m: message_tokens(m, TOKENS))
 
 
+@requirement("CHAT-79")
 @given(conversations(), rooms)
 def test_it_is_never_above_the_room_and_knows_its_size(messages: list[ChatMessage], room: int) -> None:
     shown = built(messages, room)
     assert shown.tokens == size(shown.messages) <= room
 
 
+@requirement("CHAT-79")
 @given(conversations(), rooms)
 def test_it_overflows_only_if_what_must_stay_does_not_fit(messages: list[ChatMessage], room: int) -> None:
     needed = size([shortest(message) for message in must_stay(messages)])
@@ -74,6 +76,7 @@ def test_it_overflows_only_if_what_must_stay_does_not_fit(messages: list[ChatMes
         assert needed <= room
 
 
+@requirement("CHAT-81")
 @given(conversations(), rooms)
 def test_calls_and_results_stay_and_go_together(messages: list[ChatMessage], room: int) -> None:
     waiting: list[str] = []
@@ -86,6 +89,7 @@ def test_calls_and_results_stay_and_go_together(messages: list[ChatMessage], roo
     assert not waiting
 
 
+@requirement("CHAT-81")
 @given(conversations(), rooms)
 def test_system_messages_the_last_user_message_and_the_latest_step_stay(messages: list[ChatMessage], room: int) -> None:
     shown = built(messages, room).messages
@@ -95,12 +99,14 @@ def test_system_messages_the_last_user_message_and_the_latest_step_stay(messages
     assert all(any(message is other for other in shown) for message in untouched)
 
 
+@requirement("CHAT-81")
 @given(conversations(), rooms)
 def test_the_order_is_kept(messages: list[ChatMessage], room: int) -> None:
     remaining = iter(pieces(messages))
     assert all(piece in remaining for piece in pieces(built(messages, room).messages))
 
 
+@requirement("CHAT-82")
 @given(conversations(), rooms)
 def test_it_depends_on_the_history_alone_and_leaves_it_as_it_is(messages: list[ChatMessage], room: int) -> None:
     before = copy.deepcopy(messages)
@@ -109,12 +115,14 @@ def test_it_depends_on_the_history_alone_and_leaves_it_as_it_is(messages: list[C
     assert built(before, room) == first
 
 
+@requirement("CHAT-82")
 @given(conversations(), rooms)
 def test_what_was_built_is_built_again_unchanged(messages: list[ChatMessage], room: int) -> None:
     shown = built(messages, room).messages
     assert build(shown, room, TOKENS).messages == shown
 
 
+@requirement("CHAT-79")
 @given(conversations())
 def test_nothing_changes_while_it_fits(messages: list[ChatMessage]) -> None:
     shown = build(messages, size(messages) + 7, TOKENS, reserve_tokens=7)
@@ -122,7 +130,7 @@ def test_nothing_changes_while_it_fits(messages: list[ChatMessage]) -> None:
     assert (shown.dropped_turns, shown.dropped_steps, shown.shrunk_results) == (0, 0, 0)
 
 
-@requirement("S1 Prompt-caching compatibility")
+@requirement("CARD-30")
 @given(conversations(), conversations(), rooms)
 def test_what_was_shown_is_shown_again_byte_for_byte_while_what_follows_fits(
     earlier: list[ChatMessage], later: list[ChatMessage], room: int
@@ -133,7 +141,7 @@ def test_what_was_shown_is_shown_again_byte_for_byte_while_what_follows_fits(
     assert build([*earlier, *following], room, TOKENS).messages == (*shown.messages, *following)
 
 
-@requirement("S1 Prompt-caching compatibility")
+@requirement("CARD-30")
 def test_a_prefix_lasts_for_several_turns() -> None:
     tokens = CountedTexts(load_token_counter())
     messages = [system("Be brief."), user("Go through all the orders.")]
@@ -148,6 +156,7 @@ def test_a_prefix_lasts_for_several_turns() -> None:
     assert 0 < changes <= 12
 
 
+@requirement("CHAT-80")
 def test_long_results_are_shrunk_first_and_the_oldest_of_them_first() -> None:
     long = "No. 17 shipped. " * 50
     messages = [
@@ -173,6 +182,7 @@ def test_long_results_are_shrunk_first_and_the_oldest_of_them_first() -> None:
     assert (shown.shrunk_results, shown.dropped_turns, shown.dropped_steps) == (2, 0, 0)
 
 
+@requirement("CHAT-80")
 def test_then_the_oldest_turns_go_whole_and_the_first_that_stays_says_so() -> None:
     messages = [
         system("Be brief."),
@@ -202,6 +212,7 @@ def test_the_last_user_message_is_not_touched_even_to_say_what_is_missing() -> N
     assert told(build(messages, 80, TOKENS).messages) == ["user: " + "Two. " * 40]
 
 
+@requirement("CHAT-80")
 def test_a_running_turn_loses_its_oldest_steps_last_and_says_how_many_calls_that_were() -> None:
     messages = [user("Count them all."), *(m for n in range(9) for m in step({f"c{n}": f"{n} found"}))]
     shown = build(messages, 150, TOKENS)
@@ -261,7 +272,7 @@ def test_a_result_that_would_hardly_be_shorter_stays_and_the_turn_goes() -> None
     assert (shown.shrunk_results, shown.dropped_turns) == (0, 1)
 
 
-@requirement("S3 context_overflow")
+@requirement("CHAT-79")
 @pytest.mark.parametrize(
     "messages",
     [
@@ -277,7 +288,7 @@ def test_what_must_stay_and_does_not_fit_is_an_overflow(messages: list[ChatMessa
         build(messages, 400, TOKENS, reserve_tokens=100)
 
 
-@requirement("S3 context_overflow")
+@requirement("CHAT-79")
 def test_the_last_token_of_the_room_can_be_used() -> None:
     messages = [user("long " * 400), assistant("Yes."), user("So?"), *step({"c1": view(HANDLE, "long " * 400)})]
     needed = size([shortest(message) for message in messages[2:]])
@@ -286,7 +297,7 @@ def test_the_last_token_of_the_room_can_be_used() -> None:
         build(messages, needed - 1, TOKENS)
 
 
-@requirement("S3 context_overflow")
+@requirement("CHAT-82")
 def test_a_conversation_goes_on_after_a_message_that_was_too_long() -> None:
     messages = [user("long " * 400), user("Sorry. Hello?")]
     assert told(build(messages, 400, TOKENS).messages) == ["user: Sorry. Hello?"]
@@ -301,6 +312,7 @@ def shrunk(content: str) -> dict[str, Any]:
     return short
 
 
+@requirement("CHAT-83")
 def test_an_envelope_keeps_its_status_the_beginning_of_its_summary_and_its_first_handles() -> None:
     short = shrunk(envelope(LONG, HANDLE, "image:b", "image:c"))
     assert short["status"] == "ok"
@@ -388,6 +400,7 @@ _json = st.recursive(
 )
 
 
+@requirement("CHAT-83")
 @given(st.text() | _json.map(json.dumps))
 def test_it_is_never_longer_never_raises_and_shrinks_no_further(content: str) -> None:
     short = shrink(content)

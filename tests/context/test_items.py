@@ -25,7 +25,7 @@ def item(item_id: str, kind: ItemKind, text: str, parent: str | None = None, **m
     return ContextItem(item_id, kind, text, parent, metadata)
 
 
-@requirement("S1 load_mcp_session_jsonl", "S1 End-to-end example")
+@requirement("CHAT-84")
 def test_a_session_file_becomes_what_a_model_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     invoices = "\n".join(f"invoice {number}: open" for number in range(1_000))
@@ -124,7 +124,7 @@ SESSION = """\
 """
 
 
-@requirement("S1 load_mcp_session_jsonl")
+@requirement("CHAT-84")
 def test_a_session_is_read_in_order_with_its_links(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     path.write_text("\ufeff" + SESSION)
@@ -141,6 +141,7 @@ def test_a_session_is_read_in_order_with_its_links(tmp_path: Path) -> None:
     assert items[0].kind.value == "user_turn"
 
 
+@requirement("CHAT-84")
 @pytest.mark.parametrize(
     ("line", "told"),
     [

@@ -24,7 +24,7 @@ class Counting(FourCharacters):
         return super().count(text)
 
 
-@requirement("S0 §2.3")
+@requirement("CHAT-83")
 def test_a_message_is_its_text_and_its_framing() -> None:
     assert message_tokens(user("tiktoken is great!"), TABLE) == 6 + 4
     calling, answer = step({"c1": "tiktoken is great!"})
@@ -52,7 +52,7 @@ def test_what_was_not_used_for_long_is_forgotten() -> None:
     assert counting.counted.count("0") == 2
 
 
-@requirement("S0 §2.3")
+@requirement("CHAT-83")
 @given(
     st.lists(
         st.sampled_from(

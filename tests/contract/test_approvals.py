@@ -1,4 +1,4 @@
-"""Calls that wait for the owner's word (S3 OQ-1, DESIGN §3 "Approval"; cases E78 to E85)."""
+"""Calls that wait for the owner's word (CHAT-65 to CHAT-70)."""
 
 import asyncio
 import json
@@ -78,7 +78,7 @@ async def waiting(
         yield talk, files, asked(await talk.go_on())["c1"]
 
 
-@requirement("E78", "E79")
+@requirement("CHAT-65")
 async def test_the_client_sees_what_is_to_be_run_and_the_stream_ends_at_once() -> None:
     files = FileServer()
     model = ScriptModel(calls(READ, execute("c2", "fail")))
@@ -93,7 +93,7 @@ async def test_the_client_sees_what_is_to_be_run_and_the_stream_ends_at_once() -
     assert len(model.requests) == 1
 
 
-@requirement("E79", "E80")
+@requirement("CHAT-65", "CHAT-66")
 async def test_an_approved_call_runs_first_and_the_model_goes_on_from_its_result() -> None:
     model = ScriptModel(calls(READ), says("It says hello."))
     async with waiting(model) as (talk, files, approval):
@@ -110,7 +110,7 @@ async def test_an_approved_call_runs_first_and_the_model_goes_on_from_its_result
     assert model.requests[1].messages[2]["content"] == output
 
 
-@requirement("E81")
+@requirement("CHAT-67")
 async def test_a_denied_call_never_runs_and_the_model_is_told() -> None:
     model = ScriptModel(calls(READ), says("Then not."))
     async with waiting(model) as (talk, files, approval):
@@ -121,7 +121,7 @@ async def test_a_denied_call_never_runs_and_the_model_is_told() -> None:
     assert files.calls == []
 
 
-@requirement("E82")
+@requirement("CHAT-67")
 async def test_a_conversation_goes_on_without_a_decision_and_nothing_is_left_pending() -> None:
     model = ScriptModel(calls(READ), says("Fine."))
     async with waiting(model) as (talk, files, approval):
@@ -133,7 +133,7 @@ async def test_a_conversation_goes_on_without_a_decision_and_nothing_is_left_pen
     assert files.calls == []
 
 
-@requirement("E79")
+@requirement("CHAT-65")
 async def test_what_a_message_says_is_never_a_decision() -> None:
     model = ScriptModel(calls(READ), says("No."))
     async with waiting(model) as (talk, files, approval):
@@ -142,7 +142,7 @@ async def test_what_a_message_says_is_never_a_decision() -> None:
     assert files.calls == []
 
 
-@requirement("E83", "E85")
+@requirement("CHAT-68", "CHAT-70")
 @pytest.mark.parametrize("second", ["approve", "deny"])
 async def test_a_second_decision_runs_nothing_and_blocks_nothing(second: str) -> None:
     model = ScriptModel(calls(READ), says("once"), says("twice"))
@@ -156,7 +156,7 @@ async def test_a_second_decision_runs_nothing_and_blocks_nothing(second: str) ->
     assert len(files.calls) == 1
 
 
-@requirement("E83")
+@requirement("CHAT-68")
 async def test_decisions_that_are_none_of_ours_run_nothing_and_block_nothing() -> None:
     model = ScriptModel(calls(READ), says("one"), says("two"), says("three"))
     async with waiting(model) as (talk, files, approval):
@@ -175,7 +175,7 @@ async def test_decisions_that_are_none_of_ours_run_nothing_and_block_nothing() -
     assert files.calls == []
 
 
-@requirement("E83")
+@requirement("CHAT-68")
 @pytest.mark.parametrize(
     "approvals",
     [
@@ -199,7 +199,7 @@ async def test_a_malformed_decision_is_refused_before_the_stream(approvals: obje
     assert "metadata.approvals" in response.json()["message"]
 
 
-@requirement("E84")
+@requirement("CHAT-69")
 async def test_of_two_calls_that_wait_one_may_be_approved_and_the_other_denied() -> None:
     other = execute("c2", "read_file", {"path": "b.md"})
     model = ScriptModel(calls(READ, other), says("half"))
@@ -214,7 +214,7 @@ async def test_of_two_calls_that_wait_one_may_be_approved_and_the_other_denied()
     assert len(files.calls) == 1
 
 
-@requirement("E84")
+@requirement("CHAT-69")
 async def test_of_two_calls_that_wait_the_undecided_one_stays_unrun() -> None:
     other = execute("c2", "read_file", {"path": "b.md"})
     model = ScriptModel(calls(READ, other), says("half"), says("whole"))
@@ -233,7 +233,7 @@ async def test_of_two_calls_that_wait_the_undecided_one_stays_unrun() -> None:
     assert [arguments["path"] for _, arguments, _ in files.calls] == ["a.md", "b.md"]
 
 
-@requirement("E85")
+@requirement("CHAT-70")
 async def test_an_approval_is_no_good_for_other_arguments() -> None:
     model = ScriptModel(calls(READ), says("caught"))
     async with waiting(model) as (talk, files, approval):
@@ -250,7 +250,7 @@ class ChangingFiles(FileServer):
         await super().supervise(changed)
 
 
-@requirement("E85")
+@requirement("CHAT-70")
 async def test_a_tool_that_changed_its_schema_has_to_be_approved_anew() -> None:
     files = ChangingFiles()
     async with running_service(ScriptModel(calls(READ), says("gone")), [files], settings=GATED) as service:
@@ -267,7 +267,7 @@ async def test_a_tool_that_changed_its_schema_has_to_be_approved_anew() -> None:
     assert files.calls == []
 
 
-@requirement("E80", "E85")
+@requirement("CHAT-66", "CHAT-70")
 async def test_two_streams_with_one_approval_run_the_call_once() -> None:
     model = ScriptModel(calls(READ), says("one"), says("two"))
     async with waiting(model) as (talk, files, approval):
@@ -279,7 +279,7 @@ async def test_two_streams_with_one_approval_run_the_call_once() -> None:
     assert len(files.calls) == 1
 
 
-@requirement("E79", "E80")
+@requirement("CHAT-65", "CHAT-66")
 async def test_without_the_call_in_the_history_the_model_makes_it_again_and_it_runs_once() -> None:
     again = ToolCall("n1", READ.name, READ.arguments, READ.raw)
     model = ScriptModel(calls(READ), calls(again), calls(ToolCall("n2", READ.name, READ.arguments, READ.raw)))
@@ -295,7 +295,7 @@ async def test_without_the_call_in_the_history_the_model_makes_it_again_and_it_r
     assert told["content"].startswith("yes, do it\n\n[The owner has approved one call of files:read_file")
 
 
-@requirement("E81")
+@requirement("CHAT-67")
 async def test_without_the_call_in_the_history_the_model_is_told_of_a_denial() -> None:
     model = ScriptModel(calls(READ), says("I see"))
     async with waiting(model) as (talk, files, approval):
@@ -326,7 +326,7 @@ async def test_a_number_that_a_client_writes_otherwise_is_the_same_number() -> N
     assert len(files.calls) == 1
 
 
-@requirement("E78")
+@requirement("CHAT-65")
 async def test_only_calls_that_a_condition_names_wait() -> None:
     rule = {"match": "files:read_file", "when": "args.path.startsWith('/etc')", "approval": "always"}
     model = ScriptModel(calls(READ), calls(execute("c2", "read_file", {"path": "/etc/x"})))
@@ -338,7 +338,7 @@ async def test_only_calls_that_a_condition_names_wait() -> None:
     assert len(files.calls) == 1
 
 
-@requirement("E61", "E79")
+@requirement("CHAT-53", "CHAT-65")
 async def test_a_waiting_call_ends_the_stream_even_where_the_cap_would() -> None:
     files = FileServer()
     async with running_service(
@@ -348,7 +348,7 @@ async def test_a_waiting_call_ends_the_stream_even_where_the_cap_would() -> None
     assert stream[-1][1]["finish_reason"] == "approval_required"
 
 
-@requirement("E80", "E85")
+@requirement("CHAT-66", "CHAT-70")
 async def test_an_approval_that_was_used_before_a_restart_is_used_up_after_it(tmp_path: Path) -> None:
     settings = {
         **GATED,
@@ -368,7 +368,7 @@ async def test_an_approval_that_was_used_before_a_restart_is_used_up_after_it(tm
     assert after.calls == []
 
 
-@requirement("E82")
+@requirement("CHAT-67")
 async def test_approvals_outlive_a_reload_as_long_as_their_key_is_in_the_ring() -> None:
     model = ScriptModel(calls(READ), calls(READ), says("ok"), calls(READ), says("ok"), says("void"))
     secret = {"seal_keys": ["k" * 32]}

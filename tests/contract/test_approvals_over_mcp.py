@@ -1,4 +1,4 @@
-"""Calls that wait for the owner's word, asked for by MCP clients (W-APPROVALS, DESIGN §3)."""
+"""Calls that wait for the owner's word, asked for by MCP clients (CHAT-71)."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ CALL = {"tool_id": IDS["read_file"], "args": {"path": "a\u202e.md"}}
 
 
 @ERAS
-@requirement("E78", "gateway 133")
+@requirement("CHAT-65", "CHAT-71", "ACCESS-10")
 async def test_a_client_that_cannot_be_asked_is_told_that_nothing_ran(mode: str) -> None:
     files = FileServer()
     async with running_service(upstreams=[files], settings=GATED) as service, mcp_client(service, mode) as client:
@@ -34,7 +34,7 @@ async def test_a_client_that_cannot_be_asked_is_told_that_nothing_ran(mode: str)
 @pytest.mark.parametrize(
     ("action", "error", "ran"), [("accept", None, 1), ("decline", "FORBIDDEN", 0), ("cancel", "APPROVAL_REQUIRED", 0)]
 )
-@requirement("E80", "E81", "E82")
+@requirement("CHAT-66", "CHAT-67", "CHAT-71")
 async def test_a_client_that_can_be_asked_decides_at_once(action: Any, error: str | None, ran: int) -> None:
     asked: list[str] = []
 
@@ -56,7 +56,7 @@ async def test_a_client_that_can_be_asked_decides_at_once(action: Any, error: st
     assert '{"path": "a\\u202e.md"}' in question
 
 
-@requirement("E82")
+@requirement("CHAT-67", "CHAT-71")
 async def test_arguments_too_long_to_be_read_are_not_asked_about() -> None:
     async def decide(context: Any, params: t.ElicitRequestParams) -> t.ElicitResult:
         raise AssertionError("nobody can have read this")
@@ -71,7 +71,7 @@ async def test_arguments_too_long_to_be_read_are_not_asked_about() -> None:
     assert files.calls == []
 
 
-@requirement("E82")
+@requirement("CHAT-67", "CHAT-71")
 async def test_a_client_of_the_newer_era_is_not_asked_for_approval_yet() -> None:
     async def decide(context: Any, params: t.ElicitRequestParams) -> t.ElicitResult:
         return t.ElicitResult(action="accept", content={})

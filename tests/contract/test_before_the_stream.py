@@ -1,4 +1,4 @@
-"""What is refused before a stream opens, and in which shape (S3 "Pre-Stream Errors"; cases E01 to E29)."""
+"""What is refused before a stream opens, and in which shape (CHAT-1 to CHAT-24, ACCESS-1 to ACCESS-3)."""
 
 import json
 from typing import Any
@@ -31,45 +31,49 @@ USER = {"role": "user", "content": "hi"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "tool_browse", "arguments": "{}"}}
 
 BAD_BODIES: list[tuple[str, str, bytes]] = [
-    ("E02", "not JSON", b"{bad"),
-    ("E03", "an array", b"[]"),
-    ("E03", "a string", b'"x"'),
-    ("E03", "nothing", b""),
-    ("E03", "null", b"null"),
-    ("E04", "no messages", b"{}"),
+    ("CHAT-2", "not JSON", b"{bad"),
+    ("CHAT-3", "an array", b"[]"),
+    ("CHAT-3", "a string", b'"x"'),
+    ("CHAT-3", "nothing", b""),
+    ("CHAT-3", "null", b"null"),
+    ("CHAT-4", "no messages", b"{}"),
     *(
         (case, name, json.dumps(body).encode())
         for case, name, body in [
-            ("E05", "no message at all", with_messages([])),
-            ("E06", "messages as text", with_messages("hi")),
-            ("E06", "a message that is a number", with_messages([5])),
-            ("E06", "no role", with_messages([{"content": "hi"}])),
-            ("E06", "no content", with_messages([{"role": "user"}])),
-            ("E07", "an unknown role", with_messages([{"role": "robot", "content": "hi"}])),
-            ("E08", "content in parts", with_messages([{"role": "user", "content": [{"type": "text", "text": "x"}]}])),
-            ("E08", "null content", with_messages([{"role": "user", "content": None}])),
-            ("E10", "no metadata", {"messages": [USER]}),
-            ("E11", "metadata as text", {"messages": [USER], "metadata": "x"}),
-            ("E11", "metadata as a list", {"messages": [USER], "metadata": [1]}),
-            ("E11", "empty metadata", {"messages": [USER], "metadata": {}}),
-            ("E11", "an empty correlation id", chat_body(correlation_id="")),
-            ("E11", "a number as correlation id", chat_body(correlation_id=7)),
-            ("E11", "a correlation id with a line break", chat_body(correlation_id="req_1\n")),
-            ("E12", "an unknown trigger", chat_body(trigger="cron")),
-            ("E14", "a number as client context", chat_body(client_context=5)),
-            ("E27", "a tool message that names no call", with_messages([USER, {"role": "tool", "content": "x"}])),
+            ("CHAT-5", "no message at all", with_messages([])),
+            ("CHAT-6", "messages as text", with_messages("hi")),
+            ("CHAT-6", "a message that is a number", with_messages([5])),
+            ("CHAT-6", "no role", with_messages([{"content": "hi"}])),
+            ("CHAT-6", "no content", with_messages([{"role": "user"}])),
+            ("CHAT-7", "an unknown role", with_messages([{"role": "robot", "content": "hi"}])),
             (
-                "E27",
+                "CHAT-8",
+                "content in parts",
+                with_messages([{"role": "user", "content": [{"type": "text", "text": "x"}]}]),
+            ),
+            ("CHAT-8", "null content", with_messages([{"role": "user", "content": None}])),
+            ("CHAT-10", "no metadata", {"messages": [USER]}),
+            ("CHAT-11", "metadata as text", {"messages": [USER], "metadata": "x"}),
+            ("CHAT-11", "metadata as a list", {"messages": [USER], "metadata": [1]}),
+            ("CHAT-11", "empty metadata", {"messages": [USER], "metadata": {}}),
+            ("CHAT-11", "an empty correlation id", chat_body(correlation_id="")),
+            ("CHAT-11", "a number as correlation id", chat_body(correlation_id=7)),
+            ("CHAT-11", "a correlation id with a line break", chat_body(correlation_id="req_1\n")),
+            ("CHAT-12", "an unknown trigger", chat_body(trigger="cron")),
+            ("CHAT-14", "a number as client context", chat_body(client_context=5)),
+            ("CHAT-16", "a tool message that names no call", with_messages([USER, {"role": "tool", "content": "x"}])),
+            (
+                "CHAT-16",
                 "a tool message that answers nothing",
                 with_messages([USER, {"role": "tool", "content": "x", "tool_call_id": "c9"}]),
             ),
             (
-                "E27",
+                "CHAT-16",
                 "a call without its result",
                 with_messages([USER, {"role": "assistant", "content": "", "tool_calls": [CALL]}]),
             ),
             (
-                "E27",
+                "CHAT-16",
                 "a call whose result comes too late",
                 with_messages(
                     [
@@ -80,13 +84,27 @@ BAD_BODIES: list[tuple[str, str, bytes]] = [
                     ]
                 ),
             ),
-            ("E27", "tool calls of a user", with_messages([{**USER, "tool_calls": [CALL]}])),
+            ("CHAT-16", "tool calls of a user", with_messages([{**USER, "tool_calls": [CALL]}])),
         ]
     ),
 ]
 
 
-@requirement("E02", "E03", "E04", "E05", "E06", "E07", "E08", "E10", "E11", "E12", "E14", "E27", "E29")
+@requirement(
+    "CHAT-2",
+    "CHAT-3",
+    "CHAT-4",
+    "CHAT-5",
+    "CHAT-6",
+    "CHAT-7",
+    "CHAT-8",
+    "CHAT-10",
+    "CHAT-11",
+    "CHAT-12",
+    "CHAT-14",
+    "CHAT-16",
+    "CHAT-23",
+)
 async def test_a_body_that_breaks_the_contract_is_refused_with_400_before_the_model_is_called() -> None:
     model = ScriptModel()
     async with running_service(model) as service:
@@ -98,7 +116,7 @@ async def test_a_body_that_breaks_the_contract_is_refused_with_400_before_the_mo
     assert model.requests == []
 
 
-@requirement("E04")
+@requirement("CHAT-4")
 async def test_missing_messages_are_named() -> None:
     async with running_service() as service:
         response = await service.http.post("/engine/chat", json={})
@@ -108,10 +126,10 @@ async def test_missing_messages_are_named() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param(with_messages([{"role": "user", "content": ""}]), id="E09 empty content"),
-        pytest.param(chat_body(client_context={"path": "/finances", "x": {}}), id="E14 client context"),
-        pytest.param(with_messages([USER, {"role": "assistant", "content": "and?"}]), id="E28 assistant last"),
-        pytest.param(with_messages([{"role": "system", "content": "be brief"}]), id="E28 system only"),
+        pytest.param(with_messages([{"role": "user", "content": ""}]), id="CHAT-9 empty content"),
+        pytest.param(chat_body(client_context={"path": "/finances", "x": {}}), id="CHAT-14 client context"),
+        pytest.param(with_messages([USER, {"role": "assistant", "content": "and?"}]), id="CHAT-17 assistant last"),
+        pytest.param(with_messages([{"role": "system", "content": "be brief"}]), id="CHAT-17 system only"),
         pytest.param(
             with_messages(
                 [
@@ -120,11 +138,11 @@ async def test_missing_messages_are_named() -> None:
                     {"role": "tool", "content": "x", "tool_call_id": "c1"},
                 ]
             ),
-            id="E27 a call with its result",
+            id="CHAT-16 a call with its result",
         ),
     ],
 )
-@requirement("E09", "E14", "E27", "E28")
+@requirement("CHAT-9", "CHAT-14", "CHAT-16", "CHAT-17")
 async def test_what_the_contract_allows_is_taken(body: dict[str, Any]) -> None:
     model = ScriptModel(says("ok"))
     async with running_service(model) as service:
@@ -132,7 +150,7 @@ async def test_what_the_contract_allows_is_taken(body: dict[str, Any]) -> None:
     assert [dict(message) for message in model.requests[0].messages] == body["messages"]
 
 
-@requirement("E15")
+@requirement("CHAT-15")
 async def test_tools_and_model_in_the_body_have_no_effect() -> None:
     model = ScriptModel(says("ok"), says("ok"))
     async with running_service(model) as service:
@@ -151,7 +169,7 @@ async def test_tools_and_model_in_the_body_have_no_effect() -> None:
     assert first == second
 
 
-@requirement("E16", "E17", "E18")
+@requirement("ACCESS-1")
 @pytest.mark.parametrize(
     ("authorization", "message"),
     [
@@ -174,7 +192,7 @@ async def test_without_a_valid_credential_the_answer_is_401(authorization: str |
     assert response.headers["www-authenticate"].startswith("Bearer")
 
 
-@requirement("E20", "E21")
+@requirement("ACCESS-3")
 async def test_cookies_are_no_credential_whatever_they_hold() -> None:
     async with running_service() as service:
         del service.http.headers["Authorization"]
@@ -183,14 +201,14 @@ async def test_cookies_are_no_credential_whatever_they_hold() -> None:
             refusal(response, 401, "unauthorized")
 
 
-@requirement("E22", "E23", "E29")
+@requirement("CHAT-18", "CHAT-19", "CHAT-23")
 async def test_wrong_methods_and_paths_are_refused_in_the_same_shape() -> None:
     async with running_service() as service:
         refusal(await service.http.get("/engine/chat"), 405, "method_not_allowed")
         refusal(await service.http.post("/engine/other", json=chat_body()), 404, "not_found")
 
 
-@requirement("E24")
+@requirement("CHAT-20")
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", None])
 async def test_json_is_taken_for_json_whatever_it_is_called(content_type: str | None) -> None:
     async with running_service(ScriptModel(says("ok"))) as service:
@@ -199,7 +217,7 @@ async def test_json_is_taken_for_json_whatever_it_is_called(content_type: str | 
     assert frames(response.text)[-1][0] == "done"
 
 
-@requirement("E25")
+@requirement("CHAT-21")
 async def test_a_body_over_the_limit_is_refused_whether_or_not_its_length_is_declared() -> None:
     async def endless() -> Any:
         for _ in range(64):
@@ -212,7 +230,7 @@ async def test_a_body_over_the_limit_is_refused_whether_or_not_its_length_is_dec
     refusal(chunked, 413, "payload_too_large")
 
 
-@requirement("S3 Conventions")
+@requirement("CHAT-24")
 async def test_a_correlation_header_that_contradicts_the_body_is_refused() -> None:
     async with running_service(ScriptModel(says("ok"))) as service:
         other = await service.http.post("/engine/chat", json=chat_body(), headers={"X-Correlation-ID": "req_2"})

@@ -1,4 +1,4 @@
-"""One run for one Idempotency-Key, and clients that come back to it (DESIGN §3 "The engine")."""
+"""One run for one Idempotency-Key, and clients that come back to it (CHAT-73 to CHAT-75)."""
 
 import asyncio
 import json
@@ -56,7 +56,7 @@ async def reading(
         yield read, pieces
 
 
-@requirement("DESIGN §3 the engine")
+@requirement("CHAT-73")
 async def test_every_event_of_a_keyed_stream_has_an_id_and_others_have_none() -> None:
     async with running_service(ScriptModel(says("a", "b"), says("a", "b"))) as service:
         plain = await post(service, {})
@@ -67,7 +67,7 @@ async def test_every_event_of_a_keyed_stream_has_an_id_and_others_have_none() ->
     assert without_ids == plain.text
 
 
-@requirement("DESIGN §3 the engine")
+@requirement("CHAT-73")
 async def test_the_same_request_again_gets_the_same_bytes_and_runs_no_tool_again() -> None:
     files = FileServer()
     model = ScriptModel(calls(execute("c1", "read_file", {"path": "a"})), says("ok"))
@@ -80,7 +80,7 @@ async def test_the_same_request_again_gets_the_same_bytes_and_runs_no_tool_again
     assert (len(files.calls), len(model.requests)) == (1, 2)
 
 
-@requirement("DESIGN §3 the engine")
+@requirement("CHAT-73")
 async def test_two_clients_on_one_key_read_the_same_while_the_run_goes_on() -> None:
     gate = asyncio.Event()
     files = FileServer()
@@ -96,7 +96,7 @@ async def test_two_clients_on_one_key_read_the_same_while_the_run_goes_on() -> N
     assert len(files.calls) == 1
 
 
-@requirement("DESIGN §3 the engine", "E86")
+@requirement("CHAT-72", "CHAT-73")
 async def test_a_client_that_was_cut_off_goes_on_where_it_was() -> None:
     gate = asyncio.Event()
     model = ScriptModel([[TextDelta("one")], [TextDelta("two")], gate, *says("three")])
@@ -122,7 +122,7 @@ async def test_who_asks_for_more_after_the_end_is_told_the_end_again() -> None:
     assert [event for event, _ in frames(again)] == ["done"]
 
 
-@requirement("E86")
+@requirement("CHAT-72", "CHAT-75")
 async def test_a_keyed_run_that_nobody_comes_back_to_is_cancelled_after_a_while() -> None:
     model = ScriptModel([[TextDelta("one")], asyncio.Event()])
     async with running_service(model, settings=SHORT_GRACE) as service:
@@ -134,6 +134,7 @@ async def test_a_keyed_run_that_nobody_comes_back_to_is_cancelled_after_a_while(
     assert end[1]["finish_reason"] == "cancelled"
 
 
+@requirement("CHAT-75")
 async def test_a_run_with_continue_goes_on_without_its_client_and_is_read_later() -> None:
     gate = asyncio.Event()
     model = ScriptModel([[TextDelta("one")], gate, [TextDelta("two")], [Finish("stop", None)]])
@@ -148,6 +149,7 @@ async def test_a_run_with_continue_goes_on_without_its_client_and_is_read_later(
     assert [data.get("content") or data["finish_reason"] for _, data in later] == ["one", "two", "stop"]
 
 
+@requirement("CHAT-75")
 async def test_a_detached_run_holds_its_place_and_has_its_bound() -> None:
     model = ScriptModel([[TextDelta("one")], asyncio.Event()], says("other"))
     settings = {"engine": {"max_streams": 1, "on_disconnect": "continue", "resume": {"detached_s": 0.3}}}
@@ -166,6 +168,7 @@ async def test_a_detached_run_holds_its_place_and_has_its_bound() -> None:
     assert frames(taken.text)[-1][0] == "done"
 
 
+@requirement("CHAT-74")
 async def test_a_key_belongs_to_one_request_of_one_actor() -> None:
     model = ScriptModel(says("mine"), says("theirs"))
     async with running_service(model) as service:
@@ -183,7 +186,7 @@ async def test_a_key_belongs_to_one_request_of_one_actor() -> None:
     assert spaced.text == mine.text
 
 
-@requirement("DESIGN §3 the engine")
+@requirement("CHAT-73")
 async def test_another_credential_of_the_actor_reads_no_run_that_had_other_permissions() -> None:
     granted = {"wide": ["tools:*", "memory:*"], "same": ["memory:*", "tools:*"], "narrow": ["tools:files:read_file"]}
     keys = [
@@ -212,6 +215,7 @@ UNUSABLE = [
 ]
 
 
+@requirement("CHAT-74")
 async def test_what_cannot_be_resumed_is_refused_before_anything_runs() -> None:
     model = ScriptModel()
     async with running_service(model) as service:
@@ -220,6 +224,7 @@ async def test_what_cannot_be_resumed_is_refused_before_anything_runs() -> None:
     assert model.requests == []
 
 
+@requirement("CHAT-74")
 async def test_an_id_that_no_event_of_the_run_has_is_refused() -> None:
     async with running_service(ScriptModel(says("x"))) as service:
         run = ids((await post(service)).text)[0].split("-")[0]
@@ -235,6 +240,7 @@ async def test_two_keys_in_one_request_are_none() -> None:
         refusal(answer, 400, "invalid_request")
 
 
+@requirement("CHAT-74")
 async def test_events_that_are_not_kept_any_more_are_refused_not_skipped() -> None:
     model = ScriptModel([*([TextDelta("x" * 10_000)] for _ in range(40)), *says("end")])
     settings = {"engine": {"resume": {"run_bytes": 100_000}}}
@@ -248,6 +254,7 @@ async def test_events_that_are_not_kept_any_more_are_refused_not_skipped() -> No
     assert len(model.requests) == 1
 
 
+@requirement("CHAT-75")
 async def test_after_its_time_a_key_is_new_again() -> None:
     model = ScriptModel(says("first"), says("second"))
     async with running_service(model, settings={"engine": {"resume": {"keep_s": 0.05}}}) as service:

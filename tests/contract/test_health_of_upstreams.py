@@ -1,4 +1,4 @@
-"""What /readyz and /metrics say of upstreams, and what a caller hears of one that fails (W-SESSIONS; gatekit C, D)."""
+"""What /readyz and /metrics say of upstreams, and what a caller hears of one that fails (UP-19, OPS-12)."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ async def metrics(service: RunningService) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
-@requirement("gatekit G63", "W-ISOLATION")
+@requirement("UP-19", "OPS-12")
 async def test_one_that_crashes_at_every_call_is_left_alone_and_health_and_metrics_say_so() -> None:
     model = ScriptModel(calls(*(execute(f"c{n}", "boom") for n in range(5))), calls(execute("c9", "boom")), says("ok"))
     async with running_service(model, [Crashing()]) as service:
@@ -54,7 +54,7 @@ async def test_one_that_crashes_at_every_call_is_left_alone_and_health_and_metri
     assert told['wicketgate_upstream_calls_turned_away_total{upstream="files"}'] == 1
 
 
-@requirement("W-SESSIONS")
+@requirement("OPS-12")
 async def test_calls_in_flight_are_shown_and_the_process_is_counted() -> None:
     files = FileServer()
     async with running_service(ScriptModel(calls(execute("c1", "slow")), says("ok")), [files]) as service:

@@ -1,4 +1,4 @@
-"""The engine called in process gives what HTTP gives, event for event (S3 "Same-Process Option"; E96)."""
+"""The engine called in process gives what HTTP gives, event for event (CHAT-40)."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ SCRIPTS: dict[str, Callable[[], list[Turn]]] = {
 }
 
 
-@requirement("E96", "S3 Same-Process Option")
+@requirement("CHAT-26", "CHAT-40")
 async def test_every_script_gives_the_same_bytes_in_process_as_over_http() -> None:
     settings = {"engine": {"max_iterations": 2}}
     turns = [turn for script in SCRIPTS.values() for turn in script()]
@@ -68,7 +68,7 @@ async def test_every_script_gives_the_same_bytes_in_process_as_over_http() -> No
     assert ends == {b"done", b"error"}
 
 
-@requirement("E96", "E29")
+@requirement("CHAT-23", "CHAT-40")
 async def test_a_body_that_http_refuses_is_refused_in_process_in_the_same_words() -> None:
 
     async with running_service(ScriptModel()) as service:
@@ -85,6 +85,7 @@ async def test_a_body_that_http_refuses_is_refused_in_process_in_the_same_words(
             assert str(refused.value) == answer.json()["message"], (case, name)
 
 
+@requirement("LIB-19")
 async def test_closing_the_generator_cancels_the_model() -> None:
     model = ScriptModel([[TextDelta("one")], asyncio.Event()])
     async with running_engine(Settings(), upstreams=[], provider=model) as engine, asyncio.timeout(BOUND_S):
@@ -94,6 +95,7 @@ async def test_closing_the_generator_cancels_the_model() -> None:
         await model.aborted.wait()
 
 
+@requirement("CHAT-40", "LIB-19")
 async def test_the_example_of_the_guide_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guide.md").read_text("utf-8"), re.DOTALL)
     (example,) = [block for block in blocks if "running_engine" in block]

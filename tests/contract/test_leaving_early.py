@@ -1,4 +1,4 @@
-"""When the client leaves before the end (S3; cases E86 to E88). When the server stops: tests/e2e."""
+"""When the client leaves before the end (CHAT-38, CHAT-72). When the server stops: tests/e2e."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ async def until(event: asyncio.Event) -> None:
         await event.wait()
 
 
-@requirement("E86")
+@requirement("CHAT-72")
 async def test_a_client_that_hangs_up_ends_the_model_call(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="wicketgate")
     model = ScriptModel([[TextDelta("one")], asyncio.Event()])
@@ -33,7 +33,7 @@ async def test_a_client_that_hangs_up_ends_the_model_call(caplog: pytest.LogCapt
                 await asyncio.sleep(0.01)
 
 
-@requirement("E86", "E87")
+@requirement("CHAT-72")
 async def test_a_client_that_hangs_up_ends_the_tools_that_run() -> None:
     files = FileServer()
     async with running_service(ScriptModel(calls(execute("c1", "slow"))), [files]) as service:
@@ -44,7 +44,7 @@ async def test_a_client_that_hangs_up_ends_the_tools_that_run() -> None:
         await until(files.slow_cancelled)
 
 
-@requirement("E88")
+@requirement("CHAT-38")
 async def test_two_streams_at_once_never_mix() -> None:
     gate = asyncio.Event()
     model = ScriptModel([[TextDelta("first")], gate, *says()], [[TextDelta("second")], gate, *says()])
@@ -74,7 +74,7 @@ class Flood(ScriptModel):
             self.aborted.set()
 
 
-@requirement("E86")
+@requirement("CHAT-72")
 async def test_a_model_that_never_pauses_is_ended_too_when_its_client_leaves() -> None:
     model = Flood()
     async with running_service(model, settings={"engine": {"max_streams": 1}}) as service:

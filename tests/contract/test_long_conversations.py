@@ -1,4 +1,4 @@
-"""Conversations that outgrow the model's window, over HTTP (S3 "context_overflow", DESIGN §3 "Long conversations")."""
+"""Conversations that outgrow the model's window, over HTTP (CHAT-79 to CHAT-83)."""
 
 import hashlib
 import json
@@ -72,7 +72,7 @@ async def chat(model: ScriptModel, settings: Mapping[str, Any], *messages: Messa
         return await service.chat({**chat_body(), "messages": list(messages)})
 
 
-@requirement("DESIGN §3 Long conversations", "S1 Prompt-caching compatibility")
+@requirement("CHAT-80")
 async def test_a_conversation_that_outgrows_the_window_goes_on_with_handles() -> None:
     question: Message = {"role": "user", "content": "Who started the pump?"}
     rules: Message = {"role": "system", "content": "Answer from the log."}
@@ -101,7 +101,7 @@ async def test_a_conversation_that_outgrows_the_window_goes_on_with_handles() ->
     assert kept >= 15
 
 
-@requirement("DESIGN §3 Long conversations")
+@requirement("CHAT-80")
 async def test_the_oldest_turns_of_a_long_history_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     history: list[Message] = []
     for number in range(40):
@@ -122,7 +122,7 @@ async def test_the_oldest_turns_of_a_long_history_are_left_out(caplog: pytest.Lo
     assert told == [f"history reduced to {size(shown)} tokens: {dropped} turns and 0 steps dropped, 0 results shrunk"]
 
 
-@requirement("S3 context_overflow", "DESIGN §3 Long conversations")
+@requirement("CHAT-79")
 async def test_a_message_longer_than_the_window_ends_in_an_overflow_and_no_model_is_called() -> None:
     model = ScriptModel()
     stream = await chat(model, SMALL, {"role": "user", "content": "word " * 9_000})
@@ -135,7 +135,7 @@ async def test_a_message_longer_than_the_window_ends_in_an_overflow_and_no_model
     assert model.requests == []
 
 
-@requirement("S3 context_overflow")
+@requirement("CHAT-79")
 async def test_what_fits_is_shown_as_it_came() -> None:
     messages: list[Message] = [{"role": "user", "content": "word " * 5_000}]
     model = ScriptModel(says("ok"))

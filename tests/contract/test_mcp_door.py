@@ -1,4 +1,4 @@
-"""``/mcp`` with the official client in both protocol eras, behind the same middleware (S0 §4.2, S1; DESIGN §3)."""
+"""``/mcp`` with the official client in both protocol eras, behind the same middleware (FACE-1, FACE-17)."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def body(result: CallToolResult) -> dict[str, Any]:
 
 @ERAS
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/gateway"])
-@requirement("S0 §4.2")
+@requirement("FACE-1", "FACE-17")
 async def test_a_client_of_either_era_sees_three_tools_and_works_with_them(mode: str, path: str) -> None:
     files = FileServer()
     async with running_service(upstreams=[files]) as service, mcp_client(service, mode, path=path) as client:
@@ -38,7 +38,7 @@ async def test_a_client_of_either_era_sees_three_tools_and_works_with_them(mode:
 
         browse = await client.call_tool("tool_browse", {"query": "read a file"})
         cards = body(browse)["cards"]
-        # The order is the one that keeps a prompt cache warm; the rank is in the score (S0 §5.2).
+        # The order is the one that keeps a prompt cache warm; the rank is in the score (BROWSE-22).
         best = max(cards, key=lambda card: card["score"])
         assert best["id"] == IDS["read_file"]
         assert "inputSchema" not in json.dumps(cards)
@@ -57,7 +57,7 @@ async def test_a_client_of_either_era_sees_three_tools_and_works_with_them(mode:
 
 
 @ERAS
-@requirement("S0 §3.4", "gateway 44", "gateway 60", "gateway 66", "gateway 69", "gateway 73", "gateway 93")
+@requirement("BROWSE-1", "BROWSE-2", "EXEC-1", "EXEC-4", "EXEC-11")
 async def test_failures_are_results_in_one_shape_never_protocol_errors(mode: str) -> None:
     bad: list[tuple[str, dict[str, Any], str]] = [
         ("tool_browse", {}, "ARGS_INVALID"),
@@ -88,7 +88,7 @@ async def test_failures_are_results_in_one_shape_never_protocol_errors(mode: str
 
 
 @ERAS
-@requirement("gateway 80", "E46")
+@requirement("EXEC-19", "CHAT-45")
 async def test_an_error_of_the_tool_itself_is_an_envelope_marked_as_error(mode: str) -> None:
     async with running_service(upstreams=[FileServer()]) as service, mcp_client(service, mode) as client:
         result = await client.call_tool("tool_execute", {"tool_id": IDS["fail"]})
@@ -97,7 +97,7 @@ async def test_an_error_of_the_tool_itself_is_an_envelope_marked_as_error(mode: 
 
 
 @ERAS
-@requirement("S3 Error message safety")
+@requirement("EXEC-13")
 async def test_a_fault_of_ours_tells_the_client_nothing_of_its_cause(mode: str) -> None:
     async with running_service(upstreams=[FileServer()]) as service, mcp_client(service, mode) as client:
         result = await client.call_tool("tool_execute", {"tool_id": IDS["boom"]})
@@ -107,7 +107,7 @@ async def test_a_fault_of_ours_tells_the_client_nothing_of_its_cause(mode: str) 
 
 
 @ERAS
-@requirement("gateway 98", "DESIGN §3 Results")
+@requirement("EXEC-29")
 async def test_another_actors_artifacts_and_tools_do_not_exist(mode: str) -> None:
     async with running_service(upstreams=[FileServer()]) as service:
         async with mcp_client(service, mode) as owner:
@@ -120,7 +120,7 @@ async def test_another_actors_artifacts_and_tools_do_not_exist(mode: str) -> Non
     assert names == ["read_file"]
 
 
-@requirement("E18", "S3 no bypass path")
+@requirement("ACCESS-1", "ACCESS-4")
 @pytest.mark.parametrize("credential", ["", "Bearer wrong", f"Bearer {SUSPENDED_KEY}"])
 async def test_the_door_is_shut_without_a_credential(credential: str) -> None:
     async with running_service() as service:
@@ -129,7 +129,7 @@ async def test_the_door_is_shut_without_a_credential(credential: str) -> None:
     assert (response.status_code, response.json()["code"]) == (401, "unauthorized")
 
 
-@requirement("gateway 137")
+@requirement("FACE-3")
 async def test_a_foreign_host_or_origin_is_turned_away() -> None:
     hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     accept = {"Accept": "application/json, text/event-stream"}
@@ -142,7 +142,7 @@ async def test_a_foreign_host_or_origin_is_turned_away() -> None:
     assert foreign_origin.status_code == 403
 
 
-@requirement("gateway 137")
+@requirement("FACE-3")
 async def test_a_session_serves_only_the_credential_that_opened_it() -> None:
     accept = {"Accept": "application/json, text/event-stream"}
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -157,7 +157,7 @@ async def test_a_session_serves_only_the_credential_that_opened_it() -> None:
 
 
 @ERAS
-@requirement("E91")
+@requirement("OPS-14")
 async def test_the_correlation_id_of_the_request_reaches_the_upstream(mode: str) -> None:
     files = FileServer()
     async with (
@@ -169,7 +169,7 @@ async def test_the_correlation_id_of_the_request_reaches_the_upstream(mode: str)
     assert (context.correlation_id, context.identity.actor) == ("trace-7", "owner_1")
 
 
-@requirement("DESIGN §3 Browsing", "S0 §5.1")
+@requirement("BROWSE-25")
 async def test_a_session_header_of_the_newer_era_reaches_nobody_elses_session() -> None:
     async with running_service(upstreams=[FileServer()]) as service:
         async with mcp_client(service, "2026-07-28") as owner:
@@ -182,7 +182,7 @@ async def test_a_session_header_of_the_newer_era_reaches_nobody_elses_session() 
     assert again == first
 
 
-@requirement("DESIGN §3 Browsing")
+@requirement("BROWSE-25")
 async def test_a_client_without_sessions_may_name_one() -> None:
     meta: Any = {"wicketgate/session": "task-1"}
     async with running_service(upstreams=[FileServer()]) as service, mcp_client(service, "2026-07-28") as client:
@@ -193,6 +193,7 @@ async def test_a_client_without_sessions_may_name_one() -> None:
     assert "__cache_breakpoint__" not in [card["id"] for card in unnamed]
 
 
+@requirement("FACE-15")
 async def test_one_actor_cannot_take_all_sessions() -> None:
     settings = {"mcp": {"max_sessions_per_actor": 2}}
     async with running_service(settings=settings) as service:
@@ -211,7 +212,7 @@ async def test_one_actor_cannot_take_all_sessions() -> None:
 
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "2025-11-25"])
-@requirement("E87")
+@requirement("FACE-13", "CHAT-72")
 async def test_a_client_that_hangs_up_ends_the_tool_that_runs(mode: str) -> None:
     """Without a word: a killed client sends no notification, its connection just closes."""
     files = FileServer()
@@ -238,7 +239,7 @@ async def test_a_client_that_hangs_up_ends_the_tool_that_runs(mode: str) -> None
             await files.slow_cancelled.wait()
 
 
-@requirement("gateway 137")
+@requirement("FACE-3")
 @pytest.mark.parametrize("origin", ["http://localhost:6274", "http://127.0.0.1", "http://[::1]:80"])
 async def test_a_page_of_this_machine_is_let_in(origin: str) -> None:
     accept = {"Accept": "application/json, text/event-stream"}

@@ -1,4 +1,5 @@
-"""The namespaced face over the wire: its errors, the protocol around it, and nobody waits for another (gatekit A-C)."""
+"""The namespaced face over the wire: its errors, the protocol around it, and nobody waits for another (ROUTE-1 to
+ROUTE-17)."""
 
 import asyncio
 import json
@@ -57,7 +58,7 @@ async def wire(service: RunningService) -> AsyncIterator[Wire]:
 
 
 @ERAS
-@requirement("S2 Scenario 1", "S2 Scenario 5", "gatekit G01", "gatekit G32")
+@requirement("ROUTE-1", "ROUTE-7")
 async def test_a_client_of_either_era_lists_and_calls_tools_under_their_servers_names(mode: str) -> None:
     files = FileServer()
     async with running_service(upstreams=[files]) as service, mcp_client(service, mode, path=PATH) as client:
@@ -74,7 +75,7 @@ async def test_a_client_of_either_era_lists_and_calls_tools_under_their_servers_
 
 
 @ERAS
-@requirement("S2 Scenario 2", "S2 Scenario 3", "S2 Scenario 4", "gatekit G02", "gatekit G04", "gatekit G05")
+@requirement("ROUTE-2", "ROUTE-3", "ROUTE-12", "ROUTE-13")
 async def test_routing_errors_are_json_rpc_errors(mode: str) -> None:
     expected = {
         "read_file": f"Tool 'read_file' {NOT_NAMESPACED}",
@@ -91,7 +92,7 @@ async def test_routing_errors_are_json_rpc_errors(mode: str) -> None:
     assert files.calls == []
 
 
-@requirement("gatekit G13", "gatekit G14", "gatekit G15", "gatekit G16")
+@requirement("ROUTE-2")
 async def test_a_call_without_a_usable_name_is_invalid_params_in_words_of_ours() -> None:
     async with running_service(upstreams=[FileServer()]) as service, wire(service) as session:
         nameless: list[dict[str, Any]] = [{}, {"name": None}, {"arguments": {}}]
@@ -107,7 +108,7 @@ async def test_a_call_without_a_usable_name_is_invalid_params_in_words_of_ours()
             assert "pydantic" not in json.dumps(answer)
 
 
-@requirement("gatekit G22", "gatekit G23", "gatekit G24", "gatekit G25", "gatekit G42", "gatekit G43")
+@requirement("FACE-4", "FACE-5")
 async def test_ping_and_logging_are_answered_by_us_and_ids_come_back_as_they_were() -> None:
     files = FileServer()
     async with running_service(upstreams=[files]) as service, wire(service) as session:
@@ -146,7 +147,7 @@ NO_MESSAGES: list[tuple[str, int | str | None, int]] = [
 ]
 
 
-@requirement("gatekit G38", "gatekit G39", "gatekit G40", "gatekit G41")
+@requirement("FACE-5")
 async def test_what_is_no_message_is_refused_with_its_id_and_the_session_goes_on() -> None:
     async with running_service(upstreams=[FileServer()]) as service, wire(service) as session:
         for body, id, code in NO_MESSAGES:
@@ -156,7 +157,7 @@ async def test_what_is_no_message_is_refused_with_its_id_and_the_session_goes_on
         assert (await session.post({"jsonrpc": "2.0", "id": 4, "method": "ping"}))["result"] == {}
 
 
-@requirement("gatekit G44", "gatekit G45", "gatekit G46")
+@requirement("FACE-6")
 async def test_arguments_are_bounded_in_depth_and_bytes_not_in_keys() -> None:
     deep: Any = "x"
     for _ in range(70):
@@ -174,7 +175,7 @@ async def test_arguments_are_bounded_in_depth_and_bytes_not_in_keys() -> None:
     assert too_large.status_code == 413
 
 
-@requirement("gatekit G29")
+@requirement("FACE-4")
 async def test_nothing_is_served_before_the_handshake() -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "files__fail", "arguments": {}}}
     files = FileServer()
@@ -184,7 +185,7 @@ async def test_nothing_is_served_before_the_handshake() -> None:
     assert files.calls == []
 
 
-@requirement("gatekit G33", "gatekit G76")
+@requirement("ROUTE-8")
 @ERAS
 async def test_long_lists_come_in_pages_that_are_all_of_it(mode: str) -> None:
     tools = [{"name": f"t{number:05}", "inputSchema": {"type": "object"}} for number in range(2 * PAGE + 300)]
@@ -217,7 +218,7 @@ async def test_long_lists_come_in_pages_that_are_all_of_it(mode: str) -> None:
     ],
 )
 @ERAS
-@requirement("gatekit G36")
+@requirement("ROUTE-10")
 async def test_one_odd_definition_costs_the_list_nothing(mode: str, odd: dict[str, Any]) -> None:
     server = StubUpstream([{"name": "odd", **odd}, {"name": "plain", "inputSchema": {"type": "object"}}], name="s")
     async with running_service(upstreams=[server]) as service, mcp_client(service, mode, path=PATH) as client:
@@ -225,7 +226,7 @@ async def test_one_odd_definition_costs_the_list_nothing(mode: str, odd: dict[st
 
 
 @ERAS
-@requirement("DESIGN §3 Results")
+@requirement("ROUTE-12")
 async def test_a_result_comes_as_the_server_gave_it_fitted_to_the_era(mode: str) -> None:
     async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         return {
@@ -260,7 +261,7 @@ async def sleepy(service: RunningService, client: Client, files: FileServer, cal
 
 
 @ERAS
-@requirement("gatekit G52", "gatekit G53", "gatekit G60", "S2 Concurrent Request Handling")
+@requirement("FACE-14", "UP-17")
 async def test_no_call_waits_for_another(mode: str) -> None:
     files = FileServer()
     async with running_service(upstreams=[files]) as service, mcp_client(service, mode, path=PATH) as client:
@@ -268,7 +269,7 @@ async def test_no_call_waits_for_another(mode: str) -> None:
 
 
 @pytest.mark.parametrize("id", [500, 0, "0"])
-@requirement("gatekit G51", "gatekit G51a")
+@requirement("FACE-13")
 async def test_a_cancelled_call_is_cancelled_at_its_server_whatever_its_id(id: int | str) -> None:
     files = FileServer()
     async with running_service(upstreams=[files]) as service, wire(service) as session:
@@ -282,7 +283,7 @@ async def test_a_cancelled_call_is_cancelled_at_its_server_whatever_its_id(id: i
         call.cancel()
 
 
-@requirement("S2 initialize", "gatekit G30")
+@requirement("FACE-7")
 async def test_our_own_version_is_negotiated_whatever_the_servers_speak() -> None:
     async with running_service(upstreams=[FileServer()]) as service:
         async with mcp_client(service, OLD, path=PATH) as old:
@@ -307,7 +308,7 @@ class GrowingServer(FileServer):
 
 
 @ERAS
-@requirement("S2 tools/list", "gatekit G126")
+@requirement("FACE-8", "OPS-7")
 async def test_a_change_of_the_list_is_announced_to_clients_of_either_era(mode: str) -> None:
     files = GrowingServer()
     heard = asyncio.Event()
@@ -344,7 +345,7 @@ async def test_a_change_of_the_list_is_announced_to_clients_of_either_era(mode: 
 
 @ERAS
 @pytest.mark.parametrize("face", ["gateway", "transparent", "namespaced"])
-@requirement("S2 tools/list", "W-RELOAD")
+@requirement("FACE-8", "OPS-7")
 async def test_other_access_rules_are_announced_though_the_tools_are_the_same(mode: str, face: str) -> None:
     heard = asyncio.Event()
 
@@ -372,7 +373,7 @@ async def test_other_access_rules_are_announced_though_the_tools_are_the_same(mo
         assert (await client.list_tools(cache_mode="bypass")).tools != before
 
 
-@requirement("W-RELOAD")
+@requirement("OPS-7")
 async def test_other_access_rules_are_not_announced_where_everybody_is_shown_the_same() -> None:
     async with (
         running_service(upstreams=[FileServer()]) as service,
@@ -396,7 +397,7 @@ async def apply_rules(service: RunningService, rules: list[dict[str, str]]) -> N
 
 
 @ERAS
-@requirement("gatekit G34", "gatekit G79")
+@requirement("ROUTE-9")
 async def test_a_list_says_which_servers_are_missing_and_a_call_to_one_says_why(mode: str) -> None:
     away = StubUpstream([], name="away")
     away.status = UpstreamStatus("down", "the command was not found")
@@ -413,7 +414,7 @@ async def test_a_list_says_which_servers_are_missing_and_a_call_to_one_says_why(
     assert refused.value.message == "Server 'away' is unavailable: the command was not found"
 
 
-@requirement("gatekit G30")
+@requirement("FACE-7")
 async def test_what_no_server_has_is_not_declared() -> None:
     async with running_service(upstreams=[FileServer()]) as service, mcp_client(service, OLD, path=PATH) as client:
         assert client.server_capabilities.resources is None
@@ -424,7 +425,7 @@ async def test_what_no_server_has_is_not_declared() -> None:
     assert refused.value.code == -32601
 
 
-@requirement("gatekit G51b")
+@requirement("FACE-7")
 async def test_a_change_of_roots_is_taken_and_told_to_no_server_since_none_was_promised_roots() -> None:
     files = FileServer()
     async with running_service(upstreams=[files]) as service, wire(service) as session:
@@ -433,7 +434,7 @@ async def test_a_change_of_roots_is_taken_and_told_to_no_server_since_none_was_p
     assert files.calls == []
 
 
-@requirement("DESIGN §3 MCP eras", "gatekit G28")
+@requirement("FACE-2", "ROUTE-11")
 async def test_what_the_newer_era_has_not_is_not_found_whatever_it_is_sent_with() -> None:
     meta = {"io.modelcontextprotocol/protocolVersion": NEW, "io.modelcontextprotocol/clientCapabilities": {}}
     async with running_service(upstreams=[FileServer()]) as service:
@@ -446,6 +447,7 @@ async def test_what_the_newer_era_has_not_is_not_found_whatever_it_is_sent_with(
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, -32601), method
 
 
+@requirement("FACE-15")
 async def test_one_actor_cannot_take_all_listening_streams() -> None:
     settings = {"mcp": {"max_sessions_per_actor": 1}}
     async with (

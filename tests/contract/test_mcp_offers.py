@@ -1,4 +1,4 @@
-"""Resources, prompts, completions of real servers through the namespaced face, both eras on both sides (gatekit B)."""
+"""Resources, prompts, completions of real servers through the namespaced face, both eras on both sides (ROUTE-11)."""
 
 import asyncio
 import json
@@ -46,8 +46,8 @@ async def served(**settings: Any) -> AsyncIterator[RunningService]:
         yield service
 
 
-@requirement("S2 Broadcast Methods", "gatekit G17", "gatekit G19", "gatekit G26", "gatekit G27", "gatekit G33")
-@requirement("gatekit G37", "gatekit G30", "gatekit G31")
+@requirement("ROUTE-4", "ROUTE-8", "ROUTE-11")
+@requirement("FACE-7", "ROUTE-10", "UP-3")
 async def test_resources_prompts_and_completions_are_one_list_and_found_by_their_servers_name() -> None:
     async with served() as service:
         for mode in ("auto", OLD):
@@ -168,7 +168,7 @@ async def touched(client: Client, server: str) -> str:
     return str(result.content[0].text)  # type: ignore[union-attr]
 
 
-@requirement("gatekit G28", "S2 Broadcast Methods")
+@requirement("ROUTE-11")
 async def test_changes_reach_the_clients_that_asked_for_them_and_nobody_asks_for_ever() -> None:
     uris = [f"{server}__{NOTE}" for server in ("alpha", "beta")]
     async with served() as service, asyncio.timeout(2 * BOUND_S), mcp_client(service, OLD, path=PATH) as watcher:
@@ -205,7 +205,7 @@ async def test_changes_reach_the_clients_that_asked_for_them_and_nobody_asks_for
             await asyncio.sleep(0.02)
 
 
-@requirement("W-RELOAD", "S2 Broadcast Methods")
+@requirement("ROUTE-11", "OPS-7")
 async def test_other_access_rules_are_announced_since_they_say_whose_resources_and_prompts_are_shown() -> None:
     rule = {"match": "alpha:*", "when": "actor == 'owner_1'", "effect": "deny"}
     async with served() as service, mcp_client(service, NEW, path=PATH) as client, asyncio.timeout(BOUND_S):
@@ -218,7 +218,7 @@ async def test_other_access_rules_are_announced_since_they_say_whose_resources_a
     assert shown == [str(one.uri) for one in before if str(one.uri).startswith("beta__")]
 
 
-@requirement("S2 Plugin Processing", "gatekit G92", "gatekit G106", "gatekit G17")
+@requirement("ROUTE-19", "ROUTE-26", "ROUTE-30")
 async def test_what_is_read_and_prompted_passes_the_plugins_like_results_of_tools() -> None:
     filters = [{"handler": "pii_filter", "config": {"on": ["result"]}}, {"handler": "secrets_filter"}]
     traces = [{"handler": "call_trace"}, {"handler": "token_usage"}]
@@ -238,7 +238,7 @@ async def test_what_is_read_and_prompted_passes_the_plugins_like_results_of_tool
                 assert "bob" not in refused.value.error.message
 
 
-@requirement("gatekit G109", "gatekit G110")
+@requirement("ACCESS-23")
 async def test_what_was_refused_is_on_record_like_what_was_read(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     auditing = {"_global": [{"handler": "audit_jsonl", "config": {"path": str(path)}}]}

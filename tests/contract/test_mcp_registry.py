@@ -1,4 +1,4 @@
-"""``/mcp/registry`` with the official client in both protocol eras (S4; alknet A03 to A05, A53, A54)."""
+"""``/mcp/registry`` with the official client in both protocol eras (FACE-22, FACE-32)."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def message(method: str, **params: Any) -> dict[str, Any]:
 
 
 @ERAS
-@requirement("S4 §1", "alknet A01", "alknet A03", "alknet A22", "alknet A42")
+@requirement("FACE-22", "FACE-27")
 async def test_a_client_of_either_era_finds_learns_and_calls(mode: str) -> None:
     async with (
         running_service(upstreams=[FileServer()]) as service,
@@ -31,7 +31,7 @@ async def test_a_client_of_either_era_finds_learns_and_calls(mode: str) -> None:
         assert batch and [item["isError"] for item in batch["results"]] == [False, True]
 
 
-@requirement("alknet A53", "alknet A54")
+@requirement("FACE-32")
 async def test_who_calls_is_said_by_each_request_and_not_by_its_session() -> None:
     async with running_service(upstreams=[FileServer()]) as service:
         opening = message(

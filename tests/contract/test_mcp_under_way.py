@@ -39,7 +39,7 @@ async def execute(client: Client, tool: str, progress: Any = None, **args: Any) 
 
 
 @ERAS
-@requirement("gatekit G48", "gatekit G50")
+@requirement("FACE-9")
 async def test_progress_reaches_the_client_that_asked_for_it(mode: str) -> None:
     async def count(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         for step in (1, 2, 3):
@@ -68,7 +68,7 @@ async def test_progress_reaches_the_client_that_asked_for_it(mode: str) -> None:
         (OLD, "error", ["error"]),
     ],
 )
-@requirement("gatekit G49", "gatekit G25")
+@requirement("FACE-4", "FACE-10")
 async def test_log_messages_come_before_the_result_and_from_the_level_that_was_asked_for(
     mode: str, asked: Any, wanted: list[str]
 ) -> None:
@@ -95,7 +95,7 @@ async def test_log_messages_come_before_the_result_and_from_the_level_that_was_a
         ]
 
 
-@requirement("DESIGN §3 MCP eras")
+@requirement("FACE-13")
 async def test_a_client_that_does_not_read_holds_up_no_tool_server() -> None:
     told = asyncio.Event()
 
@@ -153,7 +153,7 @@ async def answer_ada(context: Any, params: Any) -> t.ElicitResult:
         (NEW, {"state": ""}, "Ada "),
     ],
 )
-@requirement("gatekit G47", "DESIGN §3 MCP eras")
+@requirement("FACE-11")
 async def test_a_tool_server_can_ask_a_client_that_answers(mode: str, args: dict[str, Any], expected: str) -> None:
     options = {"elicitation_callback": answer_ada}
     async with (
@@ -166,7 +166,7 @@ async def test_a_tool_server_can_ask_a_client_that_answers(mode: str, args: dict
 
 
 @ERAS
-@requirement("gatekit G47")
+@requirement("FACE-11")
 async def test_a_client_that_declared_nothing_is_not_asked(mode: str) -> None:
     async with (
         running_service(upstreams=[stub(ask_name, "ask")]) as service,
@@ -182,7 +182,7 @@ async def roots_only(context: Any) -> t.ListRootsResult:
 
 
 @pytest.mark.parametrize(("mode", "expected"), [(OLD, "refused"), (NEW, None)])
-@requirement("gatekit G47")
+@requirement("FACE-11")
 async def test_a_client_is_not_asked_what_it_did_not_declare(mode: str, expected: str | None) -> None:
     async with (
         running_service(upstreams=[stub(ask_name, "ask")]) as service,
@@ -196,7 +196,7 @@ async def test_a_client_is_not_asked_what_it_did_not_declare(mode: str, expected
         assert (result.is_error, result.structured_content["error"]) == (True, "UPSTREAM_ERROR")
 
 
-@requirement("gatekit G47")
+@requirement("FACE-11")
 async def test_a_client_that_fails_to_answer_is_one_that_cannot_be_asked() -> None:
     async def fail(context: Any, params: Any) -> t.ErrorData:
         return t.ErrorData(code=-1, message="secret of the client")
@@ -210,7 +210,7 @@ async def test_a_client_that_fails_to_answer_is_one_that_cannot_be_asked() -> No
     assert result.structured_content["summary"] == "refused"
 
 
-@requirement("DESIGN §3 MCP eras")
+@requirement("FACE-12")
 async def test_the_state_between_two_attempts_opens_only_for_the_very_call_it_was_given_for() -> None:
     server = stub(ask_name, "ask", "other")
     answers: Any = {"who": t.ElicitResult(action="accept", content={"name": "Eve"})}
@@ -253,7 +253,7 @@ async def test_the_state_between_two_attempts_opens_only_for_the_very_call_it_wa
     assert good.structured_content["summary"] == "Eve theirs"
 
 
-@requirement("DESIGN §3 MCP eras")
+@requirement("FACE-1")
 async def test_a_state_opens_at_every_replica_whose_ring_holds_its_key() -> None:
     options = {"elicitation_callback": answer_ada}
     call: dict[str, Any] = {}
@@ -289,7 +289,7 @@ async def test_a_state_opens_at_every_replica_whose_ring_holds_its_key() -> None
         assert await opens(three, state)
 
 
-@requirement("DESIGN §3 MCP eras")
+@requirement("FACE-12")
 async def test_a_question_that_is_not_mcp_is_an_error_of_the_upstream() -> None:
     async def nonsense(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         raise InputRequired({"who": {"method": "shell/run", "params": {"command": "secret"}}}, "state")

@@ -1,5 +1,5 @@
 """One policy behind every door: the same calls of the same callers, through four faces in both protocol eras, the HTTP
-twin and the engine, come to the same (S4 §5; DESIGN §1; W-ONE-POLICY).
+twin and the engine, come to the same (ACCESS-13).
 """
 
 import json
@@ -280,7 +280,7 @@ def key_of(actor: str) -> str:
     return f"wg_{actor}_0123456789012345678901234567890123456789"
 
 
-@requirement("S4 §5", "gateway 133")
+@requirement("ACCESS-10", "ACCESS-13")
 @pytest.mark.parametrize("actor", CALLERS)
 async def test_every_way_to_a_tool_finds_the_same_and_comes_to_the_same(actor: str) -> None:
     office = Office()
@@ -313,7 +313,7 @@ async def test_every_way_to_a_tool_finds_the_same_and_comes_to_the_same(actor: s
     assert {"bob@example.com"} <= {str(args.get("text")) for _, args, _ in office.calls} or actor == "guest"
 
 
-@requirement("W-ONE-POLICY")
+@requirement("ACCESS-13")
 async def test_a_function_whose_result_json_cannot_hold_comes_to_the_same_failure_every_way(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     settings = {"plugins": {"auditing": {"_global": [{"handler": "audit_jsonl", "config": {"path": str(path)}}]}}}

@@ -1,4 +1,4 @@
-"""The HTTP twin of the registry face (S4; alknet A52 to A58)."""
+"""The HTTP twin of the registry face (FACE-32 to FACE-34)."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ async def service() -> AsyncIterator[RunningService]:
         yield running
 
 
-@requirement("S4 §3", "alknet A57")
+@requirement("FACE-33")
 async def test_operations_are_found_and_described(service: RunningService) -> None:
     found = (await service.http.get("/operations", params={"query": "read", "limit": 1})).json()
     assert found["operations"][0]["name"] == "/files/read_file"
@@ -42,7 +42,7 @@ async def test_operations_are_found_and_described(service: RunningService) -> No
     assert spec["input_schema"]["required"] == ["path"]
 
 
-@requirement("alknet A55")
+@requirement("FACE-33")
 @pytest.mark.parametrize(
     ("operation", "given", "status", "code"),
     [
@@ -64,7 +64,7 @@ async def test_each_failure_has_its_status_and_one_shape(
     assert ("Retry-After" in response.headers) == (status == 503)
 
 
-@requirement("alknet A55", "alknet A57")
+@requirement("FACE-33")
 async def test_a_call_answers_with_its_output_and_a_batch_with_each_end(service: RunningService) -> None:
     good = {"operation": "/files/read_file", "input": {"path": "a"}}
     assert (await service.http.post("/operations/call", json=good)).json() == "contents of a"
@@ -75,7 +75,7 @@ async def test_a_call_answers_with_its_output_and_a_batch_with_each_end(service:
     assert (second["request_id"], second["result"], second["error"]["code"]) == ("req_7.2", "error", "MCP_TOOL_ERROR")
 
 
-@requirement("alknet A58", "S4 §5")
+@requirement("FACE-34", "ACCESS-13")
 async def test_what_is_not_for_the_caller_is_not_there_by_any_of_the_four_ways(service: RunningService) -> None:
     assert (await service.http.get("/operations", headers=AS_READER)).json()["total"] == 1
     hidden, absent = "/files/fail", "/files/nope"
@@ -100,6 +100,7 @@ async def test_what_utf_8_cannot_say_is_told_as_an_escape(service: RunningServic
     assert [item["result"] for item in response.json()["results"]] == 3 * ["error"]
 
 
+@requirement("FACE-24")
 async def test_a_cursor_of_ones_own_making_is_refused(service: RunningService) -> None:
     for made in (b"[" * 6_000, b"[1e400]", b'[-1,"",""]', b"null", b"\xff"):
         cursor = base64.urlsafe_b64encode(made).decode()
@@ -107,7 +108,7 @@ async def test_a_cursor_of_ones_own_making_is_refused(service: RunningService) -
         assert (response.status_code, response.json()["code"]) == (422, "INVALID_INPUT")
 
 
-@requirement("alknet A56")
+@requirement("FACE-33")
 async def test_a_caller_that_comes_too_often_is_told_when_to_come_back() -> None:
     async with running_service(upstreams=[Files()], settings={"quota": {"per_actor": 1}}) as service:
         for status in (500, 429):
@@ -116,7 +117,7 @@ async def test_a_caller_that_comes_too_often_is_told_when_to_come_back() -> None
         assert 1 <= int(response.headers["Retry-After"]) <= 60
 
 
-@requirement("alknet A52")
+@requirement("FACE-33")
 async def test_without_a_valid_credential_there_is_nothing(service: RunningService) -> None:
     for header in ("", "Basic x", "Bearer wrong"):
         response = await service.http.get("/operations", headers={"Authorization": header})

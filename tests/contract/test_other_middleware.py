@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, says
 from tests.support.service import chat_body, frames, running_service
 
@@ -36,6 +37,7 @@ def next_to_the_routes(app: FastAPI, seen: list[Message]) -> None:
     app.user_middleware.append(Middleware(Recording, seen=seen))
 
 
+@requirement("CHAT-87")
 @pytest.mark.parametrize("place", [around_all, next_to_the_routes])
 async def test_middleware_that_wraps_send_sees_every_message_of_a_stream(place: Place) -> None:
     seen: list[Message] = []

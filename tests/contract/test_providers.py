@@ -1,4 +1,4 @@
-"""The same service over either provider, over HTTP (S3, E97)."""
+"""The same service over either provider, over HTTP (CHAT-61)."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -47,7 +47,7 @@ async def conversation(provider: str) -> tuple[list[Frame], ModelServer]:
         return await service.chat(), server
 
 
-@requirement("E97", "S3 Success Criteria", "E41", "E43", "E65", "E91")
+@requirement("CHAT-34", "CHAT-42", "CHAT-43", "CHAT-61", "CHAT-86", "OPS-14")
 async def test_a_conversation_with_tools_is_the_same_over_both_providers() -> None:
     streams = {provider: await conversation(provider) for provider in TURNS}
     (one, asked_one), (other, asked_other) = streams.values()
@@ -65,13 +65,14 @@ async def test_a_conversation_with_tools_is_the_same_over_both_providers() -> No
         assert [request.headers["x-correlation-id"] for request in server.requests] == ["req_1"] * 3
 
 
-@requirement("E67")
+@requirement("CHAT-56")
 async def test_a_provider_that_is_overloaded_for_a_moment_is_not_noticed() -> None:
     busy = json_reply(503, {"error": {"message": "busy"}}, {"retry-after-ms": "1"})
     async with ModelServer(busy, busy, text_turn("x")) as server, service_over(server) as service:
         assert [name for name, _ in await service.chat()] == ["text-delta", "done"]
 
 
+@requirement("CHAT-63")
 async def test_a_fallback_of_another_kind_answers_when_the_first_model_is_gone() -> None:
     async with ModelServer() as gone:
         address = gone.base_url
@@ -85,7 +86,7 @@ async def test_a_fallback_of_another_kind_answers_when_the_first_model_is_gone()
             ]
 
 
-@requirement("E70", "E75", "E76")
+@requirement("CHAT-36", "CHAT-37", "CHAT-58")
 @pytest.mark.parametrize("attempts", [1, 3])
 async def test_words_that_went_out_are_never_taken_back(attempts: int) -> None:
     broken = Reply([chunk({"content": "par"}), CUT])
@@ -99,6 +100,7 @@ async def test_words_that_went_out_are_never_taken_back(attempts: int) -> None:
             assert len(server.requests) == 1
 
 
+@requirement("OPS-12")
 async def test_what_the_provider_counted_is_in_the_metrics_by_kind() -> None:
     details = {"prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 2}}
     usage = chunk(usage={"prompt_tokens": 10, "completion_tokens": 5, **details})

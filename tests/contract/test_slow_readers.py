@@ -1,4 +1,4 @@
-"""A slow reader makes its run wait, and costs no memory; one that takes nothing is cut (DESIGN §3 "The engine")."""
+"""A slow reader makes its run wait, and costs no memory; one that takes nothing is cut (CHAT-76, CHAT-77)."""
 
 import asyncio
 import logging
@@ -67,7 +67,7 @@ def whole(text: str) -> None:
     assert events[-1][0] == "done"
 
 
-@requirement("S3 SSE Stream", "guide performance rule 3")
+@requirement("CHAT-77")
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "k"}], ids=["plain", "keyed"])
 async def test_the_model_is_read_no_further_than_the_client_reads(headers: dict[str, str]) -> None:
     model = LongTalk()
@@ -79,7 +79,7 @@ async def test_the_model_is_read_no_further_than_the_client_reads(headers: dict[
         whole(client.text())
 
 
-@requirement("E74")
+@requirement("CHAT-60")
 async def test_the_models_silence_is_not_counted_while_we_are_the_slow_one() -> None:
     sent = 0
 
@@ -109,7 +109,7 @@ async def test_the_models_silence_is_not_counted_while_we_are_the_slow_one() -> 
             whole(client.text())
 
 
-@requirement("E86")
+@requirement("CHAT-72", "CHAT-77")
 async def test_a_reader_that_takes_nothing_is_cut_and_its_run_cancelled(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="wicketgate")
     model = LongTalk()
@@ -128,6 +128,7 @@ async def test_a_reader_that_takes_nothing_is_cut_and_its_run_cancelled(caplog: 
     assert "cancelled" in caplog.messages
 
 
+@requirement("CHAT-77")
 async def test_a_reader_that_reads_slowly_but_reads_is_not_cut() -> None:
     model = LongTalk()
     settings = {"engine": {"stuck_reader_s": 0.5}}

@@ -1,4 +1,4 @@
-"""Artifacts in a file, behind both doors: handles outlive the process that gave them (DESIGN §2 "storage")."""
+"""Artifacts in a file, behind both doors: handles outlive the process that gave them (EXEC-32)."""
 
 import sqlite3
 from contextlib import closing
@@ -9,6 +9,7 @@ import pytest
 from tests.contract.test_mcp_door import body
 from tests.contract.test_tool_calls import IDS
 from tests.support.mcp_client import mcp_client
+from tests.support.requirement import requirement
 from tests.support.service import FileServer, running_service
 from wicketgate.errors import ConfigError
 
@@ -16,6 +17,7 @@ ERA = "2026-07-28"
 READ = {"tool_id": IDS["read_file"], "args": {"path": "a.md"}}
 
 
+@requirement("EXEC-32")
 async def test_a_handle_is_valid_after_a_restart_and_the_file_is_closed_at_the_end(tmp_path: Path) -> None:
     settings = {"storage": {"url": f"sqlite:///{tmp_path}/a.db"}}
     async with (
@@ -33,6 +35,7 @@ async def test_a_handle_is_valid_after_a_restart_and_the_file_is_closed_at_the_e
     assert view["content"] == "contents of a.md"
 
 
+@requirement("EXEC-31")
 async def test_a_store_that_breaks_loses_no_answer_and_offers_nothing_that_is_not_there(tmp_path: Path) -> None:
     settings = {"storage": {"url": f"sqlite:///{tmp_path}/a.db"}}
     async with (
@@ -51,6 +54,7 @@ async def test_a_store_that_breaks_loses_no_answer_and_offers_nothing_that_is_no
         assert (body(view)["error"], body(view)["path"]) == ("VIEW_FAILED", artifact["handle"])
 
 
+@requirement("EXEC-31")
 async def test_what_is_larger_than_the_store_is_answered_and_said_to_be_gone() -> None:
     settings = {"storage": {"max_bytes": 2**20}}
     async with (

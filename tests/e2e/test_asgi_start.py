@@ -15,6 +15,7 @@ from app.commands.gate_client import open_gate
 from tests.e2e.test_drain import INITIALIZE
 from tests.support.model_server import DONE, ModelServer, Reply, chunk
 from tests.support.process import ROOT, Program, alive, children, program
+from tests.support.requirement import requirement
 from tests.support.service import KEY, OTHER_KEY, chat_body, frames
 from wicketgate.access.identity import Identity, hash_key
 from wicketgate.config.settings import Settings
@@ -56,6 +57,7 @@ async def asked(url: str, key: str) -> tuple[str, list[str]]:
         return cards, [name async for name, _ in gate.chat(chat_body())]
 
 
+@requirement("OPS-21")
 @pytest.mark.parametrize("how", [ATTRIBUTE, FACTORY], ids=["attribute", "factory"])
 async def test_without_a_configuration_it_shows_one_key_which_opens_both_doors(
     how: tuple[str, ...], tmp_path: Path
@@ -75,6 +77,7 @@ async def test_without_a_configuration_it_shows_one_key_which_opens_both_doors(
     assert any(line.startswith("POST /engine/chat 200") for line in lines)
 
 
+@requirement("OPS-21")
 @pytest.mark.parametrize("how", [ATTRIBUTE, FACTORY], ids=["attribute", "factory"])
 async def test_with_a_configuration_its_tools_are_there_and_a_stop_leaves_no_process_behind(
     how: tuple[str, ...], tmp_path: Path
@@ -96,6 +99,7 @@ async def test_with_a_configuration_its_tools_are_there_and_a_stop_leaves_no_pro
     assert "Key, for this run only" not in running.stderr
 
 
+@requirement("OPS-24")
 async def test_a_stop_ends_what_listens_without_end_and_lets_a_chat_finish(tmp_path: Path) -> None:
     go_on = asyncio.Event()
     reply = Reply([chunk({"content": "one"}), go_on, chunk({"content": "two"}), chunk({}, "stop"), DONE])
@@ -123,6 +127,7 @@ async def test_a_stop_ends_what_listens_without_end_and_lets_a_chat_finish(tmp_p
     assert frames(text)[-1][1]["finish_reason"] == "stop"
 
 
+@requirement("OPS-21")
 async def test_sighup_reads_the_configuration_again_under_another_server(tmp_path: Path) -> None:
     write_config(tmp_path, upstreams=[])
     async with program(*ATTRIBUTE, "--port", "0", cwd=tmp_path) as running:
@@ -135,6 +140,7 @@ async def test_sighup_reads_the_configuration_again_under_another_server(tmp_pat
         await ended_well(running)
 
 
+@requirement("OPS-21")
 async def test_without_a_required_upstream_the_start_fails_with_a_line_that_names_it(tmp_path: Path) -> None:
     gone = {"name": "gone", "command": ["/nowhere/server"], "required": True}
     write_config(tmp_path, upstreams=[ECHO, gone])
@@ -154,6 +160,7 @@ async def test_a_wrong_configuration_ends_the_start_with_one_line(how: tuple[str
     assert "nonsense: unknown key" in line
 
 
+@requirement("OPS-21")
 async def test_importing_the_application_reads_no_configuration_and_asking_for_it_does(tmp_path: Path) -> None:
     (tmp_path / "wicketgate.yaml").write_text("nonsense: true\n")
     for code, status in (("import app.main", 0), ("from app.main import app", 1)):
@@ -166,6 +173,7 @@ async def test_importing_the_application_reads_no_configuration_and_asking_for_i
     assert "nonsense: unknown key" in err.decode().splitlines()[-1]
 
 
+@requirement("OPS-22")
 async def test_a_python_upstream_imports_its_neighbours_when_it_is_loaded_and_later(tmp_path: Path) -> None:
     folder = tmp_path / "tools"
     folder.mkdir()

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import httpx
 
 from tests.support.process import ROOT, Program, alive, children, program
+from tests.support.requirement import requirement
 from tests.support.service import chat_body, frames
 
 STOP_WITHIN_S = 5.0
@@ -26,6 +27,7 @@ async def ask(running: Program, question: str) -> str:
     return "".join(data["content"] for event, data in stream if event == "text-delta")
 
 
+@requirement("OPS-16")
 async def test_the_demo_answers_truly_and_leaves_nothing_behind() -> None:
     async with program("examples.demo", "--port", "0") as running:
         tokyo = await ask(running, "What time is it in Tokyo?")
@@ -60,6 +62,7 @@ async def test_the_demo_answers_truly_and_leaves_nothing_behind() -> None:
     assert all(json.loads(line) for line in running.stdout.splitlines())
 
 
+@requirement("OPS-16")
 async def test_a_demo_that_is_killed_outright_leaves_nothing_behind_either() -> None:
     async with program("examples.demo", "--port", "0") as running:
         await running.wait_for("ready on")

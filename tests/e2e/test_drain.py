@@ -84,7 +84,7 @@ async def hold(client: Client, port: int) -> str:
     return str(await client.call_tool("tool_execute", call))
 
 
-@requirement("E90")
+@requirement("CHAT-78", "OPS-24")
 async def test_what_runs_three_seconds_into_the_drain_ends_whole_through_every_door(tmp_path: Path) -> None:
     (tmp_path / "holding_tools.py").write_text(TOOLS)
     go_on = asyncio.Event()
@@ -127,7 +127,7 @@ async def test_what_runs_three_seconds_into_the_drain_ends_whole_through_every_d
         assert "whole" in result, result
 
 
-@requirement("E90")
+@requirement("CHAT-78", "OPS-24")
 async def test_clients_that_only_listen_do_not_hold_up_a_stop(tmp_path: Path) -> None:
     config = write_config(tmp_path, upstreams=[], server={"drain_s": 600})
     async with program("app", "serve", "--config", str(config), "--port", "0") as running:

@@ -36,7 +36,7 @@ async def ask(running: Program, key: str) -> httpx.Response:
         return await http.post("/engine/chat", json=chat_body("What time is it in Tokyo?"))
 
 
-@requirement("E99")
+@requirement("ACCESS-5", "ACCESS-28", "OPS-23")
 async def test_the_first_start_shows_a_key_once_and_later_ones_take_it(tmp_path: Path) -> None:
     async with command("sh", ENTRYPOINT, folder=ROOT, env=environment(tmp_path)) as first:
         shown = (await first.wait_for(r"shown only now: (wg_local_\S+)")).group(1)
@@ -61,6 +61,7 @@ async def test_the_first_start_shows_a_key_once_and_later_ones_take_it(tmp_path:
     assert "wg_local_" not in second.stdout + second.stderr
 
 
+@requirement("OPS-23")
 async def test_a_mounted_configuration_with_keys_is_served_and_no_key_is_made(tmp_path: Path) -> None:
     keys = [{"id": "test", "sha256": hash_key(KEY), "actor": "owner_1"}]
     (tmp_path / "wicketgate.yaml").write_text(yaml.safe_dump({"auth": {"keys": keys}, "upstreams": []}))
@@ -71,6 +72,7 @@ async def test_a_mounted_configuration_with_keys_is_served_and_no_key_is_made(tm
     assert not (tmp_path / "key.json").exists()
 
 
+@requirement("OPS-23")
 async def test_a_directory_in_place_of_the_configuration_is_explained(tmp_path: Path) -> None:
     (tmp_path / "wicketgate.yaml").mkdir()
     async with command("sh", ENTRYPOINT, folder=ROOT, env=environment(tmp_path)) as running:
@@ -86,6 +88,7 @@ async def test_with_arguments_it_is_the_command(tmp_path: Path) -> None:
     assert re.search(r"wg_key_\S+", running.stderr)
 
 
+@requirement("ACCESS-28")
 async def test_a_kept_key_that_cannot_be_read_or_made_stops_the_start_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "key.json").write_text('{"id": "local"')
     for file in ("key.json", "missing/key.json"):
@@ -97,6 +100,7 @@ async def test_a_kept_key_that_cannot_be_read_or_made_stops_the_start_in_one_lin
         assert running.stderr.count("\n") == 1
 
 
+@requirement("OPS-23")
 def test_the_container_is_published_on_this_machine_only_and_no_key_is_in_the_repository() -> None:
     service: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["wicketgate"]
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])

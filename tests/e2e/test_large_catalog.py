@@ -1,4 +1,4 @@
-"""The end condition of the catalog: 10,000 tools behind the real process, found and followed over /mcp (S0 §3, K)."""
+"""The end condition of the catalog: 10,000 tools behind the real process, found and followed over /mcp (OPS-19)."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ async def descend(client: Client, pick: int) -> str:
         path = card["id"]
 
 
-@requirement("gateway 118", "gateway 120", "W-LARGE-CATALOG")
+@requirement("UP-2", "OPS-19")
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 async def test_ten_thousand_tools_are_browsed_and_a_change_is_followed(tmp_path: Path, mode: str) -> None:
     size = ("--tools", str(TOOLS), "--shown", str(TOOLS))

@@ -1,4 +1,4 @@
-"""``wicketgate mcp``: a face over stdin and stdout, in a process of its own (DESIGN §2; gatekit B, G58, G83)."""
+"""``wicketgate mcp``: a face over stdin and stdout, in a process of its own (FACE-36, UP-14, OPS-11)."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ def config(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
-@requirement("DESIGN §2", "gatekit G30", "gatekit G31", "gatekit G59")
+@requirement("FACE-7", "FACE-35", "UP-3", "OPS-11")
 async def test_a_client_of_either_era_starts_it_and_finds_everything_at_once(
     config: str, mode: str, version: str
 ) -> None:
@@ -72,7 +72,7 @@ class Wire:
         await self.send('{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
 
-@requirement("gatekit G29", "gatekit G38", "gatekit G39", "gatekit G40", "gatekit G41", "gatekit G45", "gatekit G83")
+@requirement("FACE-4", "FACE-5", "FACE-6", "FACE-36", "UP-14")
 async def test_rubbish_is_answered_the_session_goes_on_and_the_end_of_stdin_ends_it_all(config: str) -> None:
     async with program("app", "mcp", "--config", config, stdin=asyncio.subprocess.PIPE) as running:
         wire = Wire(running)
@@ -99,7 +99,7 @@ async def test_rubbish_is_answered_the_session_goes_on_and_the_end_of_stdin_ends
     assert all(json.loads(line)["component"] for line in running.stderr.splitlines())
 
 
-@requirement("DESIGN §2", "gatekit G83", "gatekit G84")
+@requirement("FACE-36", "UP-14")
 async def test_the_command_line_says_what_the_actor_may_do_and_a_signal_ends_it_though_a_call_runs(config: str) -> None:
     args = ("app", "mcp", "--config", config, "--face", "namespaced", "--permission", "tools:echo:sleep")
     async with program(*args, stdin=asyncio.subprocess.PIPE) as running:

@@ -1,4 +1,4 @@
-"""The real process with a real HTTP service behind its OpenAPI document, and a real token server (W-KINDS)."""
+"""The real process with a real HTTP service behind its OpenAPI document, and a real token server (UP-28)."""
 
 import json
 import re
@@ -45,7 +45,7 @@ async def meta_tool(http: httpx.AsyncClient, name: str, **arguments: Any) -> dic
     return result
 
 
-@requirement("W-KINDS", "W-SECRETS", "S4 §2")
+@requirement("CARD-18", "UP-28")
 async def test_a_model_finds_and_calls_the_operations_of_a_service(tmp_path: Path) -> None:
     tokens: list[dict[str, str]] = []
 
@@ -101,6 +101,7 @@ async def test_a_model_finds_and_calls_the_operations_of_a_service(tmp_path: Pat
     assert tokens == [{"grant_type": "client_credentials", "scope": "orders"}]
 
 
+@requirement("UP-28")
 async def test_the_example_of_the_guide_works(tmp_path: Path) -> None:
     section = (ROOT / "docs" / "guide.md").read_text().partition("## HTTP services by")[2].partition("\n## ")[0]
     document, config = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)

@@ -1,4 +1,4 @@
-"""The real process reads its configuration again, on SIGHUP and with --watch (gatekit G126 to G129)."""
+"""The real process reads its configuration again, on SIGHUP and with --watch (OPS-7 to OPS-9)."""
 
 import asyncio
 import fcntl
@@ -50,7 +50,7 @@ async def status(http: httpx.AsyncClient, key: str) -> int:
     return (await http.post("/engine/chat", json=chat_body(), headers={"Authorization": f"Bearer {key}"})).status_code
 
 
-@requirement("W-RELOAD", "gatekit G126", "gatekit G127", "gatekit G128", "gatekit G129")
+@requirement("OPS-7", "OPS-8", "OPS-9")
 async def test_sighup_applies_the_file_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
     config = tmp_path / "wicketgate.yaml"
     write(config, "one", "two")
@@ -78,7 +78,7 @@ async def test_sighup_applies_the_file_and_a_broken_one_changes_nothing(tmp_path
     assert "Traceback" not in running.stderr
 
 
-@requirement("gatekit G126")
+@requirement("OPS-7")
 async def test_with_watch_the_file_counts_as_soon_as_it_has_come_to_rest(tmp_path: Path) -> None:
     config = tmp_path / "wicketgate.yaml"
     write(config, "one")

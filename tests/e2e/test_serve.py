@@ -1,4 +1,5 @@
-"""The real process with real MCP servers and a real model server on the wire (E86, E91, E92, E97, E99)."""
+"""The real process with real MCP servers and a real model server on the wire (CHAT-61, CHAT-72, ACCESS-5, OPS-13,
+OPS-14)."""
 
 import asyncio
 import json
@@ -42,7 +43,7 @@ def echo_id() -> str:
     return derive_tool_id("echo", TOOLS[0].input_schema, None, "echo")
 
 
-@requirement("E34", "E91", "E92", "E97")
+@requirement("CHAT-30", "CHAT-61", "OPS-13", "OPS-14")
 async def test_one_correlation_id_is_seen_everywhere_and_the_logs_hold_no_content(tmp_path: Path) -> None:
     call = tool_turn(("c1", "tool_execute", {"tool_id": echo_id(), "args": {"text": "very private words"}}))
     async with ModelServer(call, text_turn("All ", "good.", usage=(3, 4))) as model:
@@ -82,7 +83,7 @@ async def test_one_correlation_id_is_seen_everywhere_and_the_logs_hold_no_conten
         assert secret not in running.stdout + running.stderr
 
 
-@requirement("E86", "E87")
+@requirement("CHAT-72")
 async def test_hanging_up_aborts_the_provider_request(tmp_path: Path) -> None:
     async with ModelServer(Reply([chunk({"content": "one"}), HOLD])) as model:
         config = write_config(
@@ -101,7 +102,7 @@ async def test_hanging_up_aborts_the_provider_request(tmp_path: Path) -> None:
             await running.wait_for(r'"gone-1".*"message": "cancelled"', "stdout")
 
 
-@requirement("E90", "S3 one terminal event")
+@requirement("CHAT-28", "CHAT-78")
 async def test_a_stream_that_outlives_the_drain_ends_with_done_and_new_requests_are_refused(tmp_path: Path) -> None:
     async with ModelServer(Reply([chunk({"content": "one"}), HOLD])) as model:
         config = write_config(
@@ -124,7 +125,7 @@ async def test_a_stream_that_outlives_the_drain_ends_with_done_and_new_requests_
     assert frames(text)[-1][1]["finish_reason"] == "cancelled"
 
 
-@requirement("E99", "DESIGN §2 make run")
+@requirement("ACCESS-5", "OPS-16")
 async def test_without_keys_it_listens_on_loopback_and_prints_a_key_and_a_line_that_works() -> None:
     async with program("app", "serve", "--port", "0") as running:
         await running.wait_for("curl -N .*\n.*\n")
@@ -140,7 +141,7 @@ async def test_without_keys_it_listens_on_loopback_and_prints_a_key_and_a_line_t
     assert "wg_local_" not in running.stdout
 
 
-@requirement("E99")
+@requirement("ACCESS-5")
 async def test_an_open_address_without_keys_is_refused() -> None:
     async with program("app", "serve", "--host", "0.0.0.0", "--port", "0") as running:
         assert await running.ended() == 1
@@ -148,6 +149,7 @@ async def test_an_open_address_without_keys_is_refused() -> None:
     assert "Traceback" not in running.stderr
 
 
+@requirement("OPS-15")
 async def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
     async with await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0) as taken:
         port = taken.sockets[0].getsockname()[1]
@@ -174,6 +176,7 @@ async def test_a_port_that_is_bound_but_does_not_listen_yet_is_taken_too() -> No
             await winner.stop()
 
 
+@requirement("OPS-13")
 async def test_without_a_reader_of_its_log_it_serves_on_and_stops_at_the_signal(tmp_path: Path) -> None:
     config = write_config(tmp_path, upstreams=[], server={"drain_s": 0})
     command = [sys.executable, "-m", "app", "serve", "--config", str(config), "--port", "0"]
@@ -192,6 +195,7 @@ async def test_without_a_reader_of_its_log_it_serves_on_and_stops_at_the_signal(
             process.kill()
 
 
+@requirement("OPS-1")
 async def test_a_wrong_configuration_is_reported_by_field(tmp_path: Path) -> None:
     config = write_config(tmp_path, modle={"x": 1}, server={"port": "many"})
     async with program("app", "serve", "--config", str(config)) as running:
@@ -201,7 +205,7 @@ async def test_a_wrong_configuration_is_reported_by_field(tmp_path: Path) -> Non
     assert "Traceback" not in running.stderr
 
 
-@requirement("S1 McpClientUpstream")
+@requirement("UP-3")
 async def test_a_server_that_dies_is_started_again_and_none_is_left_behind(tmp_path: Path) -> None:
     config = write_config(tmp_path, model={"provider": "scripted"})
     async with program("app", "serve", "--config", str(config), "--port", "0") as running:
@@ -221,6 +225,7 @@ async def test_a_server_that_dies_is_started_again_and_none_is_left_behind(tmp_p
     assert not alive(second)
 
 
+@requirement("UP-1")
 async def test_an_upstream_over_http_is_configured_by_its_url(tmp_path: Path) -> None:
     async with program("examples.shop", "--port", "0") as shop:
         url = (await shop.wait_for(r"listening on (\S+)", "stdout")).group(1)
@@ -231,7 +236,7 @@ async def test_an_upstream_over_http_is_configured_by_its_url(tmp_path: Path) ->
     assert running.stdout.count("  shop:") > 50
 
 
-@requirement("gateway 25", "gateway 121", "gateway 122", "S4 §2")
+@requirement("CARD-4", "CARD-11", "CARD-18")
 async def test_bad_definitions_are_left_out_alone_and_the_good_ones_beside_them_serve(tmp_path: Path) -> None:
     odd = {"name": "odd", "command": [sys.executable, "-m", "tests.support.odd_server"]}
     async with program("app", "check", "--config", str(write_config(tmp_path, upstreams=[odd]))) as running:
@@ -244,7 +249,7 @@ async def test_bad_definitions_are_left_out_alone_and_the_good_ones_beside_them_
     assert "left aside: odd:watch#" in running.stdout
 
 
-@requirement("G81", "W-KINDS")
+@requirement("UP-20", "UP-34")
 async def test_functions_of_a_package_serve_and_a_disabled_upstream_is_as_none(tmp_path: Path) -> None:
     local = {"name": "local", "python": "mine:registry", "cwd": str(tmp_path)}
     (tmp_path / "mine.py").write_text(
@@ -261,6 +266,7 @@ async def test_functions_of_a_package_serve_and_a_disabled_upstream_is_as_none(t
     assert "1 of 2 upstreams connected, 1 tools" in running.stdout
 
 
+@requirement("OPS-5")
 async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     async with program("app", "check", "--config", str(config)) as running:
@@ -275,7 +281,7 @@ async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp
     assert "echo: ready" in running.stdout
 
 
-@requirement("W-EXPLAIN")
+@requirement("ACCESS-15")
 async def test_explain_says_why_a_tool_is_hidden_from_an_actor(tmp_path: Path) -> None:
     config = write_config(tmp_path, access=[{"match": "echo:*", "require": ["role:dev"]}])
     asked = ("app", "explain", "echo:echo", "--actor", "ann", "--config", str(config), "--permission", "tools:*")
@@ -285,7 +291,7 @@ async def test_explain_says_why_a_tool_is_hidden_from_an_actor(tmp_path: Path) -
     assert "access[0] (echo:*): visible" in shown.stdout
 
 
-@requirement("gateway 136")
+@requirement("OPS-1", "OPS-11")
 async def test_without_a_required_upstream_it_does_not_serve_and_without_another_it_does(tmp_path: Path) -> None:
     gone = {"name": "gone", "command": ["/no/such/program"]}
     config = write_config(tmp_path, upstreams=[ECHO, {**gone, "required": True}])
@@ -299,6 +305,7 @@ async def test_without_a_required_upstream_it_does_not_serve_and_without_another
         assert await running.stop() == 0
 
 
+@requirement("ACCESS-6")
 async def test_a_new_key_is_let_in_by_what_was_printed(tmp_path: Path) -> None:
     async with program("app", "key", "new", "--id", "gw", "--actor", "owner_1", "--permission", "tools:echo:*") as made:
         assert await made.ended() == 0
@@ -314,7 +321,7 @@ async def test_a_new_key_is_let_in_by_what_was_printed(tmp_path: Path) -> None:
     assert (ok.status_code, no.status_code) == (200, 401)
 
 
-@requirement("E90", "S3 503")
+@requirement("CHAT-78", "OPS-17")
 async def test_while_it_drains_new_requests_get_503_and_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     async with ModelServer(Reply([chunk({"content": "one"}), HOLD]), Reply([chunk({"content": "two"}), HOLD])) as model:
         config = write_config(
@@ -348,7 +355,7 @@ async def test_while_it_drains_new_requests_get_503_and_a_second_signal_ends_it_
     assert all(line["level"] != "error" for line in running.logs()), running.stdout
 
 
-@requirement("S3 Success Criteria", "E01", "E41")
+@requirement("CHAT-1", "CHAT-42", "CHAT-86")
 async def test_the_checker_of_the_contract_finds_nothing_wrong_with_us(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     async with program("app", "serve", "--config", str(write_config(tmp_path)), "--port", "0") as running:
@@ -363,5 +370,5 @@ async def test_the_checker_of_the_contract_finds_nothing_wrong_with_us(tmp_path:
     assert code == 0
     # It makes no model fail, and answers too soon for heartbeats.
     unseen = {finding["id"] for finding in findings if finding["status"] == "not-testable"}
-    assert unseen <= {"E40", "E75", "E76", "E30"}
+    assert unseen <= {"CHAT-35", "CHAT-36", "CHAT-37", "CHAT-30"}
     assert checker.stdout.count("\n") == len(findings) + 1

@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.test_serve import address, echo_id, write_config
 from tests.support.process import program
+from tests.support.requirement import requirement
 from tests.support.service import KEY
 
 PRIVATE = {"WG_KEY": KEY}
@@ -24,6 +25,7 @@ async def wicketgate(*args: str, stdin: str = "") -> tuple[int, str, str]:
         return code, running.stdout, running.stderr
 
 
+@requirement("OPS-6")
 async def test_a_tool_is_found_run_and_read_from_a_configuration(tmp_path: Path) -> None:
     config = write_config(tmp_path, storage={"url": f"sqlite:///{tmp_path}/kept.db"})
     where = ("--config", str(config))
@@ -37,6 +39,7 @@ async def test_a_tool_is_found_run_and_read_from_a_configuration(tmp_path: Path)
     assert (code, part) == (0, '{"text": "\n')
 
 
+@requirement("OPS-6")
 async def test_mistakes_are_reported_in_plain_words_and_by_the_exit_code(tmp_path: Path) -> None:
     where = ("--config", str(write_config(tmp_path)))
     code, out, stderr = await wicketgate("execute", echo_id(), "{}", *where)
@@ -54,6 +57,7 @@ def config(tmp_path: Path) -> Path:
     return write_config(tmp_path)
 
 
+@requirement("OPS-6")
 async def test_a_running_service_is_asked_by_its_url(config: Path) -> None:
     async with program("app", "serve", "--config", str(config), "--port", "0") as running:
         url = await address(running)

@@ -77,6 +77,7 @@ def contents(wheel: Path) -> dict[str, int]:
         return {entry.filename: entry.CRC for entry in archive.infolist()}
 
 
+@requirement("LIB-20")
 def test_the_wheel_has_one_top_level_package_and_what_belongs_to_it(wheel: Path) -> None:
     names = set(contents(wheel))
     information = next(name for name in names if name.endswith("/METADATA")).partition("/")[0]
@@ -87,6 +88,7 @@ def test_the_wheel_has_one_top_level_package_and_what_belongs_to_it(wheel: Path)
         assert f"{information}/licenses/{notice}" in names
 
 
+@requirement("LIB-20")
 def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(built(ROOT, tmp_path / "sdist", "sdist")) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -94,7 +96,7 @@ def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Pa
     assert contents(built(unpacked, tmp_path / "wheel", "wheel")) == contents(wheel)
 
 
-@requirement("G81")
+@requirement("UP-20", "LIB-21")
 async def test_check_and_serve_run_beside_an_app_of_the_user_and_load_tools_from_it(
     environment: Path, folder: Path
 ) -> None:
@@ -113,6 +115,7 @@ async def test_check_and_serve_run_beside_an_app_of_the_user_and_load_tools_from
     assert (answer.status_code, answer.json()) == (200, "Hello, Ada")
 
 
+@requirement("LIB-21")
 async def test_the_package_runs_as_a_module_too_and_comes_from_the_wheel(environment: Path, folder: Path) -> None:
     python = str(environment / "python")
     where = "import wicketgate.app.main as service; print(service.__file__)"
@@ -125,6 +128,7 @@ async def test_the_package_runs_as_a_module_too_and_comes_from_the_wheel(environ
     assert Path(asked.stdout.strip()).is_relative_to(environment.parent)
 
 
+@requirement("LIB-21")
 async def test_in_a_checkout_both_ways_of_starting_it_find_the_service() -> None:
     bin_folder = Path(sys.executable).parent
     async with (
@@ -135,6 +139,7 @@ async def test_in_a_checkout_both_ways_of_starting_it_find_the_service() -> None
     assert script.stdout == module.stdout
 
 
+@requirement("LIB-21")
 async def test_a_checkout_says_why_it_cannot_run_where_another_app_hides_the_service(folder: Path) -> None:
     async with command(sys.executable, "-m", "wicketgate", "--version", folder=folder) as running:
         assert await running.ended(40) == 1

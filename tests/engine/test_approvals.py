@@ -1,4 +1,4 @@
-"""The judgement of decisions, by a clock of the test's own (DESIGN §3 "Approval")."""
+"""The judgement of decisions, by a clock of the test's own (CHAT-65 to CHAT-70)."""
 
 import itertools
 import json
@@ -52,7 +52,7 @@ async def ask(at: ApprovalDesk, actor: str = "ann") -> str:
     return approver.waiting
 
 
-@requirement("E82", "E83")
+@requirement("CHAT-67", "CHAT-68", "ACCESS-17")
 async def test_an_approval_that_has_expired_runs_nothing() -> None:
     clock = Clock()
     at = desk(clock)
@@ -62,7 +62,7 @@ async def test_an_approval_that_has_expired_runs_nothing() -> None:
     assert (held.approval, held.refusal) == (None, "approval_refused: this approval has expired")
 
 
-@requirement("E82")
+@requirement("CHAT-67")
 async def test_an_approval_that_stands_expires_as_any_other() -> None:
     clock = Clock()
     at = desk(clock)
@@ -74,7 +74,7 @@ async def test_an_approval_that_stands_expires_as_any_other() -> None:
     assert approver.waiting
 
 
-@requirement("E84")
+@requirement("CHAT-69")
 async def test_calls_of_several_turns_under_one_id_are_kept_apart() -> None:
     at = desk(Clock())
     first, second = await ask(at), await ask(at)
@@ -94,7 +94,7 @@ class Remembering(MemoryOnceStore):
         return await super().add(key, until)
 
 
-@requirement("E83", "E85")
+@requirement("CHAT-68", "CHAT-70")
 @pytest.mark.parametrize("decision", ["approve", "deny"])
 async def test_an_approval_counts_once_by_the_id_inside_it(decision: str) -> None:
     clock = Clock()
@@ -113,7 +113,7 @@ async def test_what_a_tool_answers_is_not_taken_for_a_call_that_waits() -> None:
     assert (run.resumed, len(run.standing)) == ([], 1)
 
 
-@requirement("E85")
+@requirement("CHAT-70")
 @pytest.mark.parametrize("raw", ["", "[1]", "not json", '{"a":' + "[" * 900 + "]" * 900 + "}", "[" * 100_000])
 async def test_a_history_with_arguments_that_no_call_can_have_runs_nothing(raw: str) -> None:
     at = desk(Clock())
@@ -124,7 +124,7 @@ async def test_a_history_with_arguments_that_no_call_can_have_runs_nothing(raw: 
     assert (held.call.arguments, held.approval) == (None, None)
 
 
-@requirement("E83", "E84")
+@requirement("CHAT-68", "CHAT-69")
 async def test_a_denial_of_a_call_that_the_history_does_not_hold_uses_its_id_up() -> None:
     at = desk(Clock())
     waiting = await ask(at)
@@ -150,7 +150,7 @@ def respelled(approval_id: str) -> list[str]:
     return [each for each in dict.fromkeys(spellings) if each != approval_id]
 
 
-@requirement("E83")
+@requirement("CHAT-68")
 @pytest.mark.parametrize("length", [1, 2, 3, 17, 34])
 async def test_an_id_that_is_spelt_otherwise_than_it_was_issued_is_not_known(length: int) -> None:
     # Tools of several lengths: what is sealed ends at each place of a group of letters, as far as the scheme lets it.

@@ -45,7 +45,7 @@ async def test_attempts_have_an_end_and_the_first_error_is_raised() -> None:
     assert len(model.requests) == 3
 
 
-@requirement("E70")
+@requirement("CHAT-58")
 @pytest.mark.parametrize("kind", [ProviderUnavailable, ProviderError, ContextOverflow])
 async def test_after_the_first_event_no_model_is_asked_again(kind: type[EngineError]) -> None:
     model, other = ScriptModel([[TextDelta("par")], kind("lost")]), ScriptModel(says("never"))
@@ -63,6 +63,7 @@ async def test_a_failure_that_would_repeat_is_not_tried_again(turn: Turn) -> Non
     assert len(model.requests) == 1
 
 
+@requirement("CHAT-63")
 @pytest.mark.parametrize("turn", [BUSY, [ProviderError("bad key")], [ProviderSilent("late")]])
 async def test_the_next_model_answers_at_once_when_the_first_does_not(turn: Turn) -> None:
     first, second = ScriptModel(turn), ScriptModel(says("x"))
@@ -76,7 +77,7 @@ async def test_when_all_have_failed_those_that_may_have_recovered_are_asked_agai
     assert len(first.requests) == 1
 
 
-@requirement("E68")
+@requirement("CHAT-57", "CHAT-63")
 async def test_an_overflow_goes_to_a_larger_window_only() -> None:
     first, same, larger = ScriptModel([ContextOverflow("full")]), ScriptModel(), ScriptModel(says("x"))
     assert await text(fallback((first, 8192), (same, 8192), (larger, 8193))) == "x"
@@ -91,7 +92,7 @@ async def test_a_wait_that_is_longer_than_the_patience_is_not_begun() -> None:
         assert isinstance(await error(fallback((model, 8192), wait_s=patience_s)), ProviderUnavailable)
 
 
-@requirement("E86")
+@requirement("CHAT-72")
 async def test_leaving_ends_the_wait_and_the_model() -> None:
     waiting = FallbackProvider(
         [Candidate("m", ScriptModel([ProviderUnavailable("busy", 30.0)]), 1)],
@@ -108,6 +109,7 @@ async def test_leaving_ends_the_wait_and_the_model() -> None:
     assert model.aborted.is_set()
 
 
+@requirement("CHAT-63")
 async def test_a_model_that_is_down_is_passed_over_until_it_has_rested() -> None:
     now = 0.0
     down = ScriptModel(*[[ProviderUnavailable("down")]] * 4, says("back"))
@@ -126,6 +128,7 @@ async def test_a_model_that_is_down_is_passed_over_until_it_has_rested() -> None
     assert [await text(provider) for _ in range(1)] == ["back"]
 
 
+@requirement("CHAT-63")
 async def test_a_resting_model_is_asked_when_no_other_answers() -> None:
     down = ScriptModel([ProviderUnavailable("down", 30.0)], says("back"))
     up = ScriptModel(says("x"), [ProviderError("bad key")])
@@ -133,6 +136,7 @@ async def test_a_resting_model_is_asked_when_no_other_answers() -> None:
     assert [await text(provider), await text(provider)] == ["x", "back"]
 
 
+@requirement("CHAT-63")
 def test_one_call_tries_a_model_after_each_rest_and_each_rest_is_longer() -> None:
     now = 0.0
     preference = Preference(lambda: now)
@@ -152,7 +156,7 @@ def test_one_call_tries_a_model_after_each_rest_and_each_rest_is_longer() -> Non
     assert preference.holds() and preference.holds()
 
 
-@requirement("E39")
+@requirement("CHAT-33")
 async def test_a_turn_passes_through_as_it_is() -> None:
     model = ScriptModel(says("a", "b"))
     batches = [batch async for batch in fallback((model, 1)).stream(ASK)]

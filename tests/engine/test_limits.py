@@ -13,7 +13,7 @@ async def waiting(interruption: Interruption, gate: asyncio.Event) -> "asyncio.T
     return task
 
 
-@requirement("E86", "E90")
+@requirement("CHAT-72", "CHAT-78", "OPS-17")
 async def test_what_is_awaited_is_cancelled_and_every_later_wait_refuses() -> None:
     interruption, gate = Interruption(), asyncio.Event()
     task = await waiting(interruption, gate)

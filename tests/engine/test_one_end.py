@@ -1,4 +1,4 @@
-"""A stream ends with exactly one ``done`` or ``error``, whatever fails at whatever point (S3 "Events"; E37, E70, E90).
+"""A stream ends with exactly one ``done`` or ``error``, whatever fails at whatever point (CHAT-28, CHAT-58, CHAT-78).
 
 A run of two turns with two tools is played again and again; each time one fault strikes at the next of its await
 points, until it has been through all of them.
@@ -142,7 +142,7 @@ FAULTS: dict[str, BaseException] = {
 }
 
 
-@requirement("E37", "E56", "E66", "E70", "S3 Events")
+@requirement("CHAT-28", "CHAT-51", "CHAT-56", "CHAT-58")
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_anywhere_ends_the_stream_once(fault: str) -> None:
     at, ends = 1, set()
@@ -164,7 +164,7 @@ async def test_a_fault_anywhere_ends_the_stream_once(fault: str) -> None:
     assert len(ends) >= 1
 
 
-@requirement("E90", "S3 Events")
+@requirement("CHAT-28", "CHAT-78")
 async def test_a_stop_anywhere_ends_the_stream_with_done() -> None:
     at = 1
     while True:
@@ -184,7 +184,7 @@ async def test_a_stop_anywhere_ends_the_stream_with_done() -> None:
     assert at > 12
 
 
-@requirement("E86", "E87")
+@requirement("CHAT-72")
 async def test_a_reader_gone_anywhere_leaves_nothing_running() -> None:
     at = 1
     while True:
@@ -217,7 +217,7 @@ class BrokenJournal(MemoryJournal):
         await super().append(name, events)
 
 
-@requirement("S3 Events", "DESIGN §3 the engine")
+@requirement("CHAT-28", "CHAT-73")
 @pytest.mark.parametrize("kind", ["fault", "stop", "shutdown"])
 async def test_a_keyed_stream_ends_once_too_and_gives_its_place_back(kind: str) -> None:
     at = 1

@@ -1,4 +1,4 @@
-"""The engine's own bound on a call, and the guard against calls that repeat (E62)."""
+"""The engine's own bound on a call, and the guard against calls that repeat (CHAT-54)."""
 
 import asyncio
 import json
@@ -32,6 +32,7 @@ class Hanging(SecurityPlugin):
         raise AssertionError
 
 
+@requirement("EXEC-14")
 async def test_a_plugin_that_hangs_ends_with_the_engines_deadline() -> None:
     plugins = PluginChain({GLOBAL: [Installed("hanging", Hanging(PluginConfig()))]}, lambda: 0.0)
     upstream = StubUpstream([{"name": "get", "inputSchema": {"type": "object"}}])
@@ -64,7 +65,7 @@ def turn(asked: ToolCall, result: str) -> list[Message]:
     ]
 
 
-@requirement("E62")
+@requirement("CHAT-54")
 def test_from_the_third_identical_call_with_the_same_result_none_is_run() -> None:
     guard = LoopGuard(3)
     for _ in range(2):
@@ -76,7 +77,7 @@ def test_from_the_third_identical_call_with_the_same_result_none_is_run() -> Non
         guard.note(call(), refusal)
 
 
-@requirement("E62")
+@requirement("CHAT-54")
 def test_calls_with_other_arguments_tools_or_results_are_no_loop() -> None:
     guard = LoopGuard(3)
     for number in range(6):
@@ -88,14 +89,14 @@ def test_calls_with_other_arguments_tools_or_results_are_no_loop() -> None:
     assert not guard.refusal(call(name="tool_0"))
 
 
-@requirement("E62")
+@requirement("CHAT-54")
 def test_the_order_of_keys_does_not_matter() -> None:
     guard = LoopGuard(2)
     guard.note(call({"a": 1, "b": 2}), "same")
     assert guard.refusal(call({"b": 2, "a": 1}))
 
 
-@requirement("E62")
+@requirement("CHAT-54")
 def test_a_run_that_continues_in_a_second_stream_counts_whole_until_the_next_message_of_the_user() -> None:
     user: Message = {"role": "user", "content": "go on"}
     run = [user, *turn(call(), "same"), *turn(call(), "same")]

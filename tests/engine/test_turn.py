@@ -1,4 +1,4 @@
-"""The share of a window that a conversation may take (DESIGN §3 "Long conversations")."""
+"""The share of a window that a conversation may take (CHAT-79 to CHAT-83)."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The example of a third party's plugin: built, installed in a folder, found by its entry point (W-PLUGINS)."""
+"""The example of a third party's plugin: built, installed in a folder, found by its entry point (ROUTE-25)."""
 
 import asyncio
 import re
@@ -54,7 +54,7 @@ def config(folder: Path, **settings: object) -> Path:
     return path
 
 
-@requirement("S2 Plugin Trust Model", "W-PLUGINS")
+@requirement("ROUTE-25")
 async def test_it_judges_the_calls_of_a_real_service(installed: Path, tmp_path: Path) -> None:
     env = {"PYTHONPATH": f"{ROOT}:{installed}"}
     serve = ("app", "serve", "--config", str(config(tmp_path, roots=["/data/"])), "--port", "0")
@@ -84,6 +84,7 @@ async def test_a_mistake_in_its_configuration_is_told_with_its_place(installed: 
     assert re.search(r"plugins\.security\.files\[0\]\.config\.roots: 'data' must be absolute", running.stderr)
 
 
+@requirement("ROUTE-25")
 async def test_the_plugin_of_the_documentation_does_what_it_says() -> None:
     text = (ROOT / "docs" / "plugins.md").read_text()
     block = re.search(r"```python\n(.*?)```", text, re.DOTALL)

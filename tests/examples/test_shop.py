@@ -230,7 +230,7 @@ async def test_pages_of_a_list_follow_each_other_without_gap_or_overlap(shop: Cl
     assert first["total"] == len(whole["orders"])
 
 
-@requirement("S0 §4.2")
+@requirement("EXEC-18")
 async def test_the_exports_are_large_enough_to_be_kept_out_of_a_context(shop: Client) -> None:
     orders = await shop.call_tool("export_orders", {})
     rows = list(csv.DictReader(io.StringIO(text_of(orders))))

@@ -1,4 +1,4 @@
-"""The line in a meta-tool's description that counts the tools behind the gate (W-FACES)."""
+"""The line in a meta-tool's description that counts the tools behind the gate (FACE-16)."""
 
 import json
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.selectable import mcp_tool_to_selectable
 from wicketgate.faces.gateway import MAX_TOKENS, GatewayFace, inventory
@@ -48,6 +49,7 @@ def cost(face: GatewayFace, context: CallContext, tokens: TokenCounter) -> int:
     )
 
 
+@requirement("FACE-16")
 async def test_the_largest_namespaces_come_first_with_their_counts_and_only_the_callers(tokens: TokenCounter) -> None:
     face = await face_over(tokens, git=2, shop=3, time=2)
     assert "Tools here now: shop 3, git 2, time 2." in face.tools(OWNER)[0].description
@@ -55,6 +57,7 @@ async def test_the_largest_namespaces_come_first_with_their_counts_and_only_the_
     assert face.tools(OWNER) is face.tools(OWNER)
 
 
+@requirement("FACE-16")
 async def test_three_tools_stay_within_their_budget_however_many_namespaces_there_are(tokens: TokenCounter) -> None:
     for servers in (0, 1, 7, 120):
         face = await face_over(tokens, **{f"server-with-a-long-name-{number}": 2 for number in range(servers)})
@@ -62,10 +65,12 @@ async def test_three_tools_stay_within_their_budget_however_many_namespaces_ther
     assert "in 1" in face.tools(OWNER)[0].description  # the unnamed namespaces are counted
 
 
+@requirement("FACE-16")
 async def test_an_empty_gate_says_so(tokens: TokenCounter) -> None:
     assert "No tools are here now." in (await face_over(tokens)).tools(OWNER)[0].description
 
 
+@requirement("CARD-30")
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.integers(1, 4), min_size=1, max_size=8),
        st.integers(10, 120))  # fmt: skip
 def test_the_line_is_the_same_for_the_same_tools_and_adds_up(counts: dict[str, int], longest: int) -> None:

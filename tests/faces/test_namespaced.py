@@ -1,4 +1,4 @@
-"""The namespaced face over a runtime with stub upstreams (S2; gatekit A, B)."""
+"""The namespaced face over a runtime with stub upstreams (ROUTE-1 to ROUTE-17)."""
 
 import logging
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ async def refusal(face: NamespacedFace, name: str, arguments: object = None, con
     return refused.value
 
 
-@requirement("S2 Tools List Aggregation", "gatekit G21", "gatekit G32")
+@requirement("ROUTE-7")
 async def test_the_tools_of_all_servers_are_listed_under_their_servers_names_sorted() -> None:
     face = await face_of(
         StubUpstream([tool("echo"), tool("Add"), tool("_private")], echo, name="beta"),
@@ -54,7 +54,7 @@ async def test_the_tools_of_all_servers_are_listed_under_their_servers_names_sor
     assert face.tools(OWNER) is face.tools(OWNER)
 
 
-@requirement("S2 tools/list", "DESIGN §3 The four faces")
+@requirement("FACE-8", "ROUTE-7")
 async def test_a_tool_is_listed_with_its_full_definition() -> None:
     output = {"type": "object", "properties": {"result": {"type": "string"}}}
     hints = {"readOnlyHint": True, "openWorldHint": False}
@@ -66,7 +66,7 @@ async def test_a_tool_is_listed_with_its_full_definition() -> None:
     assert (shown.title, shown.read_only, shown.hints) == ("Echo!", True, {"openWorldHint": False})
 
 
-@requirement("gatekit G01", "gatekit G09", "gatekit G10")
+@requirement("ROUTE-1")
 async def test_a_call_reaches_its_server_under_the_tools_own_name_and_its_result_comes_back_as_it_is() -> None:
     alpha = StubUpstream([tool("echo"), tool("beta__echo"), tool("_private")], echo, name="alpha")
     face = await face_of(alpha)
@@ -76,7 +76,7 @@ async def test_a_call_reaches_its_server_under_the_tools_own_name_and_its_result
     assert [name for name, _, _ in alpha.calls] == ["echo", "beta__echo", "_private"]
 
 
-@requirement("gatekit G02", "gatekit G04", "gatekit G05", "S2 Scenario 4")
+@requirement("ROUTE-2", "ROUTE-3", "ROUTE-12", "ROUTE-13")
 async def test_an_unknown_name_is_a_protocol_error_and_reaches_no_server() -> None:
     alpha = StubUpstream([tool("echo")], echo, name="alpha")
     face = await face_of(alpha)
@@ -94,7 +94,7 @@ async def test_an_unknown_name_is_a_protocol_error_and_reaches_no_server() -> No
     assert alpha.calls == []
 
 
-@requirement("DESIGN §3 Schemas, arguments, errors")
+@requirement("ROUTE-17")
 async def test_a_hidden_tool_is_answered_like_an_unknown_one() -> None:
     face = await face_of(
         StubUpstream([tool("echo"), tool("secret")], echo, name="alpha"), StubUpstream([tool("x")], echo, name="beta")
@@ -107,7 +107,7 @@ async def test_a_hidden_tool_is_answered_like_an_unknown_one() -> None:
     assert not (await face.call("alpha__echo", {}, READER)).is_error
 
 
-@requirement("gatekit G06", "gatekit G07", "gatekit G22a")
+@requirement("ROUTE-13", "ROUTE-14")
 async def test_an_error_of_the_server_keeps_its_code_and_data_and_names_the_tool_as_the_client_does() -> None:
     async def refuse(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         raise UpstreamRefused("raw refused.", code=-32000, refusal="Tool echo not found, my_echo", data={"d": 1})
@@ -119,7 +119,7 @@ async def test_an_error_of_the_server_keeps_its_code_and_data_and_names_the_tool
 @pytest.mark.parametrize(
     "failure", [UpstreamUnavailable("it is away."), UpstreamTimeout("too slow."), UpstreamLost("it died.")]
 )
-@requirement("gatekit G61", "gatekit G64", "gatekit G82")
+@requirement("ROUTE-15")
 async def test_a_server_that_fails_is_a_protocol_error_that_says_how(failure: Exception) -> None:
     async def fail(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         raise failure
@@ -129,7 +129,7 @@ async def test_a_server_that_fails_is_a_protocol_error_that_says_how(failure: Ex
     assert (error.code, error.message) == (-32004, str(failure))
 
 
-@requirement("S0 §4.4", "DESIGN §3 Schemas, arguments, errors")
+@requirement("ROUTE-16")
 async def test_arguments_that_do_not_fit_are_a_result_that_teaches() -> None:
     alpha = StubUpstream([tool("echo")], echo, name="alpha")
     face = await face_of(alpha)
@@ -142,7 +142,7 @@ async def test_arguments_that_do_not_fit_are_a_result_that_teaches() -> None:
     assert not (await face.call("alpha__echo", None, OWNER)).is_error
 
 
-@requirement("gatekit G79", "gatekit G34", "gatekit G35")
+@requirement("ROUTE-9", "ROUTE-17")
 async def test_a_server_that_is_down_is_reported_only_to_callers_that_may_know_it() -> None:
     beta = StubUpstream([], echo, name="beta")
     beta.status = UpstreamStatus("down", "the command was not found")
@@ -154,7 +154,7 @@ async def test_a_server_that_is_down_is_reported_only_to_callers_that_may_know_i
     assert face.missing(READER) == {}
 
 
-@requirement("gatekit G130")
+@requirement("ROUTE-6")
 async def test_a_name_that_no_model_can_say_gets_an_alias_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     long = "x" * 80
     alpha = StubUpstream([tool("echo"), tool(long), tool("a/b.c")], echo, name="alpha")
@@ -169,6 +169,7 @@ async def test_a_name_that_no_model_can_say_gets_an_alias_and_a_warning(caplog: 
     assert {name for name, _, _ in alpha.calls} == {"echo", long, "a/b.c"}
 
 
+@requirement("ROUTE-6")
 async def test_two_tools_of_one_name_leave_one_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     face = await face_of(StubUpstream([tool("echo"), tool("echo", {"type": "object"})], echo, name="alpha"))
     with caplog.at_level(logging.WARNING):
@@ -176,6 +177,7 @@ async def test_two_tools_of_one_name_leave_one_and_a_warning(caplog: pytest.LogC
     assert "has the name of another tool" in caplog.text
 
 
+@requirement("FACE-35")
 async def test_no_tool_is_unknown_before_the_servers_have_started() -> None:
     runtime = ProxyRuntime(StubUpstream([tool("echo")], echo))
     face = NamespacedFace(runtime, dict, started=lambda: False)

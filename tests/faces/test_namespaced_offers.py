@@ -1,4 +1,4 @@
-"""Resources and prompts of the namespaced face pass the same plugins as tool calls (S2 "Plugin Processing")."""
+"""Resources and prompts of the namespaced face pass the same plugins as tool calls (ROUTE-19)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -63,7 +63,7 @@ async def offers_of(reader: Reader, rules: Sequence[AccessRule] = (), tools: Seq
     return NamespacedOffers(NamespacedFace(runtime, fleet.statuses), features, runtime, "ours")
 
 
-@requirement("S2 Plugin Processing", "S2 Server Validation Timing", "gatekit G17", "gatekit G93")
+@requirement("ROUTE-4", "ROUTE-19", "ROUTE-20", "ROUTE-21")
 async def test_resources_and_prompts_pass_the_plugins() -> None:
     reader = Reader()
     offers = await offers_of(reader)
@@ -84,7 +84,7 @@ async def test_resources_and_prompts_pass_the_plugins() -> None:
     assert len(reader.asked) == 3
 
 
-@requirement("S4 §5", "W-ONE-POLICY")
+@requirement("ACCESS-13", "ACCESS-14")
 @pytest.mark.parametrize(
     ("rules", "permissions"),
     [
@@ -108,6 +108,7 @@ async def test_rules_that_hide_a_server_hide_its_resources_and_prompts(
     assert reader.asked == [] and reader.listings == 0
 
 
+@requirement("ACCESS-14")
 async def test_a_rule_about_one_tool_does_not_hide_the_resources() -> None:
     offers = await offers_of(Reader(), [AccessRule("alpha:delete_*", effect="deny")], ["x", "delete_it"])
     context = CallContext(Identity("visitor", ("tools:alpha:*",)), "trace", "session")

@@ -1,4 +1,4 @@
-"""The registry face: four tools in front of every operation (S4; alknet A01 to A51)."""
+"""The registry face: four tools in front of every operation (CARD-18, FACE-22 to FACE-31, ACCESS-9)."""
 
 import asyncio
 import json
@@ -111,7 +111,7 @@ def error_of(result: SurfaceResult) -> tuple[str, str]:
     return result.structured["code"], result.structured["message"]
 
 
-@requirement("S4 §1", "alknet A01", "alknet A02")
+@requirement("FACE-22")
 async def test_there_are_always_four_tools_in_this_order(face: RegistryFace) -> None:
     tools = face.tools(OWNER)
     assert [(tool.name, tool.read_only) for tool in tools] == [
@@ -122,12 +122,12 @@ async def test_there_are_always_four_tools_in_this_order(face: RegistryFace) -> 
     ]
 
 
-@requirement("alknet A04")
+@requirement("FACE-22")
 async def test_an_unknown_tool_is_a_result(face: RegistryFace) -> None:
     assert error_of(await face.call("bogus", {}, OWNER)) == ("NOT_FOUND", "unknown gateway tool: bogus")
 
 
-@requirement("S4 §2", "S4 §5", "alknet A06", "alknet A07", "alknet A12")
+@requirement("CARD-18", "FACE-23")
 async def test_search_lists_what_the_caller_may_call_by_name_and_no_subscription(face: RegistryFace) -> None:
     assert await found(face) == [
         "/boom/late", "/boom/run", "/echo/run", "/fs/readFile", "/fs/writeFile", "/shapes/image", "/shapes/list",
@@ -137,7 +137,7 @@ async def test_search_lists_what_the_caller_may_call_by_name_and_no_subscription
     assert await found(face, NOBODY) == []
 
 
-@requirement("S4 §3", "alknet A08")
+@requirement("FACE-23")
 async def test_an_entry_says_what_the_operation_does_and_shows_no_schema(face: RegistryFace) -> None:
     result = await face.call("search", {"query": "readFile", "limit": 1}, OWNER)
     assert result.structured["operations"] == [
@@ -145,7 +145,7 @@ async def test_an_entry_says_what_the_operation_does_and_shows_no_schema(face: R
     ]
 
 
-@requirement("alknet A09", "alknet A10")
+@requirement("FACE-24")
 async def test_search_finds_words_and_parts_of_words_in_names_and_descriptions(face: RegistryFace) -> None:
     assert (await found(face, query="READ"))[0] == "/fs/readFile"
     assert await found(face, query="riteF") == ["/fs/writeFile"]
@@ -153,13 +153,13 @@ async def test_search_finds_words_and_parts_of_words_in_names_and_descriptions(f
     assert await found(face, namespace="echo") == ["/echo/run"]
 
 
-@requirement("alknet A11")
+@requirement("FACE-24")
 @pytest.mark.parametrize("arguments", [{"query": 5}, {"namespace": []}, {"limit": 0}, {"limit": "2"}, {"cursor": "x"}])
 async def test_a_search_that_makes_no_sense_is_refused(face: RegistryFace, arguments: dict[str, Any]) -> None:
     assert error_of(await face.call("search", arguments, OWNER))[0] == "INVALID_INPUT"
 
 
-@requirement("alknet A13")
+@requirement("FACE-24")
 async def test_a_long_list_comes_in_pages_that_add_up(face: RegistryFace) -> None:
     names: list[str] = []
     arguments: dict[str, Any] = {"limit": 3}
@@ -176,7 +176,7 @@ async def test_a_long_list_comes_in_pages_that_add_up(face: RegistryFace) -> Non
     assert error_of(other)[0] == "INVALID_INPUT"  # a cursor is good for its own search only
 
 
-@requirement("S4 §1", "alknet A15", "alknet A16")
+@requirement("FACE-25")
 @pytest.mark.parametrize("name", ["fs/readFile", "/fs/readFile"])
 async def test_schema_gives_the_full_specification(face: RegistryFace, name: str) -> None:
     spec = (await face.call("schema", {"name": name}, OWNER)).structured
@@ -189,7 +189,7 @@ async def test_schema_gives_the_full_specification(face: RegistryFace, name: str
     assert spec["access_control"]["required_scopes"] == ["tools:fs:readFile"]
 
 
-@requirement("alknet A15", "alknet A31", "alknet A33", "alknet A34")
+@requirement("FACE-25", "ACCESS-9")
 async def test_schema_says_what_access_takes_and_an_operation_without_it_is_not_there(servers: Servers) -> None:
     rules = [
         AccessRule("fs:writeFile", require=("admin",), require_any=("a", "b"), resource="fs", action="write"),
@@ -216,7 +216,7 @@ async def test_schema_says_what_access_takes_and_an_operation_without_it_is_not_
     assert error_of(waiting)[0] == "APPROVAL_REQUIRED"
 
 
-@requirement("alknet A17", "alknet A27")
+@requirement("FACE-25")
 @pytest.mark.parametrize(
     ("tool", "arguments", "field"),
     [
@@ -232,7 +232,7 @@ async def test_a_missing_name_is_refused_with_its_field(
     assert error_of(await face.call(tool, arguments, OWNER)) == ("INVALID_INPUT", f"missing required field: {field}")
 
 
-@requirement("alknet A27")
+@requirement("FACE-25")
 @pytest.mark.parametrize(
     ("tool", "arguments", "field"),
     [
@@ -250,10 +250,7 @@ async def test_an_unknown_field_is_refused_and_nothing_runs(
     assert servers.calls() == []
 
 
-@requirement(
-    "alknet A18", "alknet A19", "alknet A20", "alknet A21", "alknet A28", "alknet A29", "alknet A39", "alknet A40",
-    "alknet A41",
-)  # fmt: skip
+@requirement("CARD-18", "FACE-26")  # fmt: skip
 @pytest.mark.parametrize("name", ["no/such", "/fs/writeFile", "events/stream", "search", "services/list"])
 async def test_unknown_and_hidden_operations_get_the_same_answer(face: RegistryFace, name: str) -> None:
     for tool, arguments in (("schema", {"name": name}), ("call", {"operation": name, "input": {}})):
@@ -263,7 +260,7 @@ async def test_unknown_and_hidden_operations_get_the_same_answer(face: RegistryF
         }  # fmt: skip
 
 
-@requirement("S4 §4", "alknet A22", "alknet A23", "alknet A24", "alknet A25")
+@requirement("FACE-22", "FACE-27")
 @pytest.mark.parametrize(
     ("arguments", "output"),
     [
@@ -281,7 +278,7 @@ async def test_call_gives_the_output_as_structure_and_as_text(
     assert json.loads(result.content[0]["text"]) == output
 
 
-@requirement("alknet A22a")
+@requirement("FACE-27")
 async def test_outputs_that_are_no_objects_are_wrapped_in_one(face: RegistryFace) -> None:
     text = await face.call("call", {"operation": "shapes/text"}, OWNER)
     assert (text.structured, text.content[0]["text"]) == ({"result": "plain"}, "plain")
@@ -291,7 +288,7 @@ async def test_outputs_that_are_no_objects_are_wrapped_in_one(face: RegistryFace
     assert (list(image.content), image.structured) == ([IMAGE], {"result": [IMAGE]})
 
 
-@requirement("alknet A26", "alknet A37")
+@requirement("FACE-28")
 @pytest.mark.parametrize("given", [[1], 5, {"path": 7}, {}])
 async def test_input_that_does_not_fit_never_reaches_the_server(
     face: RegistryFace, servers: Servers, given: object
@@ -301,20 +298,20 @@ async def test_input_that_does_not_fit_never_reaches_the_server(
     assert servers.calls() == []
 
 
-@requirement("alknet A35", "alknet A59")
+@requirement("FACE-29")
 async def test_an_error_of_the_tool_itself_carries_its_content(face: RegistryFace) -> None:
     result = await face.call("call", {"operation": "boom/run", "input": {"fail": True}}, OWNER)
     assert error_of(result)[0] == "MCP_TOOL_ERROR"
     assert result.structured["details"] == {"content": [{"type": "text", "text": "no such row"}]}
 
 
-@requirement("alknet A38")
+@requirement("FACE-29")
 async def test_a_late_server_is_a_retryable_timeout(face: RegistryFace) -> None:
     result = await face.call("call", {"operation": "boom/late"}, OWNER)
     assert (error_of(result)[0], result.structured["retryable"]) == ("TIMEOUT", True)
 
 
-@requirement("S4 §4", "alknet A42", "alknet A44", "alknet A48", "alknet A49", "alknet A50")
+@requirement("FACE-22", "FACE-30")
 async def test_a_batch_gives_each_call_its_own_end_in_the_order_of_the_calls(face: RegistryFace) -> None:
     calls = [
         {"operation": "echo/run", "input": {"n": 1}},
@@ -333,7 +330,7 @@ async def test_a_batch_gives_each_call_its_own_end_in_the_order_of_the_calls(fac
     assert [end["isError"] for end in ends] == [False, True, True, True, False]
 
 
-@requirement("alknet A43")
+@requirement("FACE-30")
 async def test_calls_of_a_batch_run_side_by_side_up_to_the_limit(face: RegistryFace, servers: Servers) -> None:
     servers.reach = BATCH_AT_ONCE
     calls = [{"operation": "echo/run", "input": {"wait": True}}] * (BATCH_AT_ONCE + 3)
@@ -345,7 +342,7 @@ async def test_calls_of_a_batch_run_side_by_side_up_to_the_limit(face: RegistryF
         assert len((await batch).structured["results"]) == len(calls)
 
 
-@requirement("alknet A45", "alknet A46", "alknet A47")
+@requirement("FACE-31")
 async def test_a_batch_that_is_none_or_too_long_is_refused_before_anything_runs(
     face: RegistryFace, servers: Servers
 ) -> None:
@@ -358,7 +355,7 @@ async def test_a_batch_that_is_none_or_too_long_is_refused_before_anything_runs(
     assert (await face.call("batch", {"calls": []}, OWNER)).structured == {"results": []}
 
 
-@requirement("alknet A51")
+@requirement("FACE-30")
 async def test_a_caller_that_leaves_ends_the_whole_batch(face: RegistryFace, servers: Servers) -> None:
     servers.reach = BATCH_AT_ONCE
     calls = [{"operation": "echo/run", "input": {"wait": True}}] * (BATCH_AT_ONCE + 3)
@@ -371,6 +368,7 @@ async def test_a_caller_that_leaves_ends_the_whole_batch(face: RegistryFace, ser
     assert len(servers.calls()) == BATCH_AT_ONCE
 
 
+@requirement("FACE-35")
 async def test_no_operation_is_unknown_before_the_servers_have_started() -> None:
     runtime = ProxyRuntime(StubUpstream([]))
     face = RegistryFace(Operations(runtime, started=lambda: False))
@@ -379,7 +377,7 @@ async def test_no_operation_is_unknown_before_the_servers_have_started() -> None
         assert (error_of(result)[0], result.structured["retryable"]) == ("UNAVAILABLE", True)
 
 
-@requirement("alknet A36")
+@requirement("FACE-29")
 async def test_an_undeclared_code_is_an_internal_failure(face: RegistryFace) -> None:
     result = await face.call("call", {"operation": "boom/late", "input": {"odd": True}}, OWNER)
     assert error_of(result) == ("INTERNAL", "boom refused the call.")

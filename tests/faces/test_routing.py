@@ -1,4 +1,4 @@
-"""Splitting and restoring ``server__name`` (S2; gatekit A)."""
+"""Splitting and restoring ``server__name`` (ROUTE-1 to ROUTE-6)."""
 
 import subprocess
 import sys
@@ -37,8 +37,8 @@ TOOL_TEXT = "All tool calls must use 'server__tool' format (e.g., 'filesystem__e
         ("", None, None),
     ],
 )
-@requirement("S2 Namespace Format", "gatekit G01", "gatekit G02", "gatekit G03", "gatekit G08")
-@requirement("gatekit G09", "gatekit G10", "gatekit G11", "gatekit G12")
+@requirement("ROUTE-1", "ROUTE-2")
+@requirement("ROUTE-1", "ROUTE-2")
 def test_a_name_is_split_at_its_first_separator(name: str, server: str | None, own_name: str | None) -> None:
     if server is None:
         with pytest.raises(Refusal) as refused:
@@ -51,7 +51,7 @@ def test_a_name_is_split_at_its_first_separator(name: str, server: str | None, o
 
 
 @pytest.mark.parametrize("params", [None, {}, {"name": None}, {"name": 5}, {"name": ["a"]}, ["a"], "alpha__echo", 7])
-@requirement("gatekit G13", "gatekit G14", "gatekit G15", "gatekit G16")
+@requirement("ROUTE-2")
 def test_params_that_name_no_tool_are_refused_as_invalid_params(params: Any) -> None:
     with pytest.raises(Refusal) as refused:
         parse_incoming_request("tools/call", params)
@@ -70,13 +70,13 @@ def test_params_that_name_no_tool_are_refused_as_invalid_params(params: Any) -> 
         ("completion/complete", {"ref": {"type": "ref/resource", "uri": "alpha__demo://{x}"}}, "demo://{x}"),
     ],
 )
-@requirement("gatekit G17", "gatekit G19", "gatekit G26", "gatekit G28")
+@requirement("ROUTE-4", "ROUTE-11")
 def test_resources_and_prompts_are_routed_alike(method: str, params: dict[str, Any], name: str) -> None:
     routed = parse_incoming_request(method, params)
     assert (routed.target_server, routed.request.name) == ("alpha", name)
 
 
-@requirement("gatekit G18")
+@requirement("ROUTE-2")
 def test_a_resource_without_a_server_is_refused_in_its_own_words() -> None:
     with pytest.raises(Refusal) as refused:
         parse_incoming_request("resources/read", {"uri": "demo://alpha/note"})
@@ -86,7 +86,7 @@ def test_a_resource_without_a_server_is_refused_in_its_own_words() -> None:
     )
 
 
-@requirement("S2 Routing Invariants", "gatekit G99", "gatekit G100")
+@requirement("ROUTE-5")
 def test_a_request_may_change_its_name_but_never_its_id_or_method() -> None:
     routed = parse_incoming_request("tools/call", {"name": "raw__echo"}, id=7)
     renamed = routed.update_request(McpRequest("tools/call", "renamed_tool", None, 7))
@@ -96,7 +96,7 @@ def test_a_request_may_change_its_name_but_never_its_id_or_method() -> None:
             routed.update_request(changed)
 
 
-@requirement("gatekit G105")
+@requirement("ROUTE-14")
 def test_a_changed_name_is_restored_to_the_name_in_the_request() -> None:
     routed = parse_incoming_request("tools/call", {"name": "raw__echo"})
     renamed = routed.update_request(McpRequest("tools/call", "renamed_tool"))
@@ -125,15 +125,15 @@ def test_a_changed_name_is_restored_to_the_name_in_the_request() -> None:
         (r"\g<0> $& \1 echo", "echo", r"\g<0> $& \1 raw__echo"),
     ],
 )
-@requirement("S2 Error Message Re-namespacing", "gatekit G06", "gatekit G07")
-@requirement("gatekit G22a", "gatekit G22b", "gatekit G22c")
+@requirement("ROUTE-13", "ROUTE-14")
+@requirement("ROUTE-14")
 def test_a_name_is_restored_where_it_stands_whole_and_nowhere_else(text: str, name: str, expected: str | None) -> None:
     if expected is None:
         expected = text.replace(" read_file ", " raw__read_file ")
     assert restore_name(text, name, join_name("raw", name)) == expected
 
 
-@requirement("gatekit G22a")
+@requirement("ROUTE-14")
 def test_an_empty_name_stands_nowhere_in_a_text() -> None:
     # In a separate process with little memory: the bug was a loop that allocates more in each round.
     ask = (
@@ -145,7 +145,7 @@ def test_an_empty_name_stands_nowhere_in_a_text() -> None:
 
 
 @given(st.text("ab_ -"), st.text("ab_-", min_size=1))
-@requirement("gatekit G22a")
+@requirement("ROUTE-14")
 def test_restoring_twice_is_restoring_once(text: str, name: str) -> None:
     once = restore_name(text, name, join_name("raw", name))
     if name[0] not in "-":  # a name that begins with a boundary follows "raw__" as it follows anything
@@ -153,7 +153,7 @@ def test_restoring_twice_is_restoring_once(text: str, name: str) -> None:
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-@requirement("gatekit G130")
+@requirement("ROUTE-6")
 def test_every_tool_has_a_name_that_models_can_say_always_the_same(server: str, tool: str) -> None:
     full = join_name(server, tool)
     alias = speakable_name(full)
@@ -163,6 +163,6 @@ def test_every_tool_has_a_name_that_models_can_say_always_the_same(server: str, 
         assert alias == full
 
 
-@requirement("gatekit G130")
+@requirement("ROUTE-6")
 def test_long_names_that_begin_alike_have_different_aliases() -> None:
     assert speakable_name("files__" + "x" * 80) != speakable_name("files__" + "x" * 81)

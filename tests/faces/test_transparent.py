@@ -1,4 +1,4 @@
-"""The transparent face: a catalog of stripped entries, and two meta-tools that use it (S0 §4.1; gateway 111 to 114)."""
+"""The transparent face: a catalog of stripped entries, and two meta-tools that use it (FACE-18 to FACE-21)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -57,7 +57,7 @@ def named(face: TransparentFace, part: str) -> str:
     return next(tool.name for tool in face.tools(OWNER) if part in tool.name)
 
 
-@requirement("S0 §4.1", "gateway 111")
+@requirement("FACE-18")
 async def test_every_tool_is_an_entry_without_its_schema_beside_the_two_meta_tools(face: TransparentFace) -> None:
     meta, entries = face.tools(OWNER)[:2], face.tools(OWNER)[2:]
     assert [tool.name for tool in meta] == ["tool_hydrate", "tool_execute"]
@@ -71,20 +71,20 @@ async def test_every_tool_is_an_entry_without_its_schema_beside_the_two_meta_too
         )
 
 
-@requirement("S0 §2.4", "gateway 113")
+@requirement("FACE-18")
 async def test_a_long_description_is_cut_as_on_a_card(face: TransparentFace) -> None:
     (entry,) = (tool for tool in face.tools(OWNER) if "read" in tool.name)
     assert entry.description and shipped_token_counter().count(entry.description) <= 60
 
 
-@requirement("S4 §5")
+@requirement("FACE-18")
 async def test_a_caller_sees_its_own_tools_and_the_same_list_as_long_as_nothing_changes(face: TransparentFace) -> None:
     shown = face.tools(READER)
     assert [tool.name.split("#")[0] for tool in shown[2:]] == ["files:read"]
     assert face.tools(READER) is shown
 
 
-@requirement("S0 §4.3", "gateway 112")
+@requirement("FACE-19")
 async def test_hydrate_gives_the_real_schema(face: TransparentFace) -> None:
     tool_id = named(face, "read")
     body = (await face.call("tool_hydrate", {"tool_id": tool_id}, OWNER)).structured
@@ -92,7 +92,7 @@ async def test_hydrate_gives_the_real_schema(face: TransparentFace) -> None:
     assert body["constraints"]["side_effects"] is False
 
 
-@requirement("S0 §4.4", "gateway 100", "gateway 112")
+@requirement("FACE-19", "FACE-20")
 async def test_execute_gives_the_servers_result_as_it_came_and_checks_first(
     face: TransparentFace, upstream: StubUpstream
 ) -> None:
@@ -108,7 +108,7 @@ async def test_execute_gives_the_servers_result_as_it_came_and_checks_first(
     assert failed.is_error and failed.as_it_came is not None
 
 
-@requirement("S0 §4.1", "gateway 114")
+@requirement("FACE-21")
 async def test_an_entry_cannot_be_called_by_its_own_name(face: TransparentFace, upstream: StubUpstream) -> None:
     refused = await face.call(named(face, "read"), {"path": "a"}, OWNER)
     assert (refused.is_error, refused.structured["error"]) == (True, "ARGS_INVALID")
@@ -119,7 +119,7 @@ async def test_an_entry_cannot_be_called_by_its_own_name(face: TransparentFace, 
     assert upstream.calls == []
 
 
-@requirement("gateway 112")
+@requirement("EXEC-11", "FACE-19")
 @pytest.mark.parametrize(
     ("name", "arguments", "error"),
     [
@@ -140,6 +140,7 @@ async def test_bad_arguments_are_answers_in_the_one_shape(
     assert set(result.structured) >= {"error", "message", "path", "retryable"}
 
 
+@requirement("FACE-35")
 async def test_no_tool_is_unknown_before_the_servers_have_started() -> None:
     runtime = ProxyRuntime(StubUpstream([]))
     result = await TransparentFace(runtime, started=lambda: False).call("tool_execute", {"tool_id": "a:b@1"}, OWNER)

@@ -1,4 +1,4 @@
-"""A request that names no tool of the caller is in the audit record, at every face (gatekit G109, G110)."""
+"""A request that names no tool of the caller is in the audit record, at every face (ACCESS-23)."""
 
 from contextlib import suppress
 from typing import Any
@@ -61,7 +61,7 @@ def face_of(runtime: ProxyRuntime, face: str) -> ToolSurface:
             return NamespacedFace(runtime, dict)
 
 
-@requirement("gatekit G109", "gatekit G110", "alknet A28", "alknet A29")
+@requirement("FACE-26", "ACCESS-23")
 @pytest.mark.parametrize(
     ("face", "tool", "arguments", "outcome"),
     [

@@ -1,4 +1,4 @@
-"""FeatureFleet: lists of many servers as one, each failing alone (S2 "Multi-Server Operations"; gatekit G34 to G37)."""
+"""FeatureFleet: lists of many servers as one, each failing alone (ROUTE-9, ROUTE-10)."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +73,7 @@ def fleet_of(clock: Callable[[], float] = Clock(), **servers: Features) -> Featu
 NOTE = {"uri": "demo://note", "name": "note"}
 
 
-@requirement("gatekit G34", "gatekit G35", "gatekit G36", "gatekit G37")
+@requirement("ROUTE-9", "ROUTE-10")
 async def test_a_server_that_fails_or_lies_or_has_no_such_list_costs_the_others_nothing() -> None:
     fleet = fleet_of(
         good=Scripted([NOTE, "no item", {"uri": 5}, {}, {"uri": "x" * 9_000}]),
@@ -88,6 +88,7 @@ async def test_a_server_that_fails_or_lies_or_has_no_such_list_costs_the_others_
     assert (alone.items, alone.missing) == ({}, {"broken": "list broke."})
 
 
+@requirement("ROUTE-11")
 async def test_a_list_is_asked_for_once_until_it_is_old_or_said_to_have_changed() -> None:
     clock, server = Clock(), Scripted([NOTE])
     fleet = fleet_of(clock, a=server)
@@ -110,6 +111,7 @@ async def test_a_list_is_asked_for_once_until_it_is_old_or_said_to_have_changed(
     assert (await fleet.list_all("resources", ["a"])).items == {"a": [NOTE]}
 
 
+@requirement("ROUTE-11")
 async def test_who_leaves_while_a_list_is_read_takes_it_from_nobody() -> None:
     server = Scripted([NOTE])
     server.release.clear()
@@ -122,7 +124,7 @@ async def test_who_leaves_while_a_list_is_read_takes_it_from_nobody() -> None:
     assert (await staying).items == {"a": [NOTE]}
 
 
-@requirement("W-ISOLATION")
+@requirement("ROUTE-9")
 async def test_a_server_that_hangs_keeps_nobody_from_the_lists_of_the_others() -> None:
     hangs, well = Scripted([NOTE]), Scripted([NOTE])
     hangs.release.clear()
@@ -142,7 +144,7 @@ async def test_requests_go_to_their_server_alone() -> None:
         await fleet.request("gone", "resources/read", {}, CONTEXT)
 
 
-@requirement("gatekit G28")
+@requirement("ROUTE-11")
 async def test_a_resource_is_followed_as_long_as_somebody_wants_it_also_at_who_comes_later() -> None:
     servers: dict[str, Features] = {}
     fleet = FeatureFleet(lambda: servers, Clock(), timeout_s=1)

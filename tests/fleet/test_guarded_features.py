@@ -1,4 +1,4 @@
-"""Resources and prompts take the same places and meet the same breaker as tools (W-ISOLATION)."""
+"""Resources and prompts take the same places and meet the same breaker as tools (UP-19)."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ def guarded(inner: Features, limits: UpstreamLimits) -> tuple[Member, Features]:
     return member, member.features
 
 
-@requirement("W-ISOLATION", "gatekit G60")
+@requirement("UP-17", "UP-19")
 async def test_a_read_takes_a_place_and_is_turned_away_where_there_is_none() -> None:
     inner = Scripted([])
     inner.release.clear()
@@ -40,7 +40,7 @@ async def test_a_read_takes_a_place_and_is_turned_away_where_there_is_none() -> 
     assert await features.request("resources/read", {"uri": "x"}, CONTEXT, 5) == {"asked": {"uri": "x"}}
 
 
-@requirement("W-ISOLATION", "gatekit G63")
+@requirement("UP-19")
 async def test_reads_that_time_out_open_the_breaker_for_tools_too() -> None:
     inner = Scripted([])
     inner.release.clear()

@@ -1,4 +1,4 @@
-"""The circuit breaker as a machine with a clock and chance given (gatekit G63)."""
+"""The circuit breaker as a machine with a clock and chance given (UP-19)."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ def fail(breaker: CircuitBreaker, times: int = 1) -> None:
         breaker.failed(era)
 
 
-@requirement("gatekit G63")
+@requirement("UP-19")
 def test_failures_in_a_row_open_it_and_one_answer_between_them_does_not() -> None:
     breaker = make(Clock())
     fail(breaker, 2)
@@ -43,7 +43,7 @@ def test_failures_in_a_row_open_it_and_one_answer_between_them_does_not() -> Non
     assert (breaker.state, breaker.opened, breaker.begin()) == ("open", 1, None)
 
 
-@requirement("gatekit G63")
+@requirement("UP-19")
 def test_pauses_double_up_to_a_limit_and_a_good_probe_closes_it() -> None:
     clock = Clock()
     breaker = make(clock)

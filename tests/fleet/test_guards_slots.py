@@ -1,4 +1,4 @@
-"""Places at an upstream: never more than allowed, none lost, and fair among actors (gatekit G60)."""
+"""Places at an upstream: never more than allowed, none lost, and fair among actors (UP-17)."""
 
 import asyncio
 from collections import Counter
@@ -45,7 +45,7 @@ class Crowd:
         await asyncio.gather(*(task for _, task, _ in self.calls), return_exceptions=True)
 
 
-@requirement("gatekit G60")
+@requirement("UP-17", "UP-18")
 @given(
     most=st.integers(1, 4),
     most_waiting=st.integers(0, 5),
@@ -95,7 +95,7 @@ def test_no_place_is_lost_or_given_twice_whatever_comes_and_goes(
     asyncio.run(play())
 
 
-@requirement("gatekit G60")
+@requirement("UP-17", "UP-18")
 async def test_an_actor_with_many_calls_does_not_keep_another_waiting_behind_them() -> None:
     crowd = Crowd(CallSlots(2, 100))
     for _ in range(20):
@@ -124,7 +124,7 @@ async def test_two_crowds_take_turns() -> None:
     assert crowd.order == ["a", "a", "b", "a", "b", "b"]
 
 
-@requirement("gatekit G60")
+@requirement("UP-17", "UP-18")
 async def test_a_full_queue_takes_room_from_whoever_waits_most_and_refuses_who_has_an_equal_share() -> None:
     crowd = Crowd(CallSlots(1, 4))
     many = [crowd.come("many") for _ in range(5)]
@@ -139,7 +139,7 @@ async def test_a_full_queue_takes_room_from_whoever_waits_most_and_refuses_who_h
     await crowd.end()
 
 
-@requirement("gatekit G60")
+@requirement("UP-17")
 async def test_room_is_not_taken_where_that_would_only_turn_the_shares_round() -> None:
     crowd = Crowd(CallSlots(1, 3))
     many = [crowd.come("many") for _ in range(4)]
@@ -154,7 +154,7 @@ async def test_room_is_not_taken_where_that_would_only_turn_the_shares_round() -
     await crowd.end()
 
 
-@requirement("gatekit G60")
+@requirement("UP-17")
 async def test_a_call_cancelled_in_the_tick_in_which_it_got_a_place_passes_it_on() -> None:
     slots = CallSlots(1, 4)
     assert slots.enter("a")
@@ -172,7 +172,7 @@ async def test_a_call_cancelled_in_the_tick_in_which_it_got_a_place_passes_it_on
     assert slots.running == 0
 
 
-@requirement("gatekit G60")
+@requirement("UP-17")
 async def test_a_call_cancelled_in_the_tick_in_which_it_was_turned_away_gives_back_no_place() -> None:
     slots = CallSlots(1, 4)
     assert slots.enter("a")

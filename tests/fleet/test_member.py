@@ -1,4 +1,4 @@
-"""One upstream that hangs, breaks or is flooded costs the others nothing (gatekit C, D; gateway K)."""
+"""One upstream that hangs, breaks or is flooded costs the others nothing (UP-4, UP-13, UP-17 to UP-19)."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +69,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-@requirement("gatekit G60")
+@requirement("UP-17")
 async def test_over_its_places_and_its_queue_a_call_is_refused_with_what_to_do() -> None:
     moody = Moody()
     moody.mood = "hang"
@@ -89,7 +89,7 @@ async def test_over_its_places_and_its_queue_a_call_is_refused_with_what_to_do()
     assert (state.in_flight, state.queued) == (0, 0)
 
 
-@requirement("gatekit G60")
+@requirement("UP-17")
 async def test_waiting_counts_against_the_deadline_and_what_never_ran_may_be_repeated() -> None:
     moody = Moody()
     moody.mood = "hang"
@@ -103,7 +103,7 @@ async def test_waiting_counts_against_the_deadline_and_what_never_ran_may_be_rep
     first.cancel()
 
 
-@requirement("gatekit G60")
+@requirement("UP-17")
 async def test_an_upstream_gets_the_time_that_waiting_has_left() -> None:
     given: list[float] = []
 
@@ -128,7 +128,7 @@ async def test_an_upstream_gets_the_time_that_waiting_has_left() -> None:
     assert given == [BOUND_S, BOUND_S - 3.0]
 
 
-@requirement("gatekit G64", "gateway 126", "gateway 129")
+@requirement("EXEC-12", "EXEC-14", "UP-13")
 async def test_a_hung_call_ends_alone_and_is_cancelled_upstream() -> None:
     moody, good = Moody(), StubUpstream([], name="good")
     moody.mood = "hang"
@@ -140,7 +140,7 @@ async def test_a_hung_call_ends_alone_and_is_cancelled_upstream() -> None:
     assert moody.cancelled == 1
 
 
-@requirement("gatekit G63")
+@requirement("UP-19")
 @pytest.mark.parametrize("failure", [UpstreamUnavailable("u"), UpstreamTimeout("t"), UpstreamLost("l")])
 async def test_failures_of_transport_open_the_breaker_and_calls_answer_at_once(failure: Exception) -> None:
     moody, clock = Moody(), Clock()
@@ -159,6 +159,7 @@ async def test_failures_of_transport_open_the_breaker_and_calls_answer_at_once(f
     assert (member.state().breaker, member.state().breaker_opened) == ("closed", 1)
 
 
+@requirement("UP-19")
 async def test_a_deadline_counts_as_a_failure_and_a_caller_who_leaves_does_not() -> None:
     moody = Moody()
     moody.mood = "hang"
@@ -175,6 +176,7 @@ async def test_a_deadline_counts_as_a_failure_and_a_caller_who_leaves_does_not()
     assert member.state().breaker == "open"
 
 
+@requirement("UP-19")
 @pytest.mark.parametrize("mood", ["is error", UpstreamError("refused"), InputRequired({}, None)])
 async def test_answers_of_any_kind_never_open_the_breaker(mood: Exception | str) -> None:
     moody = Moody()
@@ -244,7 +246,7 @@ class Endless(StubUpstream):
         raise AssertionError
 
 
-@requirement("W-ISOLATION", "gateway 124")
+@requirement("UP-4")
 async def test_a_list_that_never_ends_costs_only_its_own_upstream() -> None:
     good = StubUpstream([{"name": "one"}], name="good")
     fleet = MultiplexUpstream([Member(Endless([], name="endless"), UpstreamLimits(listing_s=0.02)), good])
@@ -276,7 +278,7 @@ async def test_a_supervisor_that_fails_hurts_nobody_and_is_started_again(
     supervisor.cancel()
 
 
-@requirement("gatekit G128")
+@requirement("OPS-9")
 async def test_a_retired_member_takes_no_more_and_ends_what_outlives_the_drain() -> None:
     moody = Moody()
     moody.mood = "hang"
@@ -294,6 +296,7 @@ async def test_a_retired_member_takes_no_more_and_ends_what_outlives_the_drain()
     assert (moody.cancelled, member.state().breaker) == (1, "closed")
 
 
+@requirement("OPS-9")
 async def test_a_retired_member_lets_a_call_finish_within_the_drain() -> None:
     release = asyncio.Event()
 

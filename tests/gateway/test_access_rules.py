@@ -1,4 +1,4 @@
-"""Every way to a tool gives one answer about it, whatever the rules (S4 §5, DESIGN §3 "does not exist")."""
+"""Every way to a tool gives one answer about it, whatever the rules (ACCESS-8, ACCESS-13)."""
 
 import json
 from collections.abc import Mapping
@@ -121,7 +121,7 @@ identities = st.builds(
 )
 
 
-@requirement("S4 §5", "gateway 133", "gateway 134", "alknet A19", "alknet A58")
+@requirement("EXEC-29", "FACE-26", "FACE-34", "ACCESS-8", "ACCESS-10", "ACCESS-13")
 @given(rules, identities)
 async def test_browsing_hydrating_calling_and_viewing_agree_on_what_there_is(
     access: list[AccessRule], identity: Identity
@@ -142,7 +142,7 @@ async def tool_id(here: House, namespace: str, name: str) -> str:
     return found
 
 
-@requirement("DESIGN §3 existence", "alknet A19", "alknet A29")
+@requirement("FACE-26", "ACCESS-8")
 async def test_a_hidden_tool_and_none_are_one_answer_byte_for_byte() -> None:
     here = await house()
     known = await tool_id(here, "db", "get_one")
@@ -156,7 +156,7 @@ async def test_a_hidden_tool_and_none_are_one_answer_byte_for_byte() -> None:
     assert answers[0] == answers[1]
 
 
-@requirement("S4 §5")
+@requirement("ACCESS-12")
 async def test_a_call_that_its_arguments_forbid_is_refused_in_our_words_and_never_sent() -> None:
     here = await house()
     known = await tool_id(here, "shop", "get_one")
@@ -180,7 +180,7 @@ async def test_a_call_that_its_arguments_forbid_is_refused_in_our_words_and_neve
     assert len(here.upstreams[1].calls) == sent + 1
 
 
-@requirement("gateway 133", "E78")
+@requirement("EXEC-5", "CHAT-65", "ACCESS-10")
 async def test_a_call_that_needs_approval_is_not_sent_and_a_dry_run_says_so() -> None:
     here = await house()
     known = await tool_id(here, "shop", "delete_one")

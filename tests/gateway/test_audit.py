@@ -1,4 +1,5 @@
-"""One record of every call, on every exit, and nothing without a record where it must be kept (gatekit F, G115)."""
+"""One record of every call, on every exit, and nothing without a record where it must be kept (ACCESS-23 to
+ACCESS-27)."""
 
 import asyncio
 from collections.abc import Mapping
@@ -108,7 +109,7 @@ async def runtime_over(
     return runtime, next(iter(runtime.catalog().items))
 
 
-@requirement("gatekit G107", "gatekit G111")
+@requirement("ACCESS-23")
 @pytest.mark.parametrize(
     ("outcome", "told", "legs", "code"),
     [
@@ -142,6 +143,7 @@ async def test_a_call_that_was_made_says_how_transport_protocol_and_tool_went(
     assert 0 < record.upstream_ms < record.duration_ms
 
 
+@requirement("ACCESS-30")
 @pytest.mark.parametrize(
     ("args", "context", "options", "error", "told"),
     [
@@ -182,6 +184,7 @@ async def test_an_id_that_is_nowhere_is_invalid_and_noted_in_part(sink: Memory) 
     assert (sink.records[0].outcome, len(sink.records[0].tool_id)) == ("invalid", 300)
 
 
+@requirement("ACCESS-23")
 async def test_a_call_that_is_cancelled_is_recorded_all_the_same(sink: Memory) -> None:
     server = Server("wait")
     runtime, tool_id = await runtime_over(server, Attached("memory", sink))
@@ -196,6 +199,7 @@ async def test_a_call_that_is_cancelled_is_recorded_all_the_same(sink: Memory) -
     assert sink.records[0].outcome == "cancelled"
 
 
+@requirement("ACCESS-30")
 async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_reached_nothing(sink: Memory) -> None:
     server = Server("wait")
     member = Member(server, UpstreamLimits(max_concurrent=1))
@@ -216,6 +220,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_reached_nothi
     assert legs == [("cancelled", "none", "none", "none"), ("cancelled", "ok", "none", "none")]
 
 
+@requirement("ACCESS-30")
 async def test_a_call_that_is_cancelled_between_attempts_that_never_left_reached_nothing(sink: Memory) -> None:
     server = Server(UpstreamUnavailable("away"))
     patient = {"raw": CallPolicy(retry=RetryPolicy(attempts=2, base_s=60, max_s=60))}
@@ -231,6 +236,7 @@ async def test_a_call_that_is_cancelled_between_attempts_that_never_left_reached
     assert (sink.records[0].outcome, sink.records[0].transport) == ("cancelled", "none")
 
 
+@requirement("ACCESS-30")
 async def test_a_call_that_a_resting_server_never_got_reached_nothing(sink: Memory) -> None:
     server = Server(UpstreamTimeout("late"))
     member = Member(server, UpstreamLimits(breaker=BreakerPolicy(1, 10.0, 60.0)), now=lambda: 0.0)
@@ -244,6 +250,7 @@ async def test_a_call_that_a_resting_server_never_got_reached_nothing(sink: Memo
     assert (record.transport, record.protocol, record.tool) == ("unavailable", "none", "none")
 
 
+@requirement("ACCESS-30")
 async def test_a_call_that_got_no_place_reached_nothing(sink: Memory) -> None:
     server = Server("wait")
     member = Member(server, UpstreamLimits(max_concurrent=1, max_queued=0))
@@ -279,6 +286,7 @@ class Gate(Memory):
         self.wrote.set()
 
 
+@requirement("ACCESS-30")
 async def test_a_cancelled_call_ends_at_once_and_every_sink_gets_its_record() -> None:
     slow, other = Gate(), Gate()
     other.gate.set()
@@ -304,6 +312,7 @@ async def test_a_cancelled_call_ends_at_once_and_every_sink_gets_its_record() ->
     assert 0 < record.upstream_ms < record.duration_ms
 
 
+@requirement("ACCESS-30")
 async def test_a_call_that_is_cancelled_before_the_log_is_ready_is_recorded_and_reached_nothing() -> None:
     slow, other = Gate(), Gate()
     other.gate.set()
@@ -324,6 +333,7 @@ async def test_a_call_that_is_cancelled_before_the_log_is_ready_is_recorded_and_
     assert server.calls == []
 
 
+@requirement("ACCESS-30")
 async def test_a_call_that_is_cancelled_after_its_answer_says_that_there_was_one(sink: Memory) -> None:
     class NeverStored(MemoryArtifactStore):
         async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
@@ -351,6 +361,7 @@ class NothingOut(SecurityPlugin):
         return Block("not today")
 
 
+@requirement("ACCESS-30")
 @pytest.mark.parametrize("outcome", ["ok", UpstreamRefused("no", code=-32000, refusal="no")], ids=["result", "error"])
 async def test_an_answer_that_a_plugin_withholds_was_an_answer(sink: Memory, outcome: object) -> None:
     plugins = PluginChain({GLOBAL: [Installed("nothing_out", NothingOut(None))]}, now=lambda: 0.0)
@@ -361,6 +372,7 @@ async def test_an_answer_that_a_plugin_withholds_was_an_answer(sink: Memory, out
     assert (record.outcome, record.transport, record.protocol, record.tool) == ("denied", "ok", "ok", "none")
 
 
+@requirement("ACCESS-23")
 async def test_a_resource_that_was_read_is_recorded_as_answered(sink: Memory) -> None:
     async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
         return {"contents": []}
@@ -373,6 +385,7 @@ async def test_a_resource_that_was_read_is_recorded_as_answered(sink: Memory) ->
     assert (record.transport, record.protocol, record.tool) == ("ok", "ok", "ok")
 
 
+@requirement("ACCESS-30")
 @pytest.mark.parametrize(("left", "transport"), [(False, "none"), (True, "ok")])
 async def test_a_read_that_is_cancelled_is_recorded_by_how_far_it_got(sink: Memory, left: bool, transport: str) -> None:
     waits = asyncio.Event()
@@ -397,7 +410,7 @@ async def test_a_read_that_is_cancelled_is_recorded_by_how_far_it_got(sink: Memo
     assert (record.outcome, record.transport, record.protocol) == ("cancelled", transport, "none")
 
 
-@requirement("gatekit G108")
+@requirement("ROUTE-27", "ACCESS-24")
 async def test_what_a_plugin_found_is_noted_by_kind_and_no_value_is(sink: Memory) -> None:
     plugins = PluginChain({GLOBAL: [Installed("pii_filter", PiiFilter(PiiConfig()))]}, now=lambda: 0.0)
     runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink), plugins=plugins)
@@ -410,6 +423,7 @@ async def test_what_a_plugin_found_is_noted_by_kind_and_no_value_is(sink: Memory
     assert "example.com" not in repr(record)
 
 
+@requirement("ACCESS-23")
 async def test_a_kept_result_says_that_it_was_kept(sink: Memory) -> None:
     runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink))
     for _ in range(2):
@@ -417,6 +431,7 @@ async def test_a_kept_result_says_that_it_was_kept(sink: Memory) -> None:
     assert [record.cached for record in sink.records] == [False, True]
 
 
+@requirement("ACCESS-23")
 async def test_a_dry_run_and_a_view_are_recorded_too(sink: Memory) -> None:
     runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink))
     await runtime.execute(tool_id, {"text": "hi"}, OWNER, dry_run=True)
@@ -430,7 +445,7 @@ async def test_a_dry_run_and_a_view_are_recorded_too(sink: Memory) -> None:
     ]
 
 
-@requirement("gatekit G113", "gatekit G115")
+@requirement("ACCESS-25", "ACCESS-26")
 async def test_nothing_runs_while_a_critical_sink_cannot_be_written(sink: Memory) -> None:
     server = Server("ok")
     runtime, tool_id = await runtime_over(server, Attached("memory", sink))
@@ -473,7 +488,7 @@ async def test_a_caller_that_leaves_while_one_sink_writes_keeps_no_other_sink_fr
     assert (len(slow.records), len(quick.records)) == (1, 1)
 
 
-@requirement("gatekit G115")
+@requirement("ACCESS-25", "ACCESS-26")
 async def test_a_result_that_could_not_be_recorded_is_withheld(sink: Memory) -> None:
     class BreaksMeanwhile(Server):
         async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
@@ -498,6 +513,7 @@ async def test_an_answer_without_a_call_that_could_not_be_recorded_does_not_say_
         await runtime.execute(tool_id, {}, OWNER)
 
 
+@requirement("ACCESS-27")
 async def test_a_sink_that_is_not_critical_is_neither_waited_for_nor_missed() -> None:
     slow, broken = Memory(), Memory()
     slow.gate, broken.broken = asyncio.Event(), True

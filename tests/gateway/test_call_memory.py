@@ -1,4 +1,4 @@
-"""Executions are bounded in any minute, for each actor and for single tools (gateway 131)."""
+"""Executions are bounded in any minute, for each actor and for single tools (ACCESS-16)."""
 
 import pytest
 
@@ -20,7 +20,7 @@ class Clock:
         return self.now
 
 
-@requirement("gateway 131")
+@requirement("ACCESS-16")
 def test_the_window_slides_and_each_actor_has_its_own() -> None:
     clock = Clock()
     quota = Quota(clock, per_actor=2)
@@ -43,7 +43,7 @@ def test_the_window_slides_and_each_actor_has_its_own() -> None:
         quota.take("a", "x:one#0")
 
 
-@requirement("gateway 131")
+@requirement("ACCESS-16")
 def test_a_tools_limit_is_its_own_and_a_refused_call_counts_nowhere() -> None:
     clock = Clock()
     quota = Quota(clock, per_actor=3, per_tool={"x:delete_*": 1, "x:*": 10})
@@ -59,6 +59,7 @@ def test_a_tools_limit_is_its_own_and_a_refused_call_counts_nowhere() -> None:
     assert (refused.value.details or {})["scope"] == "actor"
 
 
+@requirement("ACCESS-16")
 def test_without_limits_nothing_is_counted_and_zero_allows_nothing() -> None:
     free, none = Quota(Clock()), Quota(Clock(), per_tool={"x:*": 0})
     for _ in range(100):
@@ -67,7 +68,7 @@ def test_without_limits_nothing_is_counted_and_zero_allows_nothing() -> None:
         none.take("a", "x:one#0")
 
 
-@requirement("gateway 131")
+@requirement("ACCESS-16")
 def test_a_check_refuses_what_would_be_refused_and_counts_nothing() -> None:
     quota = Quota(Clock(), per_actor=1)
     for _ in range(3):
@@ -101,7 +102,7 @@ class Agreeing:
         self.used = True
 
 
-@requirement("W-APPROVALS", "gateway 131")
+@requirement("ACCESS-16")
 async def test_a_call_over_the_quota_uses_up_no_approval() -> None:
     upstream = StubUpstream([{"name": "pay", "inputSchema": {"type": "object"}}], name="office")
     runtime = ProxyRuntime(

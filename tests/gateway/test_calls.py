@@ -1,4 +1,4 @@
-"""Deadlines, retries and the cache, as an upstream's operator set them (gateway 130, 132; DESIGN §3)."""
+"""Deadlines, retries and the cache, as an upstream's operator set them (EXEC-15, EXEC-16)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -81,7 +81,7 @@ def quick(attempts: int, *, declared_safe: bool = False) -> CallPolicy:
     return CallPolicy(retry=RetryPolicy(attempts, base_s=0, declared_safe=declared_safe))
 
 
-@requirement("gateway 130")
+@requirement("EXEC-15")
 async def test_a_call_that_never_left_is_tried_again_as_often_as_allowed(call: Call) -> None:
     twice = Shaky(UpstreamUnavailable("a"), UpstreamUnavailable("b"))
     assert await call(twice, quick(3)) == ("3", False)
@@ -90,7 +90,7 @@ async def test_a_call_that_never_left_is_tried_again_as_often_as_allowed(call: C
     assert failure.value.path.startswith("shaky:get#")
 
 
-@requirement("gateway 130")
+@requirement("EXEC-15")
 @pytest.mark.parametrize(
     ("error", "annotations", "declared_safe", "calls"),
     [
@@ -116,7 +116,7 @@ async def test_a_call_that_may_have_run_is_repeated_only_on_the_operators_word(
     assert len(upstream.calls) == calls
 
 
-@requirement("gateway 130")
+@requirement("EXEC-15")
 @pytest.mark.parametrize("earlier", [UpstreamTimeout("late"), UpstreamLost("gone")])
 async def test_an_attempt_that_never_left_hides_nothing_of_one_that_did(call: Call, earlier: GatewayError) -> None:
     upstream = Shaky(earlier, annotations=SAFE)
@@ -127,7 +127,7 @@ async def test_an_attempt_that_never_left_hides_nothing_of_one_that_did(call: Ca
     assert len(upstream.calls) == 1
 
 
-@requirement("gateway 130")
+@requirement("EXEC-15")
 async def test_an_attempt_that_left_decides_after_one_that_did_not(call: Call) -> None:
     upstream = Shaky(UpstreamUnavailable("away"), UpstreamTimeout("late"), annotations=SAFE)
     with pytest.raises(UpstreamTimeout):
@@ -136,7 +136,7 @@ async def test_an_attempt_that_left_decides_after_one_that_did_not(call: Call) -
         await call(Shaky(UpstreamUnavailable("away"), UpstreamUnavailable("away")), quick(2))
 
 
-@requirement("gateway 132")
+@requirement("EXEC-16")
 async def test_a_result_is_not_kept_where_an_upstream_marks_the_call_as_questioned(call: Call) -> None:
     class Unassignable(Shaky):
         """Declines a question that belongs to one of several calls, as a handshake-era client must."""
@@ -152,25 +152,26 @@ async def test_a_result_is_not_kept_where_an_upstream_marks_the_call_as_question
     assert await call(upstream, policy, cache) == ("2", False)
 
 
-@requirement("gateway 130")
+@requirement("EXEC-15")
 async def test_an_error_result_is_an_answer_and_never_repeated(call: Call) -> None:
     upstream = Shaky(annotations=SAFE, is_error=True)
     assert await call(upstream, quick(3, declared_safe=True)) == ("1", False)
 
 
-@requirement("gateway 130")
+@requirement("EXEC-15")
 def test_waits_double_up_to_a_limit() -> None:
     policy = RetryPolicy(attempts=6, base_s=0.5, max_s=3)
     assert [policy.wait_s(failed) for failed in range(1, 6)] == [0.5, 1.0, 2.0, 3.0, 3.0]
     assert CallPolicy(10, {"slow_*": 20}, RetryPolicy(3, 0.5)).longest_s() == 61.5
 
 
+@requirement("EXEC-14")
 def test_the_first_pattern_that_fits_sets_the_deadline() -> None:
     policy = CallPolicy(10, {"export_all": 100, "export_*": 50})
     assert [policy.deadline_s(tool) for tool in ("export_all", "export_one", "get")] == [100, 50, 10]
 
 
-@requirement("gateway 132")
+@requirement("EXEC-16")
 async def test_equal_calls_of_a_named_read_only_tool_are_answered_once(call: Call) -> None:
     now = [0.0]
     cache = ResultCache(lambda: now[0])
@@ -185,7 +186,7 @@ async def test_equal_calls_of_a_named_read_only_tool_are_answered_once(call: Cal
     assert await call(upstream, policy, cache, a=1, b=2) == ("4", False)
 
 
-@requirement("gateway 132")
+@requirement("EXEC-16")
 @pytest.mark.parametrize(
     ("annotations", "is_error", "tools"),
     [({}, False, ["get"]), ({"readOnlyHint": True}, True, ["get"]), ({"readOnlyHint": True}, False, ["other"])],
@@ -199,7 +200,7 @@ async def test_what_may_change_things_fails_or_was_not_named_is_never_kept(
         assert await call(upstream, CallPolicy(cached_tools=tools), cache) == (number, False)
 
 
-@requirement("gateway 132")
+@requirement("EXEC-16")
 async def test_the_cache_is_bounded(call: Call) -> None:
     cache = ResultCache(lambda: 0.0, max_results=2)
     upstream = Shaky(annotations={"readOnlyHint": True})
@@ -211,7 +212,7 @@ async def test_the_cache_is_bounded(call: Call) -> None:
 BOB = replace(CONTEXT, identity=Identity("bob", ("*",)))
 
 
-@requirement("gateway 132")
+@requirement("EXEC-16")
 async def test_a_kept_result_is_for_the_actor_who_got_it(call: Call) -> None:
     cache = ResultCache(lambda: 0.0)
     upstream = Shaky(annotations={"readOnlyHint": True})
@@ -222,7 +223,7 @@ async def test_a_kept_result_is_for_the_actor_who_got_it(call: Call) -> None:
     assert await call(upstream, policy, cache, context=BOB) == ("2", True)
 
 
-@requirement("gateway 132")
+@requirement("EXEC-16")
 async def test_a_shared_cache_gives_one_actors_result_to_another(call: Call) -> None:
     cache = ResultCache(lambda: 0.0)
     upstream = Shaky(annotations={"readOnlyHint": True})
@@ -231,7 +232,7 @@ async def test_a_shared_cache_gives_one_actors_result_to_another(call: Call) -> 
     assert await call(upstream, policy, cache, context=BOB) == ("1", True)
 
 
-@requirement("gateway 132")
+@requirement("EXEC-16")
 @pytest.mark.parametrize("shared", [False, True])
 async def test_a_second_attempt_with_answers_is_neither_kept_nor_answered_from_what_was_kept(
     call: Call, shared: bool
@@ -254,7 +255,7 @@ class Asking(Shaky):
         return await super()._answer(name, arguments, context)
 
 
-@requirement("gateway 132")
+@requirement("EXEC-16")
 @pytest.mark.parametrize("errors", [(), (UpstreamUnavailable("once"),)])
 async def test_what_came_of_a_question_to_a_person_is_never_kept(call: Call, errors: tuple[GatewayError, ...]) -> None:
     cache = ResultCache(lambda: 0.0)
@@ -267,6 +268,7 @@ async def test_what_came_of_a_question_to_a_person_is_never_kept(call: Call, err
     assert len(caller.asked) == 2 + len(errors)
 
 
+@requirement("EXEC-16")
 async def test_a_caller_who_is_not_asked_hears_the_server_and_shares_what_is_kept(call: Call) -> None:
     class Telling(Shaky):
         async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
@@ -284,7 +286,7 @@ async def test_a_caller_who_is_not_asked_hears_the_server_and_shares_what_is_kep
     assert caller.told == [("progress", 1, 2, "half"), ("log", "info", "at work", None)]
 
 
-@requirement("gateway 132")
+@requirement("EXEC-16")
 async def test_what_a_server_gave_a_client_that_cannot_be_asked_is_not_given_to_one_that_can(call: Call) -> None:
     cache = ResultCache(lambda: 0.0)
     upstream = Shaky(annotations={"readOnlyHint": True})

@@ -1,10 +1,11 @@
-"""What an operator is told about a tool and a caller (W-EXPLAIN)."""
+"""What an operator is told about a tool and a caller (ACCESS-15)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pytest
 
+from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
 from wicketgate.catalog.catalog import Catalog, build_catalog
@@ -50,12 +51,14 @@ def test_a_tool_that_no_word_finds_is_told_as_unranked(catalog: Catalog) -> None
     assert "unranked" in told(catalog, "shop:list_orders", query="weather")[1]
 
 
+@requirement("ACCESS-15")
 def test_a_hidden_tool_names_the_rule_and_what_is_missing(catalog: Catalog) -> None:
     usable, text = told(catalog, "shop:audit")
     assert not usable
     assert "access[2] (shop:audit): refused (needs the permission role:boss)" in text
 
 
+@requirement("ACCESS-15")
 def test_what_depends_on_arguments_is_told_in_order(catalog: Catalog) -> None:
     usable, lines = explain(catalog, POLICY, "refund", ANN)
     assert usable
@@ -66,6 +69,7 @@ def test_what_depends_on_arguments_is_told_in_order(catalog: Catalog) -> None:
     assert "  otherwise: visible" in explain(catalog, POLICY, "shop:mail", ANN)[1]
 
 
+@requirement("ACCESS-15")
 def test_a_missing_permission_is_the_base_of_all(catalog: Catalog) -> None:
     usable, text = told(catalog, "bank:watch")
     assert not usable
@@ -78,6 +82,7 @@ def test_a_tool_that_is_not_there_says_what_may_be_meant(catalog: Catalog) -> No
     assert "did you mean shop:refund" in text
 
 
+@requirement("ACCESS-15")
 def test_what_is_left_out_for_everybody_says_why() -> None:
     server = "q7z_x" * 12
     fine = {"type": "object"}

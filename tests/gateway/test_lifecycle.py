@@ -1,4 +1,4 @@
-"""Start, refresh on change, readiness, stop (DESIGN §2 "Paths", S2)."""
+"""Start, refresh on change, readiness, stop (OPS-10)."""
 
 import asyncio
 import selectors
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.requirement import requirement
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.runtime import ProxyRuntime
@@ -51,6 +52,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+@requirement("OPS-10")
 async def test_it_is_ready_when_every_upstream_had_its_turn_and_no_more_once_it_stops() -> None:
     slow = Changing("slow")
     slow.gate.clear()
@@ -71,6 +73,7 @@ async def test_without_upstreams_it_is_ready_at_once() -> None:
         await lifecycle.wait_ready()
 
 
+@requirement("OPS-10")
 async def test_one_that_failed_or_is_late_does_not_hold_the_others() -> None:
     class Down(StubUpstream):
         async def supervise(self, changed: Callable[[str], None]) -> None:
@@ -106,6 +109,7 @@ async def test_a_change_refreshes_and_changes_during_a_refresh_are_not_lost() ->
         await eventually(lambda: upstream.listed == 3)
 
 
+@requirement("CARD-14")
 async def test_a_collision_is_logged_and_the_next_change_heals_it(caplog: pytest.LogCaptureFixture) -> None:
     upstream = Changing("files")
     lifecycle, runtime = build(upstream)
@@ -155,6 +159,7 @@ class CountingSelector(selectors.DefaultSelector):
         return super().select(timeout)
 
 
+@requirement("OPS-26")
 @pytest.mark.parametrize("way", ["stopped", "drained", "retired"])
 def test_the_loop_is_idle_while_an_upstream_takes_its_grace(way: str) -> None:
     selector = CountingSelector()

@@ -1,4 +1,5 @@
-"""Plugins in their order, their verdicts, and what happens when one breaks its contract (S2; gatekit G98 to G104)."""
+"""Plugins in their order, their verdicts, and what happens when one breaks its contract (ROUTE-5, ROUTE-18, ROUTE-21,
+ROUTE-22)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -86,7 +87,7 @@ def chain(*plugins: Plugin, critical: bool = True) -> PluginChain:
     return PluginChain({GLOBAL: installed}, now=lambda: 0.0)
 
 
-@requirement("S2 Plugin Trust Model", "gatekit G98")
+@requirement("ROUTE-18")
 def test_plugins_run_by_priority_and_a_server_replaces_the_global_one_of_its_name() -> None:
     general, b, own = Guard(), Guard(), Guard()
     plugins = PluginChain(
@@ -97,13 +98,14 @@ def test_plugins_run_by_priority_and_a_server_replaces_the_global_one_of_its_nam
     assert [i.plugin for i in plugins.for_server("another")] == [b, general]
 
 
+@requirement("ROUTE-18")
 async def test_plugins_of_equal_priority_run_as_configured_whatever_their_kind() -> None:
     first, second = Middle(Continue(replace(REQUEST, arguments={"text": "changed"}))), Guard()
     await chain(first, second).on_request(REQUEST, [])
     assert second.seen[0].arguments == {"text": "changed"}
 
 
-@requirement("gatekit G93")
+@requirement("ROUTE-21")
 async def test_a_block_ends_the_call_with_its_reason_and_later_plugins_never_see_it() -> None:
     later = Guard()
     trail: list[Stage] = []
@@ -114,6 +116,7 @@ async def test_a_block_ends_the_call_with_its_reason_and_later_plugins_never_see
     assert [(stage.outcome, stage.note) for stage in trail] == [("blocked", "an e-mail address")]
 
 
+@requirement("ROUTE-21")
 async def test_a_blocked_result_is_withheld() -> None:
     with pytest.raises(Forbidden):
         await chain(Guard(on_result=Block("a secret"))).on_result("raw", REQUEST, RESULT, [])
@@ -127,7 +130,7 @@ async def test_a_result_is_changed_by_one_plugin_after_the_other() -> None:
     assert [stage.outcome for stage in trail] == ["modified", "continued"]
 
 
-@requirement("gatekit G101")
+@requirement("ROUTE-21")
 async def test_middleware_may_answer_by_itself() -> None:
     answer = Complete(RESULT)
     later = Guard()
@@ -135,7 +138,7 @@ async def test_middleware_may_answer_by_itself() -> None:
     assert later.seen == []
 
 
-@requirement("S2 Routing Invariants", "gatekit G99", "gatekit G100")
+@requirement("ROUTE-5")
 @pytest.mark.parametrize(
     "changed",
     [
@@ -151,13 +154,13 @@ async def test_what_names_a_request_cannot_be_changed(changed: Request) -> None:
     assert "other" not in failed.value.message
 
 
-@requirement("S2 Scenario 6")
+@requirement("ROUTE-5")
 async def test_the_tool_its_arguments_and_its_server_can_be_changed() -> None:
     changed = replace(REQUEST, name="aliased", arguments={}, server="elsewhere")
     assert await chain(Middle(Continue(changed))).on_request(REQUEST, []) == changed
 
 
-@requirement("gatekit G102")
+@requirement("ROUTE-22")
 @pytest.mark.parametrize(
     "plugin",
     [
@@ -191,7 +194,7 @@ async def test_a_result_cannot_be_completed_and_must_stay_an_object() -> None:
             await chain(Middle(on_result=verdict)).on_result("raw", REQUEST, RESULT, [])
 
 
-@requirement("gatekit G103")
+@requirement("ROUTE-22")
 async def test_a_critical_plugin_that_raises_fails_closed_without_its_text() -> None:
     broken = Guard(ValueError("secret of the plugin"), ValueError("secret of the plugin"))
     for ended in (
@@ -203,7 +206,7 @@ async def test_a_critical_plugin_that_raises_fails_closed_without_its_text() -> 
         assert "secret" not in failed.value.message
 
 
-@requirement("gatekit G104")
+@requirement("ROUTE-22")
 async def test_a_plugin_that_is_not_critical_is_passed_over_when_it_raises() -> None:
     trail: list[Stage] = []
     broken = chain(Guard(ValueError(), ValueError()), critical=False)
@@ -212,7 +215,7 @@ async def test_a_plugin_that_is_not_critical_is_passed_over_when_it_raises() -> 
     assert [stage.outcome for stage in trail] == ["failed", "failed"]
 
 
-@requirement("S2 Server-Specific Security", "gatekit G85")
+@requirement("ROUTE-23")
 def test_tools_are_filtered_for_the_server_whose_plugin_says_so() -> None:
     plugins = PluginChain({"raw": [Installed("hide", Hiding(None))]}, now=lambda: 0.0)
     tools = [{"name": "echo"}, {"name": "_private"}]

@@ -1,4 +1,5 @@
-"""What plugins do to calls, kept results and the catalog, in the runtime that every face uses (S2, gatekit E)."""
+"""What plugins do to calls, kept results and the catalog, in the runtime that every face uses (ROUTE-19 to
+ROUTE-23)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -94,7 +95,7 @@ async def test_a_plugin_changes_what_is_sent_and_what_is_shown() -> None:
     assert "echo: HI" in (await runtime.execute(tool_id, {"text": "hi"}, CONTEXT)).envelope.summary
 
 
-@requirement("gatekit G101")
+@requirement("ROUTE-21")
 async def test_a_plugin_that_answers_keeps_the_call_from_the_server() -> None:
     runtime, upstream = await runtime_with(Answer(None))
     tool_id = next(id for id in runtime.catalog().items if "echo" in id)
@@ -102,7 +103,7 @@ async def test_a_plugin_that_answers_keeps_the_call_from_the_server() -> None:
     assert upstream.calls == []
 
 
-@requirement("gatekit G93", "gateway 133")
+@requirement("ROUTE-21", "ACCESS-10")
 async def test_a_blocked_call_reaches_no_server_and_names_the_tool_that_was_asked_for() -> None:
     runtime, upstream = await runtime_with(Closed(None))
     tool_id = next(id for id in runtime.catalog().items if "echo" in id)
@@ -112,7 +113,7 @@ async def test_a_blocked_call_reaches_no_server_and_names_the_tool_that_was_aske
     assert upstream.calls == []
 
 
-@requirement("S2 Server Validation Timing")
+@requirement("ROUTE-20")
 async def test_a_call_may_be_redirected_and_the_server_is_looked_up_after_the_plugins() -> None:
     target = StubUpstream([], echo, name="b")
     chain = PluginChain({"alpha": [Installed("elsewhere", Elsewhere(None))]}, now=lambda: 0.0)
@@ -124,6 +125,7 @@ async def test_a_call_may_be_redirected_and_the_server_is_looked_up_after_the_pl
     assert [name for name, _, _ in target.calls] == ["other"]
 
 
+@requirement("ROUTE-19")
 async def test_a_kept_result_passes_the_plugins_of_whoever_asks() -> None:
     runtime, upstream = await runtime_with(
         OnlyForOwners(None),
@@ -136,7 +138,7 @@ async def test_a_kept_result_passes_the_plugins_of_whoever_asks() -> None:
     assert len(upstream.calls) == 1
 
 
-@requirement("gatekit G85", "gatekit G86", "gatekit G87", "gatekit G88")
+@requirement("ROUTE-23")
 async def test_a_managed_tool_exists_under_its_new_name_only_and_hidden_ones_do_not() -> None:
     config = ToolManagerConfig.model_validate({"tools": [{"tool": "echo", "display_name": "say"}]})
     runtime, upstream = await runtime_with(ToolManager(config))
@@ -153,7 +155,7 @@ async def refuse(name: str, arguments: Mapping[str, Any], context: CallContext) 
     raise UpstreamRefused("alpha refused the call.", code=-32000, refusal="echo: no bob@example.com", data=data)
 
 
-@requirement("gatekit G92", "gatekit G105", "gateway 135")
+@requirement("ROUTE-14", "ROUTE-19", "ROUTE-26")
 async def test_what_a_server_says_in_an_error_passes_the_plugins_like_a_result() -> None:
     for plugins in ([PiiFilter(PiiConfig())], [CallTrace(PluginConfig()), PiiFilter(PiiConfig())]):
         runtime, _ = await runtime_with(*plugins, upstreams=StubUpstream(TOOLS, refuse, name="alpha"))

@@ -1,4 +1,4 @@
-"""The runtime over stub upstreams: refresh, isolation, what reaches an upstream and what does not (S0 §4, S1, K)."""
+"""The runtime over stub upstreams: refresh, isolation, what reaches an upstream and what does not (CARD-16, EXEC-1)."""
 
 import asyncio
 import base64
@@ -79,7 +79,7 @@ def tool_id(runtime: ProxyRuntime, name: str) -> str:
     return found
 
 
-@requirement("gateway 64")
+@requirement("EXEC-2")
 async def test_a_call_goes_to_the_owner_under_the_upstreams_own_name(make: Make) -> None:
     a = StubUpstream([tool("files.read", "path", required=("path",))], say_name, name="files")
     b = StubUpstream([tool("read", "path")], say_name, name="other")
@@ -91,7 +91,7 @@ async def test_a_call_goes_to_the_owner_under_the_upstreams_own_name(make: Make)
     assert b.calls == []
 
 
-@requirement("gateway 63", "gateway 66", "gateway 70", "S0 §4.4")
+@requirement("EXEC-1", "EXEC-5")
 async def test_what_is_refused_never_reaches_the_upstream(make: Make) -> None:
     upstream = StubUpstream([tool("read", "path", required=("path",))], say_name, name="stub")
     runtime = make(upstream)
@@ -110,7 +110,7 @@ async def test_what_is_refused_never_reaches_the_upstream(make: Make) -> None:
     assert upstream.calls == []
 
 
-@requirement("S4 §2", "A39", "A40")
+@requirement("CARD-18")
 async def test_a_subscription_is_answered_like_a_tool_that_is_not_there(make: Make) -> None:
     stream = {**tool("watch"), "_meta": {"wicketgate/operation": "subscription"}}
     upstream = StubUpstream([tool("read"), stream], say_name, name="stub")
@@ -135,7 +135,7 @@ async def test_a_subscription_is_answered_like_a_tool_that_is_not_there(make: Ma
     assert upstream.calls == []
 
 
-@requirement("gateway 123")
+@requirement("CARD-16")
 async def test_a_tool_that_was_renamed_is_gone_under_its_old_id(make: Make) -> None:
     upstream = StubUpstream([tool("old")], say_name, name="stub")
     runtime = make(upstream)
@@ -149,7 +149,7 @@ async def test_a_tool_that_was_renamed_is_gone_under_its_old_id(make: Make) -> N
     await runtime.execute(tool_id(runtime, "new"), {}, context())
 
 
-@requirement("gateway 14", "S0 §1.5")
+@requirement("CARD-14")
 async def test_a_collision_leaves_the_catalog_in_force_whole(make: Make) -> None:
     upstream = StubUpstream([tool("one")], say_name, name="stub")
     runtime = make(upstream)
@@ -176,7 +176,7 @@ class Failing(StubUpstream):
         return await super().list_tools()
 
 
-@requirement("gateway 117", "gateway 118", "gateway 124")
+@requirement("CARD-16", "UP-2", "UP-4")
 async def test_an_upstream_that_fails_keeps_its_last_tools_and_the_others_are_refreshed(make: Make) -> None:
     shaky, steady = Failing([tool("a")], say_name, name="shaky"), StubUpstream([tool("b")], say_name, name="steady")
     runtime = make(shaky, steady)
@@ -190,7 +190,7 @@ async def test_an_upstream_that_fails_keeps_its_last_tools_and_the_others_are_re
     assert sorted(item.upstream_name for item in runtime.catalog().items.values()) == ["a", "b", "c"]
 
 
-@requirement("gateway 125")
+@requirement("EXEC-17")
 async def test_a_call_in_flight_over_a_refresh_completes(make: Make) -> None:
     started, release = asyncio.Event(), asyncio.Event()
 
@@ -211,7 +211,7 @@ async def test_a_call_in_flight_over_a_refresh_completes(make: Make) -> None:
     assert envelope.summary == "done at last"
 
 
-@requirement("gateway 126", "gateway 129")
+@requirement("EXEC-12", "EXEC-14")
 async def test_failures_of_upstreams_keep_their_class_and_name_the_tool(make: Make) -> None:
     async def fail(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         match name:
@@ -236,7 +236,7 @@ async def test_failures_of_upstreams_keep_their_class_and_name_the_tool(make: Ma
     assert not UpstreamError.retryable
 
 
-@requirement("gateway 92", "gateway 95", "gateway 98")
+@requirement("EXEC-28", "EXEC-29")
 async def test_a_result_can_be_viewed_by_its_owner_in_any_session_and_by_nobody_else(make: Make) -> None:
     async def long_text(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         return text("\n".join(f"line {n}" for n in range(10_000)))
@@ -258,7 +258,7 @@ async def test_a_result_can_be_viewed_by_its_owner_in_any_session_and_by_nobody_
         assert refused.value.path == wanted
 
 
-@requirement("gateway 44", "gateway 50", "gateway 58", "gateway 119", "S0 §3")
+@requirement("BROWSE-1", "BROWSE-5", "BROWSE-11", "BROWSE-18")
 async def test_browsing_shows_only_what_the_caller_may_use(make: Make) -> None:
     runtime = make(StubUpstream([tool("read"), tool("write")], name="files"), StubUpstream([tool("read")], name="mail"))
     await runtime.refresh_catalog()
@@ -272,7 +272,7 @@ async def test_browsing_shows_only_what_the_caller_may_use(make: Make) -> None:
     assert "'/'" in nothing.hint
 
 
-@requirement("S0 §5.1", "S0 §5.5", "gateway 105", "gateway 106")
+@requirement("BROWSE-23")
 async def test_a_tool_that_ran_counts_as_seen_and_one_that_did_not_does_not(tokens: TokenCounter) -> None:
     upstream = StubUpstream([tool("alpha"), tool("beta"), tool("gamma", "x", required=("x",))], say_name, name="stub")
     sessions = MemorySessionStore(now=lambda: 0.0)
@@ -288,7 +288,7 @@ async def test_a_tool_that_ran_counts_as_seen_and_one_that_did_not_does_not(toke
     assert [card.name for card in runtime.browse_path("/stub", context(session="new")).cards] == again
 
 
-@requirement("gateway 31", "gateway 59", "gateway 101", "S0 §2.5")
+@requirement("CARD-25", "BROWSE-2", "BROWSE-17")
 async def test_without_sessions_the_best_come_first_as_many_as_were_asked_for(make: Make) -> None:
     runtime = make(StubUpstream([tool(f"note_{n:02}", "text") for n in range(60)], name="notes"))
     await runtime.refresh_catalog()
@@ -302,7 +302,7 @@ async def test_without_sessions_the_best_come_first_as_many_as_were_asked_for(ma
         assert all(card.kind == "tool" for card in cards)
 
 
-@requirement("gateway 115")
+@requirement("UP-21")
 async def test_the_stub_gives_copies_and_without_a_handler_an_error_result() -> None:
     stub = StubUpstream([tool("one")])
     (await stub.list_tools())[0]["name"] = "changed"  # type: ignore[index]
@@ -317,7 +317,7 @@ CLOSE_ISSUE = {
 }
 
 
-@requirement("gateway 65")
+@requirement("EXEC-9")
 async def test_tolerant_arguments_are_mended_before_the_check_and_the_provenance_says_so(make: Make) -> None:
     upstream = StubUpstream([CLOSE_ISSUE], say_name, name="stub")
     strict, tolerant = make(upstream), make(upstream, default_call=CallPolicy(tolerant_args=True))
@@ -339,7 +339,7 @@ async def test_tolerant_arguments_are_mended_before_the_check_and_the_provenance
     assert [each["rule"] for each in dry.notes["arg_repairs"]] == ["json_to_object", "str_to_integer"]
 
 
-@requirement("gateway 77")
+@requirement("EXEC-6")
 async def test_what_a_schema_asks_and_was_not_checked_is_named_in_the_provenance(make: Make) -> None:
     hostile = {"name": "say", "inputSchema": {"properties": {"words": {"type": "string", "pattern": "^(?!a)"}}}}
     runtime = make(StubUpstream([hostile], say_name, name="stub"))
@@ -361,7 +361,7 @@ async def test_large_schemas_and_arguments_are_treated_like_small_ones(make: Mak
     assert (await envelope_of(runtime.execute(store, {"p1": [1] * 1_000}, context()))).status == "ok"
 
 
-@requirement("S0 §3.4", "DESIGN §3")
+@requirement("BROWSE-19")
 async def test_a_wrong_id_leads_to_tools_that_the_caller_may_see(make: Make) -> None:
     runtime = make(StubUpstream([tool("close_issue"), tool("delete_issue")], say_name, name="tracker"))
     await runtime.refresh_catalog()
@@ -379,7 +379,7 @@ async def test_a_wrong_id_leads_to_tools_that_the_caller_may_see(make: Make) -> 
     assert "details" not in answers[0]
 
 
-@requirement("gateway 70", "gateway 131")
+@requirement("EXEC-5", "ACCESS-16")
 async def test_a_quota_is_taken_by_calls_and_not_by_dry_runs_or_refused_arguments(make: Make) -> None:
     upstream = StubUpstream([tool("get", "x", required=("x",))], say_name, name="stub")
     runtime = make(upstream, per_actor=1)
@@ -395,7 +395,7 @@ async def test_a_quota_is_taken_by_calls_and_not_by_dry_runs_or_refused_argument
     assert len(upstream.calls) == 2
 
 
-@requirement("gateway 134", "DESIGN §3 existence")
+@requirement("EXEC-29", "ACCESS-8")
 async def test_an_artifact_is_viewed_only_by_keys_that_may_use_its_tool(make: Make) -> None:
     runtime = make(StubUpstream([tool("get")], say_name, name="stub"))
     await runtime.refresh_catalog()
@@ -410,7 +410,7 @@ async def test_an_artifact_is_viewed_only_by_keys_that_may_use_its_tool(make: Ma
     assert answers[0] == answers[1] == answers[2]
 
 
-@requirement("gateway 132")
+@requirement("EXEC-16")
 async def test_a_refresh_empties_the_result_cache(make: Make) -> None:
     upstream = StubUpstream([{**tool("get"), "annotations": {"readOnlyHint": True}}], say_name, name="stub")
     runtime = make(upstream, default_call=CallPolicy(cached_tools=["get"]))
@@ -424,7 +424,7 @@ async def test_a_refresh_empties_the_result_cache(make: Make) -> None:
     assert hits == [False, True, False, True]
 
 
-@requirement("gateway 132", "DESIGN §3 Auth")
+@requirement("EXEC-16", "ACCESS-7")
 async def test_a_kept_result_reaches_no_credential_that_may_not_make_the_call(make: Make) -> None:
     upstream = StubUpstream([{**tool("get", "of"), "annotations": {"readOnlyHint": True}}], say_name, name="files")
     access = AccessPolicy(
@@ -471,6 +471,7 @@ class Full:
         pass
 
 
+@requirement("EXEC-31")
 async def test_what_could_not_be_stored_is_not_offered_and_a_fact_says_why(tokens: TokenCounter) -> None:
     async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         link = {"type": "resource_link", "uri": "file:///kept", "name": "kept"}
@@ -487,7 +488,7 @@ async def test_what_could_not_be_stored_is_not_offered_and_a_fact_says_why(token
     assert tokens.count(json.dumps(envelope.as_dict(), separators=(",", ":"))) <= 500
 
 
-@requirement("gateway 125")
+@requirement("CARD-17")
 async def test_listings_that_are_what_they_were_change_nothing(make: Make) -> None:
     runtime = make(StubUpstream([tool("one")]))
     await runtime.refresh_catalog()
@@ -496,7 +497,7 @@ async def test_listings_that_are_what_they_were_change_nothing(make: Make) -> No
     assert runtime.catalog() is before
 
 
-@requirement("S0 §1.5", "gateway 14")
+@requirement("CARD-14")
 async def test_refreshes_that_meet_are_built_as_one_and_a_collision_hurts_only_its_upstream(make: Make) -> None:
     upstreams = [StubUpstream([tool(f"tool_{n}")], name=f"up{n}") for n in range(20)]
     upstreams[7].tools.append(tool("tool_7"))
@@ -516,7 +517,7 @@ async def test_refreshes_that_meet_are_built_as_one_and_a_collision_hurts_only_i
     assert len(runtime.catalog().items) == 20
 
 
-@requirement("DESIGN §3 Auth")
+@requirement("ACCESS-7")
 async def test_many_permissions_cost_a_look_up_and_hide_what_they_do_not_cover(make: Make) -> None:
     runtime = make(StubUpstream([tool(f"tool_{n}") for n in range(300)], name="big"))
     await runtime.refresh_catalog()
@@ -550,6 +551,7 @@ async def many_images(name: str, arguments: Mapping[str, Any], context: CallCont
     return {"content": [*images, link]}
 
 
+@requirement("EXEC-31")
 async def test_every_artifact_that_is_offered_can_be_viewed_also_when_one_was_not_stored(tokens: TokenCounter) -> None:
     store = Choosy("resource_link:")
     runtime = ProxyRuntime(StubUpstream([tool("get")], many_images), RuntimeOptions(artifacts=store))
@@ -565,6 +567,7 @@ async def test_every_artifact_that_is_offered_can_be_viewed_also_when_one_was_no
         assert await store.get("owner_1", ref.handle) is not None
 
 
+@requirement("EXEC-31")
 @pytest.mark.parametrize("refused", [("index:",), ("index:", "resource_link:")])
 async def test_a_list_of_artifacts_that_was_not_stored_is_not_offered(
     tokens: TokenCounter, refused: tuple[str, ...]

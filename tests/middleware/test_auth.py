@@ -1,4 +1,4 @@
-"""Identity headers are ours alone to set (S3 "Auth Middleware"; cases E19, E95)."""
+"""Identity headers are ours alone to set (ACCESS-1, ACCESS-2)."""
 
 import json
 
@@ -51,7 +51,7 @@ class Door:
 GOOD = (b"authorization", b"Bearer good")
 
 
-@requirement("E19", "E95")
+@requirement("ACCESS-2")
 async def test_identity_headers_of_the_client_are_replaced_however_they_are_spelt() -> None:
     door = Door()
     await door.knock(
@@ -66,7 +66,7 @@ async def test_identity_headers_of_the_client_are_replaced_however_they_are_spel
     assert door.scopes[0]["state"]["identity"] == OWNER
 
 
-@requirement("E19")
+@requirement("ACCESS-2")
 async def test_open_paths_get_no_identity_not_even_a_forged_one() -> None:
     door = Door()
     await door.knock((b"x-actor-id", b"root"), path="/healthz")
@@ -74,7 +74,7 @@ async def test_open_paths_get_no_identity_not_even_a_forged_one() -> None:
     assert "identity" not in door.scopes[0].get("state", {})
 
 
-@requirement("E18")
+@requirement("ACCESS-1")
 async def test_two_authorization_headers_are_no_credential() -> None:
     door = Door()
     sent = await door.knock(GOOD, (b"authorization", b"Bearer other"))
@@ -82,7 +82,7 @@ async def test_two_authorization_headers_are_no_credential() -> None:
     assert door.scopes == []
 
 
-@requirement("S3 no bypass path")
+@requirement("ACCESS-4")
 async def test_a_websocket_is_closed_unheard_and_a_lifespan_passes() -> None:
     door = Door()
     assert await door.knock(GOOD, kind="websocket") == [{"type": "websocket.close", "code": 1008}]
@@ -91,6 +91,7 @@ async def test_a_websocket_is_closed_unheard_and_a_lifespan_passes() -> None:
     assert [scope["type"] for scope in door.scopes] == ["lifespan"]
 
 
+@requirement("ACCESS-5")
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.0.1", "::1", "::ffff:127.0.0.1"])
 async def test_a_service_for_this_machine_takes_callers_at_its_loopback_addresses(address: str) -> None:
     door = Door(local_only=True)
@@ -98,6 +99,7 @@ async def test_a_service_for_this_machine_takes_callers_at_its_loopback_addresse
     assert door.scopes
 
 
+@requirement("ACCESS-5")
 @pytest.mark.parametrize(
     "client", [("10.0.0.7", 5), ("::ffff:10.0.0.7", 5), ("fe80::1%eth0", 5), ("testclient", 5), None]
 )

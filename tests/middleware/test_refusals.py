@@ -1,4 +1,4 @@
-"""Nothing of an escaped exception reaches the client (S3 "Error message safety")."""
+"""Nothing of an escaped exception reaches the client (EXEC-13)."""
 
 import json
 import logging
@@ -7,6 +7,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from middleware.refusals import LastResortMiddleware
+from tests.support.requirement import requirement
 
 
 async def run(start_first: bool) -> list[Message]:
@@ -27,6 +28,7 @@ async def run(start_first: bool) -> list[Message]:
     return sent
 
 
+@requirement("EXEC-13")
 async def test_an_exception_becomes_a_plain_500_and_its_cause_goes_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
     start, body = await run(start_first=False)
     assert start["status"] == 500
@@ -35,5 +37,6 @@ async def test_an_exception_becomes_a_plain_500_and_its_cause_goes_to_the_log(ca
     assert caplog.records[0].levelno == logging.ERROR
 
 
+@requirement("EXEC-13")
 async def test_a_response_that_has_begun_is_left_short_rather_than_made_up() -> None:
     assert [message["type"] for message in await run(start_first=True)] == ["http.response.start"]

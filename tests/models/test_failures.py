@@ -41,7 +41,7 @@ OTHERS = [
 ]
 
 
-@requirement("E67", "E68", "E69")
+@requirement("CHAT-56", "CHAT-57")
 @pytest.mark.parametrize("error", HTTP_ERRORS, ids=lambda error: json.dumps(error["body"])[:60])
 def test_recorded_errors_get_the_code_of_the_contract(error: dict[str, Any]) -> None:
     kind = classify(json.dumps(error["body"]).encode(), error["status"])
@@ -95,7 +95,7 @@ def test_no_body_whatever_makes_it_raise(body: bytes, status: int) -> None:
     assert classify(body, status) in get_args(FailureKind)
 
 
-@requirement("E67")
+@requirement("CHAT-56")
 @pytest.mark.parametrize(
     ("status", "error", "kind"),
     [

@@ -21,7 +21,7 @@ def assemble(*fragments: Fragment, cut: bool = False) -> list[tuple[str, str, di
 ONE_AND_TWO: list[tuple[str, str, dict[str, Any] | None]] = [("a", "f", {"x": 1}), ("b", "g", {"y": 2})]
 
 
-@requirement("E54")
+@requirement("CHAT-49")
 @pytest.mark.parametrize(
     "fragments",
     [
@@ -70,13 +70,13 @@ def test_a_name_repeated_before_the_arguments_are_whole_is_the_same_call() -> No
     assert assemble((0, None, "f", '{"x"'), (0, None, "f", ":{"), (0, None, "f", "}}")) == [("call_0", "f", {"x": {}})]
 
 
-@requirement("E52")
+@requirement("CHAT-48")
 @pytest.mark.parametrize("call_id", [None, "", "null"])
 def test_a_call_without_an_id_gets_one(call_id: str | None) -> None:
     assert assemble((0, "real", "f", "{}"), (1, call_id, "g", "{}")) == [("real", "f", {}), ("call_1", "g", {})]
 
 
-@requirement("E48", "E49")
+@requirement("CHAT-46")
 @pytest.mark.parametrize("raw", ['{"path":', "[1]", '"text"', "null", "7", "{'a': 1}", "{}{}", "[" * 5000, '"\\ud800"'])
 def test_arguments_that_are_no_object_are_none_and_their_text_is_kept(raw: str) -> None:
     assembly = CallAssembly()
@@ -85,7 +85,7 @@ def test_arguments_that_are_no_object_are_none_and_their_text_is_kept(raw: str) 
     assert (call.arguments, call.raw) == (None, raw)
 
 
-@requirement("E49")
+@requirement("CHAT-46")
 @pytest.mark.parametrize("arguments", ["", None, "  ", "{}"])
 def test_no_arguments_are_an_empty_object(arguments: object) -> None:
     assert assemble((0, "c", "f", arguments)) == [("c", "f", {})]

@@ -26,6 +26,7 @@ async def http() -> HttpClient:
     return make_http_client(Outgoing())
 
 
+@requirement("UP-25")
 @pytest.mark.parametrize(
     "target",
     [
@@ -54,6 +55,7 @@ async def test_what_cannot_stand_in_a_request_is_encoded(http: HttpClient, writt
     assert service.seen[0].target == sent
 
 
+@requirement("UP-22", "UP-26")
 async def test_only_our_headers_go_out_and_cookies_are_not_kept(
     http: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +75,7 @@ async def test_only_our_headers_go_out_and_cookies_are_not_kept(
     assert service.seen[1].body == b"data"
 
 
+@requirement("UP-26")
 async def test_a_body_is_cut_at_its_bound_and_that_of_a_stream_is_left(http: HttpClient) -> None:
     async with HttpService(lambda seen: Reply(b"x" * 100_000)) as service, http:
         cut = await fetch(http, "GET", service.url, {}, max_bytes=1_000)
@@ -83,6 +86,7 @@ async def test_a_body_is_cut_at_its_bound_and_that_of_a_stream_is_left(http: Htt
     assert (left.body, left.cut) == (b"", True)
 
 
+@requirement("UP-42")
 @pytest.mark.parametrize(
     ("url", "kind"),
     [
@@ -100,6 +104,7 @@ async def test_what_is_no_url_of_ours_is_never_sent(http: HttpClient, url: str, 
             Target("GET", url, {})
 
 
+@requirement("UP-25")
 @pytest.mark.parametrize(("name", "value"), [("x", "a\r\nb: c"), ("x", "a\0"), ("x\ny", "a")])
 async def test_a_header_cannot_become_two(http: HttpClient, name: str, value: str) -> None:
     async with HttpService() as service, http:
@@ -134,6 +139,7 @@ def redirecting(status: int, location: str) -> HttpService:
     return HttpService(answer)
 
 
+@requirement("UP-41")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_call_follows_no_redirect(http: HttpClient, status: int) -> None:
     async with redirecting(status, "/to") as service, http:
@@ -143,6 +149,7 @@ async def test_a_call_follows_no_redirect(http: HttpClient, status: int) -> None
     assert len(service.seen) == 2
 
 
+@requirement("UP-41")
 @pytest.mark.parametrize(
     ("status", "method", "arrives"),
     [
@@ -163,7 +170,7 @@ async def test_a_redirect_within_the_origin_is_followed_where_hops_are_given(
     assert service.seen[1].target == "/to/%2E?x=1"
 
 
-@requirement("W-SECRETS")
+@requirement("UP-22", "UP-25")
 @pytest.mark.parametrize(
     "other", ["http://localhost:{port}/x", "https://127.0.0.1:{port}/x", "//127.0.0.1:1/x", "http://[bad"]
 )
@@ -176,6 +183,7 @@ async def test_a_redirect_to_another_origin_is_not_followed(http: HttpClient, ot
     assert len(service.seen) == 1
 
 
+@requirement("UP-25", "UP-41")
 async def test_redirects_without_end_end(http: HttpClient) -> None:
     async with HttpService(lambda seen: Reply(status=307, headers={"location": "/again"})) as service, http:
         reply = await fetch(http, "GET", service.url, {}, max_bytes=MANY, hops=3)
@@ -183,6 +191,7 @@ async def test_redirects_without_end_end(http: HttpClient) -> None:
     assert len(service.seen) == 4
 
 
+@requirement("UP-41")
 @pytest.mark.parametrize(
     ("url", "location", "onward"),
     [
@@ -219,6 +228,7 @@ class Tokens:
         self.renewals += 1
 
 
+@requirement("UP-23")
 @pytest.mark.parametrize(("good", "sent", "status"), [("t0", 1, 200), ("t1", 2, 200), ("none", 2, 401)])
 async def test_after_a_401_the_credential_is_renewed_once(http: HttpClient, good: str, sent: int, status: int) -> None:
     tokens = Tokens()
@@ -238,6 +248,7 @@ async def test_after_a_401_the_credential_is_renewed_once(http: HttpClient, good
     assert (response.status_code, len(service.seen), tokens.renewals) == (status, sent, sent - 1)
 
 
+@requirement("UP-23")
 async def test_without_a_credential_a_401_is_the_answer(http: HttpClient) -> None:
     async with HttpService(lambda seen: Reply(status=401)) as service, http:
 

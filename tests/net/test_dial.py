@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.support.requirement import requirement
 from wicketgate.net.dial import first_connected
 
 
@@ -31,6 +32,7 @@ class Silent:
             each.close()
 
 
+@requirement("UP-44")
 async def test_an_address_that_refuses_is_passed_over() -> None:
     with socket.create_server(("127.0.0.1", 0)) as good:
         port = good.getsockname()[1]
@@ -39,6 +41,7 @@ async def test_an_address_that_refuses_is_passed_over() -> None:
         sock.close()
 
 
+@requirement("UP-44")
 async def test_an_address_that_says_nothing_holds_up_the_next_for_a_moment_only() -> None:
     silent = Silent()
     with socket.create_server(("127.0.0.1", 0)) as good:
@@ -50,6 +53,7 @@ async def test_an_address_that_says_nothing_holds_up_the_next_for_a_moment_only(
     silent.close()
 
 
+@requirement("UP-44")
 async def test_if_all_fail_the_first_failure_is_raised_at_once() -> None:
     began = time.monotonic()
     with pytest.raises(ConnectionRefusedError):
@@ -70,6 +74,7 @@ async def test_cancelling_leaves_no_socket_open() -> None:
     assert asyncio.all_tasks() == before
 
 
+@requirement("UP-44")
 async def test_the_families_take_turns() -> None:
     six = (socket.AF_INET6, socket.SOCK_STREAM, 0, "", ("::1", 1, 0, 0))
     with socket.create_server(("127.0.0.1", 0)) as good:

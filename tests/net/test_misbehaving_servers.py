@@ -69,7 +69,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-@requirement("gateway 130")
+@requirement("EXEC-15", "UP-25", "UP-42")
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("hard", [False, True])
@@ -132,6 +132,7 @@ GOOD_BEGINNINGS = {
 }
 
 
+@requirement("UP-26")
 @pytest.mark.parametrize("name", GOOD_BEGINNINGS)
 async def test_what_is_no_whole_answer_is_told_apart(http: HttpClient, name: str) -> None:
     said, kind = GOOD_BEGINNINGS[name]
@@ -155,6 +156,7 @@ async def test_interim_answers_without_end_are_an_end(http: HttpClient, line: by
             await get(http, url)
 
 
+@requirement("UP-26")
 @pytest.mark.parametrize("head", [CHUNKED, OK + b"\r\n"], ids=["chunks", "no length"])
 async def test_a_body_without_end_is_cut_and_the_server_left(http: HttpClient, head: bytes) -> None:
     left = asyncio.Event()
@@ -192,6 +194,7 @@ async def test_iterating_is_bounded_for_users_of_httpx_too(http: HttpClient) -> 
 BOMB = b"x" * 50_000_000
 
 
+@requirement("UP-26")
 @pytest.mark.parametrize(
     ("coding", "data"),
     [
@@ -213,6 +216,7 @@ async def test_a_small_body_that_swells_is_decoded_in_steps(http: HttpClient, co
         await response.aclose()
 
 
+@requirement("UP-26")
 @pytest.mark.parametrize("members", [1, 3])
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 async def test_a_compressed_body_is_read_whole_however_it_is_cut(http: HttpClient, members: int, size: int) -> None:
@@ -295,6 +299,7 @@ async def test_a_compressed_body_that_costs_more_than_it_gives_is_refused(pieces
     assert pieces.reads < pieces.most
 
 
+@requirement("UP-43")
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nx:", b"HTTP/1.1 100 Continue\r\n\r\n"])
 async def test_an_answer_that_does_not_begin_in_time_is_given_up(http: HttpClient, said: bytes) -> None:
     async with RawServer(([said, b""] if said else [b""], False)).running() as server:
@@ -317,6 +322,7 @@ async def test_a_head_in_drips_does_not_prolong_the_time(http: HttpClient) -> No
             await http.get(url, timeout=httpx.Timeout(None, read=SOON_S))
 
 
+@requirement("UP-43")
 async def test_a_body_that_falls_silent_is_given_up_after_what_came(http: HttpClient) -> None:
     async with RawServer(([CHUNKED + b"5\r\nhello\r\n", b""], False)).running() as server:
         request = http.build_request("GET", server.url, timeout=httpx.Timeout(None, read=SOON_S))
@@ -328,6 +334,7 @@ async def test_a_body_that_falls_silent_is_given_up_after_what_came(http: HttpCl
         await server.left.wait()
 
 
+@requirement("UP-43")
 async def test_a_body_in_drips_lasts_as_long_as_it_drips_and_between_reads_no_time_runs(http: HttpClient) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -392,6 +399,7 @@ async def test_a_server_that_half_closes_after_its_answer_has_answered(http: Htt
             assert (await get(http, url)).body == b"hello"
 
 
+@requirement("UP-27")
 async def test_two_answers_to_one_request_are_one(http: HttpClient) -> None:
     async with RawServer(([WHOLE + WHOLE.replace(b"hello", b"world")], False), ([WHOLE], False)).running() as server:
         for _ in range(2):
@@ -399,6 +407,7 @@ async def test_two_answers_to_one_request_are_one(http: HttpClient) -> None:
         assert server.connections == 2
 
 
+@requirement("UP-43")
 @pytest.mark.parametrize("kind", [b"", CHUNKED])
 async def test_cancelling_ends_the_exchange_at_the_server(http: HttpClient, kind: bytes) -> None:
     async with RawServer(([kind, b""] if kind else [b""], False)).running() as server:
@@ -408,6 +417,7 @@ async def test_cancelling_ends_the_exchange_at_the_server(http: HttpClient, kind
         await server.left.wait()
 
 
+@requirement("UP-43")
 async def test_what_was_read_of_an_answer_before_it_broke_off_is_given_first(http: HttpClient) -> None:
     async with RawServer(([CHUNKED + b"5\r\nhello\r\n"], True)).running() as server:
         response = await http.send(http.build_request("GET", server.url), stream=True)

@@ -1,4 +1,4 @@
-"""OAuthCredentials against a real token server (RFC 6749 §4.4, §5.1, §5.2, §6; W-SECRETS)."""
+"""OAuthCredentials against a real token server (RFC 6749 §4.4, §5.1, §5.2, §6; UP-24)."""
 
 import asyncio
 import base64
@@ -66,6 +66,7 @@ def refusal(code: str, status: int = 400) -> Reply:
     return Reply(json.dumps({"error": code, "error_description": "secret words"}).encode(), status)
 
 
+@requirement("UP-24")
 async def test_a_token_is_asked_for_by_client_credentials() -> None:
     async with setting(scope="read write", audience="https://api") as on:
         assert await on.credentials.authorization() == "Bearer t1"
@@ -85,6 +86,7 @@ async def test_the_secret_may_travel_in_the_form() -> None:
         assert "authorization" not in on.tokens.headers[0]
 
 
+@requirement("UP-24")
 async def test_a_token_is_kept_until_shortly_before_its_end() -> None:
     async with setting() as on:
         assert await on.credentials.authorization() == "Bearer t1"
@@ -125,6 +127,7 @@ async def test_a_token_without_a_lifetime_is_kept_until_it_is_refused() -> None:
         assert await on.credentials.authorization() == "Bearer t2"
 
 
+@requirement("UP-24")
 async def test_calls_that_come_together_ask_once_and_one_that_leaves_takes_nothing_along() -> None:
     async with setting() as on:
         on.tokens.hold = asyncio.Event()
@@ -138,6 +141,7 @@ async def test_calls_that_come_together_ask_once_and_one_that_leaves_takes_nothi
         assert len(on.tokens.forms) == 1
 
 
+@requirement("UP-23")
 async def test_calls_that_were_refused_together_renew_once() -> None:
     async with setting() as on:
         await on.credentials.authorization()
@@ -150,7 +154,7 @@ async def test_calls_that_were_refused_together_renew_once() -> None:
         assert await on.credentials.authorization() == "Bearer t3"
 
 
-@requirement("RFC 6749 §6")
+@requirement("UP-24")
 async def test_a_refresh_token_is_used_and_its_successor_kept() -> None:
     async with setting(refresh_token="r0") as on:
         on.tokens.more["refresh_token"] = "r1"
@@ -171,6 +175,7 @@ async def test_a_public_client_refreshes_without_a_secret() -> None:
         assert "authorization" not in on.tokens.headers[0]
 
 
+@requirement("UP-24")
 @pytest.mark.parametrize(
     "says",
     [
@@ -204,6 +209,7 @@ async def test_whatever_goes_wrong_is_unavailable_in_fixed_words(says: Reply, ca
         assert secret not in caplog.text
 
 
+@requirement("UP-24")
 async def test_a_server_that_refuses_us_is_asked_ever_more_rarely_and_heals() -> None:
     async with setting() as on:
         on.tokens.says = refusal("invalid_client", 401)

@@ -11,6 +11,7 @@ from tests.support.certificates import Authority
 from tests.support.http_service import HttpService
 from tests.support.proxy import HttpProxy
 from tests.support.raw_server import CHUNKED, WHOLE, RawServer
+from tests.support.requirement import requirement
 from wicketgate.net import (
     CannotConnect,
     CertificateRefused,
@@ -36,6 +37,7 @@ async def get(outgoing: Outgoing, url: str) -> Reply:
 # Trust.
 
 
+@requirement("UP-40")
 @pytest.mark.parametrize("how", ["ca_file", "SSL_CERT_FILE"])
 async def test_a_private_authority_is_trusted_once_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
@@ -54,6 +56,7 @@ async def test_a_private_authority_is_trusted_once_it_is_named(
         assert (await get(outgoing, server.url)).body == b"hello"
 
 
+@requirement("UP-40")
 async def test_a_ca_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     first, second = Authority(tmp_path), Authority(_made(tmp_path / "second"))
     outgoing = Outgoing(ca_file=str(first.ca_file))
@@ -64,6 +67,7 @@ async def test_a_ca_file_is_read_again_when_it_has_changed(tmp_path: Path) -> No
         assert (await get(outgoing, server.url)).body == b"hello"
 
 
+@requirement("UP-27", "UP-42")
 @pytest.mark.parametrize(
     ("names", "expired"), [(("127.0.0.2",), False), (("127.0.0.1",), True), (("localhost",), False)]
 )
@@ -78,6 +82,7 @@ async def test_a_certificate_that_does_not_hold_for_the_host_is_refused(
     assert server.requests == []
 
 
+@requirement("UP-27")
 async def test_a_server_that_does_not_speak_tls_is_not_reached() -> None:
     async with HttpService() as service, make_http_client(Outgoing()) as http:
         with pytest.raises(CannotConnect):
@@ -97,6 +102,7 @@ async def test_a_ca_file_that_cannot_be_read_is_a_failure_to_connect(tmp_path: P
             await get(Outgoing(ca_file=str(tmp_path / "none.pem")), server.url.replace("http:", "https:"))
 
 
+@requirement("UP-40")
 def test_a_system_without_certificates_trusts_those_of_certifi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     monkeypatch.setenv("SSL_CERT_DIR", str(_made(tmp_path / "none")))
@@ -117,6 +123,7 @@ def through(proxy: HttpProxy, ca_file: str = "", **more: str) -> Outgoing:
     return Outgoing.from_environment({"http_proxy": url, "https_proxy": url, **more}, ca_file)
 
 
+@requirement("UP-39")
 async def test_http_through_a_proxy_names_the_whole_url_as_it_was_written() -> None:
     async with (
         RawServer(HELLO, HELLO).running(host="api.test") as server,
@@ -133,6 +140,7 @@ async def test_http_through_a_proxy_names_the_whole_url_as_it_was_written() -> N
     assert server.requests[0].endswith(b"abc")
 
 
+@requirement("UP-39")
 async def test_https_through_a_proxy_is_a_tunnel_that_hides_the_request(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     serving = authority.serving("api.test")
@@ -149,6 +157,7 @@ async def test_https_through_a_proxy_is_a_tunnel_that_hides_the_request(tmp_path
     assert server.connections == 1
 
 
+@requirement("UP-27")
 async def test_a_server_behind_a_tunnel_has_to_be_trusted_too(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with (
@@ -160,6 +169,7 @@ async def test_a_server_behind_a_tunnel_has_to_be_trusted_too(tmp_path: Path) ->
     assert server.requests == []
 
 
+@requirement("UP-40")
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_proxy_that_speaks_tls_has_to_be_trusted_too(tmp_path: Path, scheme: str) -> None:
     authority = Authority(tmp_path)
@@ -175,6 +185,7 @@ async def test_a_proxy_that_speaks_tls_has_to_be_trusted_too(tmp_path: Path, sch
             await get(Outgoing.from_environment(environ), server.url)
 
 
+@requirement("UP-39")
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_the_proxy_is_given_its_credentials_and_the_server_is_not(tmp_path: Path, scheme: str) -> None:
     authority = Authority(tmp_path)
@@ -187,6 +198,7 @@ async def test_the_proxy_is_given_its_credentials_and_the_server_is_not(tmp_path
         assert b"roxy" not in server.requests[0]
 
 
+@requirement("UP-42")
 @pytest.mark.parametrize(
     ("refusal", "surplus"),
     [
@@ -209,6 +221,7 @@ async def test_a_tunnel_that_does_not_open_means_never_sent(refusal: bytes, surp
     assert isinstance(caught.value, NeverSent)
 
 
+@requirement("UP-39", "UP-42")
 async def test_a_proxy_that_cannot_be_reached_means_never_sent() -> None:
     outgoing = Outgoing.from_environment({"http_proxy": f"http://me:{SECRET}@127.0.0.1:1"})
     with pytest.raises(ProxyFailed) as caught:
@@ -219,12 +232,14 @@ async def test_a_proxy_that_cannot_be_reached_means_never_sent() -> None:
         assert "p@ss" not in text
 
 
+@requirement("UP-39")
 @pytest.mark.parametrize("value", ["socks5://127.0.0.1:1080", "ftp://p", "http://", "http://[x"])
 async def test_a_proxy_setting_that_cannot_be_used_names_its_variable(value: str) -> None:
     with pytest.raises(ProxyFailed, match=r"^HTTPS_PROXY "):
         await get(Outgoing.from_environment({"HTTPS_PROXY": value}), "https://api.test/")
 
 
+@requirement("UP-39")
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_loopback_is_always_direct(host: str) -> None:
     async with RawServer(HELLO).running(host=host) as server:
@@ -232,6 +247,7 @@ async def test_loopback_is_always_direct(host: str) -> None:
         assert (await get(outgoing, server.url)).body == b"hello"
 
 
+@requirement("UP-39")
 @pytest.mark.parametrize(
     "host",
     [
@@ -245,6 +261,7 @@ def test_these_are_direct(host: str) -> None:
     assert proxies.proxy_for(("http", host, 80)) is None
 
 
+@requirement("UP-39")
 @pytest.mark.parametrize(
     ("entries", "host", "port", "direct"),
     [
@@ -270,6 +287,7 @@ def test_no_proxy_names_hosts_domains_networks_and_ports(entries: str, host: str
     assert (proxies.proxy_for(("http", host, port)) is None) == direct
 
 
+@requirement("UP-39")
 @pytest.mark.parametrize(
     ("environ", "scheme", "host"),
     [

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.debian import debian_program
+from tests.support.requirement import requirement
 from wicketgate.net import CannotConnect, NoAnswer, Outgoing, body_of, fetch, make_http_client
 
 BIG = bytes(range(256)) * 4_096
@@ -207,6 +208,7 @@ async def test_a_request_that_nginx_finds_too_large_is_answered(tmp_path: Path) 
         assert (await http.post(f"{url}/sum", content=b"")).status_code == 200
 
 
+@requirement("UP-42")
 async def test_a_kept_connection_that_uvicorn_closes_after_a_second_is_replaced(tmp_path: Path) -> None:
     async with asyncio.timeout(30), uvicorn_server(tmp_path) as url, make_http_client(Outgoing(), idle_s=60) as http:
         for pause_s in (0.98, 1.02):

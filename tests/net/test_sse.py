@@ -57,6 +57,7 @@ ENDS = st.sampled_from([b"\n", b"\r", b"\r\n"])
 STREAMS = st.lists(st.tuples(LINES, ENDS), max_size=14).map(lambda lines: b"".join(line + end for line, end in lines))
 
 
+@requirement("CHAT-59")
 @given(STREAMS, st.lists(st.integers(0, 400), max_size=8))
 def test_however_the_bytes_are_cut_the_events_are_those_of_the_standard(stream: bytes, places: list[int]) -> None:
     expected = by_the_standard(stream)
@@ -69,7 +70,7 @@ def test_no_bytes_whatever_make_the_decoder_raise(pieces: list[bytes]) -> None:
     assert decode(*pieces) == by_the_standard(b"".join(pieces))
 
 
-@requirement("E73")
+@requirement("CHAT-59")
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_an_event_is_out_as_soon_as_its_blank_line_is(end: bytes) -> None:
     decoder = SseDecoder()

@@ -145,6 +145,7 @@ async def test_any_stream_of_chunks_is_read_as_it_was_written() -> None:
             assert server.connections == 1
 
 
+@requirement("UP-25")
 async def test_the_request_is_sent_as_it_is_written_with_its_body() -> None:
     async with transport_to(([WHOLE], False)) as (transport, server):
         await (await transport.handle_async_request(post(server.url, b"abc"))).aclose()
@@ -154,6 +155,7 @@ async def test_the_request_is_sent_as_it_is_written_with_its_body() -> None:
         assert content == b"abc"
 
 
+@requirement("UP-25")
 @pytest.mark.parametrize("value", [b"a\r\nx: y", b"a\ny", b"a\rb", b"a\0b"])
 async def test_a_header_cannot_become_two(value: bytes) -> None:
     async with transport_to() as (transport, server):
@@ -163,6 +165,7 @@ async def test_a_header_cannot_become_two(value: bytes) -> None:
         assert server.connections == 0
 
 
+@requirement("UP-27")
 async def test_a_connection_serves_again_only_after_an_answer_that_was_whole() -> None:
     async with transport_to(
         ([WHOLE], False), ([CHUNKED + b"5\r\nhello\r\n", b"", b"0\r\n\r\n"], False), ([WHOLE], False), ([WHOLE], False)
@@ -177,6 +180,7 @@ async def test_a_connection_serves_again_only_after_an_answer_that_was_whole() -
         assert server.connections == 2
 
 
+@requirement("UP-27")
 @pytest.mark.parametrize("more", [b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nbad", b"rubbish", b"\0"])
 @pytest.mark.parametrize("later", [False, True])
 async def test_what_comes_behind_an_answer_is_never_the_next_one(more: bytes, later: bool) -> None:
@@ -188,6 +192,7 @@ async def test_what_comes_behind_an_answer_is_never_the_next_one(more: bytes, la
         assert server.connections == 2
 
 
+@requirement("UP-42")
 async def test_a_kept_connection_that_the_server_has_closed_is_replaced() -> None:
     async with transport_to(([WHOLE], True), ([WHOLE], False)) as (transport, server):
         await ask(transport, server.url)
@@ -196,6 +201,7 @@ async def test_a_kept_connection_that_the_server_has_closed_is_replaced() -> Non
         assert server.connections == 2
 
 
+@requirement("UP-42")
 async def test_a_closing_that_the_loop_has_not_seen_yet_is_found_before_anything_is_written() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     closed = threading.Event()
@@ -346,6 +352,7 @@ async def test_a_target_is_sent_with_its_own_headers_and_those_of_the_call() -> 
     assert lines[-2:] == [b"", b"abc"]
 
 
+@requirement("UP-25")
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -396,7 +403,7 @@ async def test_it_serves_the_client_of_httpx() -> None:
         assert (await client.post(server.url, json={})).text == "hello"
 
 
-@requirement("E74")
+@requirement("CHAT-60")
 @pytest.mark.parametrize("earlier", [[], [60.0], [0.01], [60.0, 0.02, 30.0]])
 async def test_a_read_that_outlasts_its_deadline_fails_whatever_the_deadlines_before_it_were(
     earlier: list[float],

@@ -1,4 +1,4 @@
-"""The tool manager hides tools and gives them other names (S2 "Server-Specific Security"; gatekit G85 to G91)."""
+"""The tool manager hides tools and gives them other names (ROUTE-23, ROUTE-24)."""
 
 from typing import Any
 
@@ -17,17 +17,18 @@ def shown(config: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(tool) for tool in manager.on_tools("alpha", TOOLS)]
 
 
-@requirement("gatekit G85", "gatekit G91")
+@requirement("ROUTE-23")
 def test_only_tools_of_the_allowlist_exist_in_either_way_of_writing() -> None:
     assert [tool["name"] for tool in shown({"tools": [{"tool": "add"}, "echo"]})] == ["echo", "add"]
     assert [tool["name"] for tool in shown({"mode": "allowlist", "tools": ["add"]})] == ["add"]
 
 
-@requirement("gatekit G89")
+@requirement("ROUTE-23")
 def test_an_empty_allowlist_hides_every_tool() -> None:
     assert shown({"tools": []}) == []
 
 
+@requirement("ROUTE-23")
 def test_a_denylist_hides_what_it_names_and_patterns_fit_several() -> None:
     assert [tool["name"] for tool in shown({"mode": "denylist", "tools": ["_*", "big"]})] == ["echo", "add"]
 
@@ -38,7 +39,7 @@ def test_a_name_with_brackets_is_denied_by_itself() -> None:
     assert [tool["name"] for tool in manager.on_tools("alpha", tools)] == ["runx", "whyx"]
 
 
-@requirement("gatekit G85", "gatekit G86")
+@requirement("ROUTE-23")
 def test_a_tool_is_shown_under_another_name_and_keeps_its_own_for_the_call() -> None:
     (renamed,) = shown({"tools": [{"tool": "echo", "display_name": "say", "display_description": "SAY"}]})
     assert renamed == {"name": "say", "description": "SAY", "_meta": {UPSTREAM_NAME_KEY: "echo"}}

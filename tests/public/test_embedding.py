@@ -39,7 +39,7 @@ async def say_name(name: str, arguments: Mapping[str, Any], context: CallContext
     return {"content": [{"type": "text", "text": f"{name} for {context.identity.actor}"}]}
 
 
-@requirement("S1 Connecting to real upstream MCP servers")
+@requirement("LIB-5")
 async def test_a_session_of_the_sdk_is_an_upstream() -> None:
     async with asyncio.timeout(START_BOUND_S), stdio_client(ECHO) as streams, ClientSession(*streams) as session:
         await session.initialize()
@@ -54,7 +54,7 @@ async def test_a_session_of_the_sdk_is_an_upstream() -> None:
         assert refused.value.upstream_code == -32011
 
 
-@requirement("S1 Connecting to real upstream MCP servers")
+@requirement("LIB-5", "LIB-7")
 async def test_a_client_of_the_sdk_is_an_upstream_beside_a_stub() -> None:
     async with asyncio.timeout(START_BOUND_S), Client(ECHO) as client:
         stub = StubUpstream([tool("github.create_issue", "title")], say_name)
@@ -74,6 +74,7 @@ def session(list_tools: Any, call_tool: Any = None) -> Any:
     return SimpleNamespace(list_tools=list_tools, call_tool=call_tool or none)
 
 
+@requirement("LIB-5")
 async def test_every_page_of_a_list_is_read_however_the_session_takes_its_cursor() -> None:
     pages: dict[str | None, dict[str, Any]] = {
         None: {"tools": [tool("a")], "nextCursor": "2"},
@@ -96,6 +97,7 @@ async def test_every_page_of_a_list_is_read_however_the_session_takes_its_cursor
         await McpClientUpstream(session(first_only)).list_tools()
 
 
+@requirement("LIB-6")
 @pytest.mark.parametrize(
     ("raised", "expected"),
     [
@@ -125,6 +127,7 @@ async def test_what_a_session_raises_is_a_failure_in_our_words(raised: Exception
         assert failure.value.as_dict()["details"]["upstream_message"] == "no such tool"
 
 
+@requirement("LIB-6")
 async def test_an_answer_that_is_no_result_is_a_failure() -> None:
     async def list_tools() -> dict[str, Any]:
         return {"tools": [tool("t")]}
@@ -141,7 +144,7 @@ async def test_an_answer_that_is_no_result_is_a_failure() -> None:
     assert report.stale
 
 
-@requirement("S0 §5", "gateway 102", "gateway 103", "gateway 105")
+@requirement("BROWSE-20", "BROWSE-21", "BROWSE-23", "LIB-4")
 async def test_cache_stable_browsing_is_one_flag() -> None:
     tools = [tool("alpha"), tool("beta"), tool("gamma")]
     plain, stable = (ProxyRuntime(StubUpstream(tools, say_name, name="n"), cache_stable=flag) for flag in (False, True))
@@ -155,6 +158,7 @@ async def test_cache_stable_browsing_is_one_flag() -> None:
     assert [card.name for card in stable.browse_path("/n", ann).cards] == ["alpha", "beta", "gamma"]
 
 
+@requirement("LIB-9")
 async def test_a_server_serves_the_mode_that_it_is_for() -> None:
     stub = StubUpstream([])
     for server, other in ((McpGatewayServer, ExposureMode.TRANSPARENT), (McpProxyServer, ExposureMode.GATEWAY)):
@@ -162,14 +166,14 @@ async def test_a_server_serves_the_mode_that_it_is_for() -> None:
             server(ProxyRuntime(stub, mode=other))
 
 
-@requirement("S0 §1.5")
+@requirement("CARD-14", "LIB-7")
 async def test_unnamed_upstreams_that_give_one_tool_twice_collide() -> None:
     runtime = ProxyRuntime(MultiplexUpstream([StubUpstream([tool("a.b")]), StubUpstream([tool("a.b")])]))
     with pytest.raises(CatalogError, match=r"upstream1.*upstream2"):
         await runtime.refresh_catalog()
 
 
-@requirement("S1 Wiring a gateway over stdio")
+@requirement("LIB-8")
 def test_a_runtime_is_used_from_several_event_loops_one_after_the_other() -> None:
     runtime = ProxyRuntime(StubUpstream([tool("a.b")], say_name), cache_stable=True)
 

@@ -11,6 +11,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.support.process import ROOT, START_BOUND_S
+from tests.support.requirement import requirement
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "embedding.md").read_text("utf-8"), re.DOTALL)
 SERVES = "run_stdio"
@@ -30,11 +31,13 @@ def block(about: str) -> str:
     return str(found)
 
 
+@requirement("LIB-3")
 def test_every_block_is_run_here() -> None:
     assert sorted(BLOCKS) == sorted([*map(block, EXPECTED), *(each for each in BLOCKS if SERVES in each)])
     assert sum(SERVES in each for each in BLOCKS) == 1
 
 
+@requirement("LIB-3")
 @pytest.mark.parametrize("about", EXPECTED)
 async def test_an_example_runs_and_prints_what_the_page_is_about(about: str, tmp_path: Path) -> None:
     search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -54,6 +57,7 @@ async def test_an_example_runs_and_prints_what_the_page_is_about(about: str, tmp
         assert out.decode().splitlines()[-1].endswith("INV-779,open")
 
 
+@requirement("LIB-3")
 async def test_the_server_of_the_page_serves(tmp_path: Path) -> None:
     (program,) = [each for each in BLOCKS if SERVES in each]
     server = StdioServerParameters(command=sys.executable, args=["-c", program], cwd=str(tmp_path))

@@ -9,8 +9,9 @@ import pytest
 
 import wicketgate
 from tests.support.process import ROOT
+from tests.support.requirement import requirement
 
-S1_NAMES = [
+PUBLIC_NAMES = [
     *("ProxyRuntime", "StubUpstream", "McpClientUpstream", "MultiplexUpstream", "ExposureMode", "McpGatewayServer"),
     *("McpProxyServer", "Catalog", "SelectableItem", "make_choice_cards", "ChoiceCard", "mcp_tool_to_selectable"),
     *("mcp_result_to_envelope", "infer_namespace", "parse_tool_id", "format_tool_id", "load_mcp_session_jsonl"),
@@ -33,8 +34,9 @@ async def fresh(code: str) -> str:
     return out.decode().strip()
 
 
+@requirement("LIB-1")
 def test_every_name_is_there_and_the_list_is_what_type_checkers_see() -> None:
-    assert set(S1_NAMES) <= set(wicketgate.__all__)
+    assert set(PUBLIC_NAMES) <= set(wicketgate.__all__)
     assert set(wicketgate.__all__) <= set(dir(wicketgate))
     tree = ast.parse((ROOT / "wicketgate" / "__init__.py").read_text("utf-8"))
     (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
@@ -47,11 +49,13 @@ def test_every_name_is_there_and_the_list_is_what_type_checkers_see() -> None:
     assert (ROOT / "wicketgate" / "py.typed").is_file()
 
 
+@requirement("LIB-1")
 def test_another_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         wicketgate.nothing_of_the_kind  # noqa: B018
 
 
+@requirement("LIB-2")
 async def test_importing_it_loads_none_of_its_modules_and_no_name_brings_a_web_framework() -> None:
     own = await fresh("import sys, wicketgate; print([m for m in sys.modules if m.startswith('wicketgate.')])")
     assert own == "[]"
@@ -59,6 +63,7 @@ async def test_importing_it_loads_none_of_its_modules_and_no_name_brings_a_web_f
     assert (await fresh(code)).startswith("[] ")
 
 
+@requirement("LIB-2", "LIB-4")
 async def test_a_call_brings_no_web_framework_either() -> None:
     code = f"""
 import asyncio, sys
@@ -99,6 +104,7 @@ def calls_without_a_caller(path: Path) -> list[str]:
     return found
 
 
+@requirement("LIB-4")
 def test_the_gate_itself_always_says_who_calls(tmp_path: Path) -> None:
     forgetful = tmp_path / "forgetful.py"
     forgetful.write_text("async def f(self): await self._runtime.execute('a:b@1', {})")

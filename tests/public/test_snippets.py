@@ -1,4 +1,4 @@
-"""The examples of S1, run as they stand there, but for the lines that import."""
+"""The examples of the library, run as they stand in ``snippets`` but for the lines that import (LIB-9, LIB-10)."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ async def served(name: str, mode: str, tools: object = None) -> AsyncIterator[Cl
         yield client
 
 
-@requirement("S1 mcp_tool_to_selectable", "S0 §1.7")
+@requirement("LIB-10")
 def test_a_definition_becomes_an_item() -> None:
     item = snippet("tool_to_selectable")["item"]
     assert item.id.startswith("mcp:search_database#")
@@ -62,7 +62,7 @@ def test_a_definition_becomes_an_item() -> None:
     assert item.output_schema["properties"]["total"] == {"type": "integer"}
 
 
-@requirement("S1 mcp_result_to_envelope")
+@requirement("LIB-10")
 def test_a_result_becomes_an_envelope() -> None:
     found = snippet("result_to_envelope")
     assert (found["envelope"].status, found["binaries"]) == ("ok", {})
@@ -75,7 +75,7 @@ def test_a_result_becomes_an_envelope() -> None:
     assert annotation == {"part_index": 0, "audience": ["human"], "priority": 0.9}
 
 
-@requirement("S1 load_mcp_session_jsonl", "S1 End-to-end example")
+@requirement("CHAT-84", "LIB-13")
 async def test_the_session_of_the_examples_is_loaded_and_becomes_a_prompt() -> None:
     code, out, err = await child("-m", "tests.public.run_snippet", str(SNIPPETS / "load_session.txt"))
     assert (code, err) == (0, "")
@@ -87,7 +87,7 @@ async def test_the_session_of_the_examples_is_loaded_and_becomes_a_prompt() -> N
     assert "INV-2100,Coppermill" not in prompt
 
 
-@requirement("S1 Prompt-caching compatibility")
+@requirement("CARD-30")
 async def test_cards_become_the_tools_of_a_message() -> None:
     code, out, err = await child("-m", "tests.public.run_snippet", str(SNIPPETS / "prompt_caching.txt"))
     assert (code, err) == (0, "")
@@ -101,7 +101,7 @@ async def test_cards_become_the_tools_of_a_message() -> None:
 
 
 @MODES
-@requirement("S1 Wiring a gateway over stdio", "S0 §4.2")
+@requirement("EXEC-18", "FACE-17", "LIB-9")
 async def test_the_gateway_serves_as_it_stands(mode: str) -> None:
     async with served("gateway", mode) as client:
         assert client.server_info is not None
@@ -112,7 +112,7 @@ async def test_the_gateway_serves_as_it_stands(mode: str) -> None:
 
 
 @MODES
-@requirement("S1 Wiring a gateway over stdio", "S0 §1.4", "S0 §4.4")
+@requirement("CARD-7", "EXEC-1", "LIB-9")
 async def test_the_gateway_serves_the_tools_that_it_is_given(mode: str) -> None:
     async with served("gateway", mode, [ISSUE_TOOL]) as client:
         browsed = await client.call_tool("tool_browse", {"query": "open an issue"})
@@ -125,7 +125,7 @@ async def test_the_gateway_serves_the_tools_that_it_is_given(mode: str) -> None:
 
 
 @MODES
-@requirement("S1 Wiring a transparent proxy over stdio", "S0 §4.1")
+@requirement("FACE-18", "LIB-9")
 async def test_the_proxy_serves_as_it_stands_and_with_tools(mode: str) -> None:
     async with served("proxy", mode) as client:
         assert client.server_info is not None
@@ -138,7 +138,7 @@ async def test_the_proxy_serves_as_it_stands_and_with_tools(mode: str) -> None:
         assert (hydrated.structured_content or {})["args_schema"] == ISSUE_TOOL["inputSchema"]
 
 
-@requirement("S1 See examples/mcp_adapter_demo.py")
+@requirement("LIB-3")
 async def test_the_demo_of_the_adapters_runs() -> None:
     code, out, err = await child("examples/mcp_adapter_demo.py")
     assert (code, err) == (0, "")

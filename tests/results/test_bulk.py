@@ -1,4 +1,4 @@
-"""Slices give what one call would give (DESIGN §3 "Results")."""
+"""Slices give what one call would give (EXEC-27)."""
 
 import base64
 import json
@@ -71,7 +71,7 @@ def test_weight_is_found_without_looking_at_more_than_asked() -> None:
     assert outweighs({"a": ["b"] * 10}, 20)
 
 
-@requirement("W-LOOP")
+@requirement("EXEC-27")
 def test_other_threads_run_while_large_json_is_written() -> None:
     value = {"rows": [{"id": number, "name": f"name {number}", "v": [1, 2]} for number in range(150_000)]}
     longest = 0.0

@@ -20,20 +20,20 @@ def text(value: str) -> dict[str, object]:
     return {"type": "text", "text": value}
 
 
-@requirement("gateway 79", "S1")
+@requirement("EXEC-18")
 def test_a_text_result_gives_its_text_and_where_it_came_from() -> None:
     envelope, binaries, full = mcp_result_to_envelope(result(text("status: ok\ncount: 42")), "query")
     assert (envelope.status, envelope.summary, full) == ("ok", "status: ok\ncount: 42", "status: ok\ncount: 42")
     assert (binaries, envelope.provenance) == ({}, {"tool": "query", "protocol": "mcp"})
 
 
-@requirement("gateway 80")
+@requirement("EXEC-19")
 def test_a_tool_that_reports_an_error_gives_status_error() -> None:
     envelope, _, full = mcp_result_to_envelope(result(text("no such file"), isError=True), "read")
     assert (envelope.status, full) == ("error", "no such file")
 
 
-@requirement("gateway 81")
+@requirement("EXEC-21")
 def test_images_and_audio_are_decoded_into_binaries() -> None:
     image = {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}
     audio = {"type": "audio", "data": base64.b64encode(b"RIFF").decode(), "mimeType": "audio/wav"}
@@ -44,7 +44,7 @@ def test_images_and_audio_are_decoded_into_binaries() -> None:
     assert envelope.status == "ok"
 
 
-@requirement("gateway 81")
+@requirement("EXEC-21")
 def test_what_is_not_base64_is_kept_as_it_came() -> None:
     part = {"type": "audio", "data": "!!not base64!!", "mimeType": "audio/wav"}
     envelope, binaries, _ = mcp_result_to_envelope(result(part), "say")
@@ -58,7 +58,7 @@ def test_base64_wrapped_into_lines_is_decoded() -> None:
     assert binaries["mcp:t:image:0"][0] == PNG * 20
 
 
-@requirement("gateway 82")
+@requirement("EXEC-21")
 def test_a_text_resource_is_text_and_an_artifact_of_its_own_type() -> None:
     part = {"type": "resource", "resource": {"uri": "file:///a.md", "text": "# A", "mimeType": "text/markdown"}}
     envelope, binaries, full = mcp_result_to_envelope(result(text("see"), part), "read_file")
@@ -67,14 +67,14 @@ def test_a_text_resource_is_text_and_an_artifact_of_its_own_type() -> None:
     assert envelope.artifacts == (ArtifactRef("mcp:read_file:resource:1", "text/markdown", "file:///a.md", 3),)
 
 
-@requirement("gateway 88")
+@requirement("EXEC-21")
 def test_the_bytes_of_a_blob_resource_are_kept() -> None:
     part = {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": base64.b64encode(b"\0\1\2").decode()}}
     _, binaries, full = mcp_result_to_envelope(result(part), "read_file")
     assert (binaries["mcp:read_file:resource:0"][0], full) == (b"\0\1\2", "")
 
 
-@requirement("gateway 83")
+@requirement("EXEC-21")
 @pytest.mark.parametrize(("extra", "label"), [({"name": "Report"}, "Report"), ({}, "https://x.example/r")])
 def test_a_resource_link_keeps_its_address(extra: dict[str, str], label: str) -> None:
     part = {"type": "resource_link", "uri": "https://x.example/r", **extra}
@@ -83,7 +83,7 @@ def test_a_resource_link_keeps_its_address(extra: dict[str, str], label: str) ->
     assert envelope.artifacts[0].size_bytes == len("https://x.example/r")
 
 
-@requirement("gateway 84", "S1")
+@requirement("EXEC-18", "EXEC-22")
 def test_structured_content_is_an_artifact_and_its_top_level_becomes_facts() -> None:
     structured = {"count": 42, "status": "done", "open": True, "owner": None}
     envelope, binaries, _ = mcp_result_to_envelope(result(text("done"), structuredContent=structured), "query")
@@ -113,7 +113,7 @@ def test_small_structured_content_is_given_whole() -> None:
     assert json.loads(envelope.facts[0].removeprefix("result: ")) == structured["result"]
 
 
-@requirement("gateway 84")
+@requirement("EXEC-22")
 @pytest.mark.parametrize(("value", "fact"), [([1, 2], "value: [1, 2]"), (42, "value: 42"), ("a", "value: a")])
 def test_structured_content_of_the_newer_era_need_not_be_an_object(value: object, fact: str) -> None:
     envelope, binaries, _ = mcp_result_to_envelope(result(structuredContent=value), "query")
@@ -121,7 +121,7 @@ def test_structured_content_of_the_newer_era_need_not_be_an_object(value: object
     assert (envelope.status, envelope.facts) == ("ok", (fact,))
 
 
-@requirement("gateway 85", "S1")
+@requirement("EXEC-18", "EXEC-23")
 def test_annotations_of_parts_are_collected_with_their_index() -> None:
     noted = {**text("b"), "annotations": {"audience": ["user"], "priority": 0.9, "odd": object}}
     envelope, _, _ = mcp_result_to_envelope(result(text("a"), noted), "t")
@@ -129,19 +129,19 @@ def test_annotations_of_parts_are_collected_with_their_index() -> None:
     assert "content_annotations" not in mcp_result_to_envelope(result(text("a")), "t")[0].provenance
 
 
-@requirement("gateway 86")
+@requirement("EXEC-20")
 def test_text_parts_are_joined_by_newlines_and_nothing_is_said_to_be_nothing() -> None:
     assert mcp_result_to_envelope(result(text("a"), text("b")), "t")[2] == "a\nb"
     assert mcp_result_to_envelope(result(), "t")[0].summary == "(no content)"
 
 
-@requirement("gateway 87", "S1")
+@requirement("EXEC-18", "EXEC-20")
 def test_the_summary_has_at_most_500_characters_and_the_full_text_is_complete() -> None:
     envelope, _, full = mcp_result_to_envelope(result(text("x" * 3_000)), "t")
     assert (len(envelope.summary), full) == (500, "x" * 3_000)
 
 
-@requirement("gateway 90")
+@requirement("EXEC-24")
 @pytest.mark.parametrize(
     ("broken", "status"),
     [
@@ -164,7 +164,7 @@ def test_a_malformed_result_is_an_envelope_that_says_so(broken: object, status: 
     assert envelope.provenance["problems"]
 
 
-@requirement("gateway 90")
+@requirement("EXEC-24")
 def test_text_of_a_malformed_content_is_still_text() -> None:
     assert mcp_result_to_envelope({"content": "plain"}, "t")[2] == "plain"
     assert mcp_result_to_envelope({"content": text("one")}, "t")[2] == "one"
@@ -176,7 +176,7 @@ def test_a_part_of_unknown_type_is_kept_as_json() -> None:
     assert json.loads(binaries["mcp:t:malformed:0"][0]) == part
 
 
-@requirement("gateway 91")
+@requirement("CARD-27")
 def test_special_tokens_of_a_model_are_ordinary_text() -> None:
     assert mcp_result_to_envelope(result(text("<|endoftext|>")), "t")[0].summary == "<|endoftext|>"
 
@@ -197,7 +197,7 @@ PARTS = st.fixed_dictionaries(
 )
 
 
-@requirement("gateway 90")
+@requirement("EXEC-24")
 @settings(max_examples=150, deadline=None)
 @given(
     JSON
@@ -212,6 +212,7 @@ def test_any_answer_of_an_upstream_gives_an_envelope_within_its_bounds(answer: A
     assert json.dumps(envelope.as_dict(), ensure_ascii=False).encode()
 
 
+@requirement("EXEC-18")
 def test_the_wire_shape_has_exactly_the_fields_of_the_design() -> None:
     envelope = ResultEnvelope("ok", "s", ("f",), (ArtifactRef("h", "text/plain", "l", 3),), {"tool": "t"})
     assert envelope.as_dict() == {

@@ -43,7 +43,7 @@ def whole_text(sealed: Sealed) -> str:
     return sealed.envelope.summary.removesuffix(note) + sealed.envelope.facts[0].removeprefix("[…] ")
 
 
-@requirement("gateway 92", "S0 §4.2")
+@requirement("EXEC-28")
 def test_even_a_short_text_is_kept_under_a_handle_of_its_tool() -> None:
     sealed = seal(text_result("line one\nline two\nline three\nline four\nline five"))
     envelope, (artifact,) = sealed.envelope, sealed.artifacts
@@ -54,14 +54,14 @@ def test_even_a_short_text_is_kept_under_a_handle_of_its_tool() -> None:
     assert envelope.provenance == {"tool": "read", "protocol": "mcp", "tool_id": TOOL_ID}
 
 
-@requirement("gateway 95")
+@requirement("EXEC-28")
 def test_the_handle_is_made_of_the_content() -> None:
     expected = f"text:{TOOL_ID}:{hashlib.sha256(b'same').hexdigest()[:16]}"
     assert seal(text_result("same")).artifacts[0].ref.handle == expected
     assert seal(text_result("same")).artifacts[0].ref.handle == expected
 
 
-@requirement("gateway 96")
+@requirement("EXEC-28")
 def test_each_call_can_be_viewed_as_what_it_was() -> None:
     first = seal({"content": [], "structuredContent": {"n": 1}}).artifacts
     second = seal({"content": [], "structuredContent": {"n": 2}}).artifacts
@@ -69,7 +69,7 @@ def test_each_call_can_be_viewed_as_what_it_was() -> None:
     assert [json.loads(each[0].data) for each in (first, second)] == [{"n": 1}, {"n": 2}]
 
 
-@requirement("W-FIREWALL")
+@requirement("EXEC-25")
 def test_a_text_of_1500_characters_can_be_read_without_a_second_call() -> None:
     text = "The fox jumps over the lazy dog. " * 45
     sealed = seal(text_result(text))
@@ -86,6 +86,7 @@ def test_what_is_given_whole_is_a_matter_of_tokens_not_of_characters() -> None:
     assert seal(text_result(dear), inline_tokens=1_000).envelope.summary == dear
 
 
+@requirement("EXEC-25")
 def test_a_large_text_is_a_head_that_tells_what_is_kept_out_and_how_to_read_on() -> None:
     text = "".join(f"line {i}\n" for i in range(5_000))
     sealed = seal(text_result(text))
@@ -106,7 +107,7 @@ def test_a_middling_text_is_counted_exactly_and_a_long_one_is_said_to_be_estimat
     assert "about" not in seal(text_result(middling)).envelope.summary
 
 
-@requirement("W-COST")
+@requirement("EXEC-26")
 def test_the_raw_result_costs_as_much_as_its_texts_or_without_any_its_structured_content() -> None:
     structured = {"a": ["b"] * 50}
     image = {"type": "image", "data": base64.b64encode(b"x" * 9_000).decode(), "mimeType": "image/png"}
@@ -129,7 +130,7 @@ def test_structured_content_that_fits_is_given_whole_and_otherwise_in_short_with
     assert f"{len(json.dumps(dense, ensure_ascii=False)):,} characters" in envelope.summary
 
 
-@requirement("W-LOOP")
+@requirement("EXEC-27")
 def test_only_a_beginning_is_ever_counted() -> None:
     class Watched:
         longest = 0
@@ -241,7 +242,7 @@ def test_very_many_artifacts_are_listed_in_one_more() -> None:
     assert "/199" in select(listing, index.media_type, {"type": "rows", "start": 199}).content
 
 
-@requirement("gateway 90")
+@requirement("EXEC-24")
 def test_no_result_at_all_is_an_error_envelope() -> None:
     sealed = seal(None)
     assert (sealed.envelope.status, sealed.artifacts) == ("error", ())
@@ -273,7 +274,7 @@ PARTS = st.one_of(
 STRUCTURED = st.none() | TEXTS | st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS, max_size=5), max_size=40)
 
 
-@requirement("W-FIREWALL")
+@requirement("EXEC-25")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PARTS, max_size=25), STRUCTURED, st.sampled_from([300, 500, 1_000]))
 def test_an_envelope_never_costs_more_than_its_budget(parts: list[object], structured: object, budget: int) -> None:

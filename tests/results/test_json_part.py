@@ -1,4 +1,4 @@
-"""``json_path``: a small part of RFC 9535, bounded and paged (DESIGN §3 "Results")."""
+"""``json_path``: a small part of RFC 9535, bounded and paged (EXEC-36)."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ def at(path: object, data: object = DATA, **fields: Any) -> View:
     return select(json.dumps(data, ensure_ascii=False).encode(), "application/json", selector)
 
 
-@requirement("DESIGN §3 Results")
+@requirement("EXEC-36")
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
@@ -45,6 +45,7 @@ def test_a_path_gives_its_values_one_a_line(path: str, expected: list[str]) -> N
     assert at(path) == View("\n".join(expected), len(expected), "values", None)
 
 
+@requirement("EXEC-36")
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
@@ -90,6 +91,7 @@ def test_a_long_value_is_read_in_parts() -> None:
     assert (len(pages), pages[0].total) == (3, 1)
 
 
+@requirement("EXEC-36")
 def test_many_values_are_read_in_pages() -> None:
     data = {"rows": [{"id": number, "text": "x" * 500} for number in range(200)]}
     selector: dict[str, Any] | None = {"path": "$.rows[*].id"}

@@ -31,7 +31,7 @@ def follow(data: bytes, selector: dict[str, Any], media_type: str = "text/plain"
     return pages
 
 
-@requirement("gateway 94", "S0 §4.2")
+@requirement("EXEC-33")
 @pytest.mark.parametrize(
     ("content", "selector", "expected"),
     [
@@ -52,7 +52,7 @@ def test_a_selector_gives_its_part(content: str, selector: object, expected: str
     assert view(content, selector).content == expected
 
 
-@requirement("gateway 94", "gateway 97")
+@requirement("EXEC-33")
 @pytest.mark.parametrize(
     "selector",
     [
@@ -91,11 +91,13 @@ def test_a_bad_selector_is_refused_with_the_valid_forms(selector: object) -> Non
     assert all(form in failure.value.message for form in FORMS)
 
 
+@requirement("EXEC-33")
 @pytest.mark.parametrize("form", FORMS)
 def test_the_forms_that_are_offered_are_accepted(form: str) -> None:
     assert view('{"a": [{"b": "an error"}]}', json.loads(form)).total > 0
 
 
+@requirement("EXEC-34")
 def test_an_answer_says_how_much_there_is_and_how_to_go_on() -> None:
     assert view("abcdef", {"type": "head", "chars": 2}) == View(
         "ab", 6, "chars", {"type": "head", "start": 2, "chars": 2}
@@ -106,13 +108,14 @@ def test_an_answer_says_how_much_there_is_and_how_to_go_on() -> None:
     assert view(LINES, {"type": "lines", "start": 3}).next is None
 
 
-@requirement("gateway 99")
+@requirement("EXEC-34")
 @pytest.mark.parametrize("selector", [{"type": "head", "chars": 10**9}, {"type": "lines"}, {"type": "rows"}])
 @pytest.mark.parametrize("line", ["x" * 99 + "\n", "é" * 50_000, "{}\n"])
 def test_every_answer_is_bounded(selector: dict[str, Any], line: str) -> None:
     assert len(view(line * 1_000, selector).content) <= MAX_VIEW_CHARS
 
 
+@requirement("EXEC-34")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text("aé€😀\n\r ", max_size=40), max_size=30), st.integers(1, 7))
 def test_the_pages_of_a_text_give_the_whole_text(pieces: list[str], size: int) -> None:
@@ -138,11 +141,13 @@ def test_few_lines_of_a_large_text_are_found_where_they_are() -> None:
     assert (page.content, page.total) == ("199990\n199991\n199992", 200_000)
 
 
+@requirement("EXEC-35")
 def test_later_rows_of_a_table_come_with_its_header() -> None:
     page = view("name,age\na,1\nb,2\nc,3\n", {"type": "rows", "start": 2, "end": 3}, "text/csv")
     assert page == View("name,age\nb,2", 4, "rows", {"type": "rows", "start": 3, "end": 4})
 
 
+@requirement("EXEC-35")
 @pytest.mark.parametrize("content", ['[{"a":1},{"a":2},{"a":3}]', '{"n": 3, "result": [{"a":1},{"a":2},{"a":3}]}'])
 def test_rows_of_a_json_array_are_its_elements(content: str) -> None:
     page = view(content, {"type": "rows", "start": 1, "end": 2}, "application/json")
@@ -176,7 +181,7 @@ def test_a_lone_surrogate_in_json_can_be_sent_on() -> None:
     assert view('{"a": "\\ud800"}', {"type": "json_keys", "keys": ["a"]}).content.encode()
 
 
-@requirement("DESIGN §3 Results")
+@requirement("EXEC-38")
 @pytest.mark.parametrize(
     ("media_type", "kind"), [("image/png", "image"), ("Audio/WAV; rate=8000", "audio"), ("image/x-odd", "image")]
 )
@@ -191,13 +196,14 @@ def test_an_image_or_a_sound_is_given_as_it_is_with_a_description(
     assert (page.content, page.total, page.next) == (f"{kind}, {plain}, 4 bytes", 4, None)
 
 
+@requirement("EXEC-38")
 def test_an_image_that_is_too_large_to_be_shown_is_bytes() -> None:
     data = b"\x89" * (MAX_MEDIA_BYTES + 1)
     page = select(data, "image/png", {"type": "head", "chars": 4})
     assert (page.media, page.content, page.total) == (None, "89898989", len(data))
 
 
-@requirement("gateway 88")
+@requirement("EXEC-21", "EXEC-38")
 def test_bytes_that_are_no_text_are_read_in_hexadecimal_and_none_is_lost() -> None:
     data = bytes(range(256)) * 40
     pages = follow(data, {"type": "head", "chars": 1_000_000}, "application/octet-stream")
@@ -228,7 +234,7 @@ def all_rows(data: bytes, selector: dict[str, Any]) -> list[View]:
     return pages
 
 
-@requirement("DESIGN §3 Results")
+@requirement("EXEC-35")
 def test_a_line_break_inside_quotes_does_not_end_a_row() -> None:
     page = select(TABLE.encode(), "text/csv", {"type": "rows", "start": 1, "end": 2})
     assert page == View('name,note\nann,"one\ntwo"', 4, "rows", {"type": "rows", "start": 2, "end": 3})
@@ -271,6 +277,7 @@ def test_an_element_longer_than_an_answer_is_read_in_parts_and_then_the_next_one
 JSON = json.dumps({"a": [1, 2, 3]}).encode()
 
 
+@requirement("EXEC-33")
 @pytest.mark.parametrize("huge", [2**31, 2**63, 2**64, 10**30])
 @pytest.mark.parametrize(
     "selector",

@@ -1,4 +1,4 @@
-"""``grep``: plain text, numbered lines, pages; never more than linear time (DESIGN §3 "Results")."""
+"""``grep``: plain text, numbered lines, pages; never more than linear time (EXEC-37)."""
 
 import time
 from typing import Any
@@ -27,13 +27,14 @@ def pages(text: str, pattern: str, **fields: Any) -> list[View]:
     return found
 
 
-@requirement("DESIGN §3 Results")
+@requirement("EXEC-37")
 def test_matching_lines_come_with_their_numbers() -> None:
     assert grep(LOG, "error") == View("4:error again", 1, "matches", None)
     assert grep(LOG, "error", ignore_case=True) == View("1:an Error here\n4:error again", 2, "matches", None)
     assert grep(LOG, "none") == View("", 0, "matches", None)
 
 
+@requirement("EXEC-37")
 def test_the_number_of_a_line_is_what_the_lines_selector_takes() -> None:
     number = int(grep(LOG, "again").content.partition(":")[0])
     assert select(LOG.encode(), "text/plain", {"type": "lines", "start": number, "end": number + 1}).content == (
@@ -48,6 +49,7 @@ def test_neighbours_are_marked_and_groups_are_parted() -> None:
     assert grep("a\nb\nc\nd\na", "a", context=1).content == "0:a\n1-b\n--\n3-d\n4:a"
 
 
+@requirement("EXEC-37")
 def test_a_pattern_is_text_and_never_an_expression() -> None:
     assert grep("(a+)+$\naaaa", "(a+)+$").content == "0:(a+)+$"
     assert grep("ab", "a.").total == 0
@@ -86,7 +88,7 @@ def test_all_matches_of_a_large_text_can_be_paged_through() -> None:
     assert all(len(page.content) <= MAX_VIEW_CHARS for page in found)
 
 
-@requirement("DESIGN §3 Results")
+@requirement("EXEC-30")
 @pytest.mark.parametrize("ignore_case", [False, True])
 @pytest.mark.parametrize("before", range(8))
 def test_a_match_over_the_seam_of_two_slices_is_found_once(before: int, ignore_case: bool) -> None:
@@ -100,6 +102,7 @@ def test_a_match_over_the_seam_of_two_slices_is_found_once(before: int, ignore_c
     assert (found.content, found.total) == (f"{line}:yyyyyyyyy{needle}z", 1)
 
 
+@requirement("EXEC-37")
 @pytest.mark.parametrize("text", ["a" * 8_000_000, ("a" * 2_400 + "\n") * 3_300], ids=["one line", "lines"])
 @pytest.mark.parametrize("pattern", ["a" * 199 + "b", "b" + "a" * 199, "a" * 100 + "b" + "a" * 99])
 def test_hostile_text_and_pattern_take_linear_time(text: str, pattern: str) -> None:

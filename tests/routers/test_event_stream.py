@@ -1,4 +1,4 @@
-"""The response that carries a stream, against a server that the test controls (S3 "SSE Stream")."""
+"""The response that carries a stream, against a server that the test controls (CHAT-25, CHAT-35)."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,7 +11,7 @@ from tests.support.requirement import requirement
 BOUND_S = 10
 
 
-@requirement("E86")
+@requirement("CHAT-72")
 async def test_the_news_that_the_client_left_is_heard_although_nothing_ever_waits() -> None:
     left, over, sent = asyncio.Event(), asyncio.Event(), 0
 
@@ -37,7 +37,7 @@ async def test_the_news_that_the_client_left_is_heard_although_nothing_ever_wait
     assert over.is_set()
 
 
-@requirement("E40")
+@requirement("CHAT-35")
 async def test_comments_come_only_while_nothing_else_is_sent_and_never_after_the_end() -> None:
     sent: list[bytes] = []
     beats = asyncio.Semaphore(0)

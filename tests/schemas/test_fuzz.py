@@ -4,7 +4,7 @@ from bench.fuzz_validation import fuzz
 from tests.support.requirement import requirement
 
 
-@requirement("DESIGN §3 Schemas", "gateway 75", "gateway 77")
+@requirement("EXEC-8")
 def test_hostile_pairs_raise_nothing_unforeseen_and_do_not_hold_the_loop() -> None:
     seen = fuzz(60, number=7)
     assert seen.raised == []

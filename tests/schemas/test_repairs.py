@@ -39,14 +39,14 @@ def repaired(args: object, schema: object = ORDER) -> tuple[object, list[tuple[s
     return mended, [(each["path"], each["rule"]) for each in repairs]
 
 
-@requirement("gateway 72")
+@requirement("EXEC-9")
 def test_arguments_given_as_json_text_are_read_and_numbers_in_text_become_numbers() -> None:
     mended, repairs = repaired('{"order_id":"4471","amount":"129.0"}')
     assert (mended, type(mended["amount"])) == ({"order_id": "4471", "amount": 129.0}, float)  # type: ignore[index]
     assert repairs == [("$", "json_to_object"), ("$.amount", "str_to_number")]
 
 
-@requirement("gateway 65", "gateway 72")
+@requirement("EXEC-9")
 @pytest.mark.parametrize(
     ("given_args", "expected", "repairs"),
     [
@@ -76,7 +76,7 @@ def test_a_text_that_says_one_value_of_the_wanted_type_becomes_it(
     assert (json.dumps(mended), made) == (json.dumps(expected), repairs)
 
 
-@requirement("gateway 65", "gateway 72")
+@requirement("EXEC-9")
 @pytest.mark.parametrize(
     "args",
     [
@@ -130,7 +130,7 @@ def test_everything_else_stays_as_it_is(args: object) -> None:
     assert repairs == []
 
 
-@requirement("gateway 65", "gateway 72")
+@requirement("EXEC-9")
 @pytest.mark.parametrize("text", ["42", "4.5", "true", '{"a": 1}', "[1]"])
 @pytest.mark.parametrize(
     "place",
@@ -148,7 +148,7 @@ def test_a_text_stays_a_text_where_a_text_is_allowed_among_others(place: dict[st
     assert mended is args
 
 
-@requirement("gateway 72")
+@requirement("EXEC-10")
 def test_unknown_names_are_kept_and_the_callers_own_arguments_are_not_changed() -> None:
     args = {"count": "1", "unknown": "2", "address": {"floor": "3", "door": "4"}}
     before = json.dumps(args)
@@ -174,12 +174,14 @@ def test_types_of_parts_are_taken_together() -> None:
     assert repaired({"a": "1"}, schema)[0] == {"a": 1}
 
 
+@requirement("EXEC-10")
 def test_no_more_than_a_hundred_repairs_are_made() -> None:
     mended, repairs = repaired({"lines": ["1"] * 300})
     assert mended == {"lines": [1] * 100 + ["1"] * 200}
     assert len(repairs) == 100
 
 
+@requirement("EXEC-10")
 @pytest.mark.parametrize(
     ("schema", "args"),
     [
@@ -199,6 +201,7 @@ def test_repairing_takes_bounded_time(schema: object, args: int) -> None:
     assert time.process_time() - began < 0.3
 
 
+@requirement("EXEC-10")
 @settings(max_examples=150, deadline=None)
 @given(
     SCHEMAS.filter(lambda schema: isinstance(schema, dict)),
@@ -216,7 +219,7 @@ def test_what_fits_is_never_changed_and_each_repair_has_its_path(schema: dict[st
     assert validator.unchecked or mended is args
 
 
-@requirement("gateway 65")
+@requirement("EXEC-9")
 def test_without_the_repair_the_same_arguments_are_refused() -> None:
     validator = compile_schema(ORDER, path=TOOL_ID)
     with pytest.raises(ArgsInvalid):

@@ -79,7 +79,7 @@ def needs_the_network(file: str, case: dict[str, Any]) -> bool:
     return case["description"] in NEEDS_THE_NETWORK.get(file, ())
 
 
-@requirement("S0 §4.4", "DESIGN §3 Schemas")
+@requirement("EXEC-6")
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_it_agrees_with_jsonschema_and_with_the_suite(draft: str) -> None:
     tried = 0
@@ -100,7 +100,7 @@ def test_it_agrees_with_jsonschema_and_with_the_suite(draft: str) -> None:
     assert tried > 500
 
 
-@requirement("S0 §4.4")
+@requirement("EXEC-6")
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_arguments_of_the_suite_are_accepted_or_refused_as_it_says(draft: str) -> None:
     for file, case, schema in cases(draft):
@@ -119,7 +119,7 @@ def test_arguments_of_the_suite_are_accepted_or_refused_as_it_says(draft: str) -
                 assert test["valid"], where
 
 
-@requirement("gateway 76")
+@requirement("EXEC-7")
 def test_what_would_have_to_be_fetched_is_refused_and_nothing_else_is() -> None:
     refused: dict[str, set[str]] = {}
     for draft in DRAFTS:
@@ -149,7 +149,7 @@ def with_groups(schema: Any) -> Any:
     return written
 
 
-@requirement("gateway 77", "S0 §4.4")
+@requirement("EXEC-1", "EXEC-8")
 @pytest.mark.parametrize("draft", ["draft2019-09", "draft2020-12"])
 def test_names_evaluated_by_any_pattern_are_found_as_the_suite_says(draft: str) -> None:
     patterns = 0

@@ -1,4 +1,4 @@
-"""The contract that every artifact store keeps (DESIGN §3 "Results").
+"""The contract that every artifact store keeps (EXEC-28 to EXEC-31).
 
 A store is tested by a class that inherits this one, beside a fixture ``open_store`` that makes it and closes it.
 """
@@ -101,7 +101,7 @@ class ArtifactStoreContract:
         for (owner, one), each in kept.items():
             assert await store.get(owner, one) == each
 
-    @requirement("gateway 98", "DESIGN §3 Results")
+    @requirement("EXEC-29")
     async def test_the_handle_of_another_actor_does_not_exist(self, open_store: OpenStore) -> None:
         store = open_store()
         await store.put("ann", artifact("one"))
@@ -109,6 +109,7 @@ class ArtifactStoreContract:
         await store.put("bob", artifact("one"))
         assert await held(store, "ann", "one") == await held(store, "bob", "one") == ["one"]
 
+    @requirement("EXEC-30")
     async def test_an_artifact_ends_at_its_age_even_when_used(self, open_store: OpenStore) -> None:
         clock = Clock()
         store = open_store(max_age_s=60, now=clock)
@@ -130,6 +131,7 @@ class ArtifactStoreContract:
         clock.now += 10
         assert await held(store, "ann", "one", "two") == ["two"]
 
+    @requirement("EXEC-28")
     async def test_putting_again_takes_no_more_room(self, open_store: OpenStore) -> None:
         store = open_store(max_bytes=room_for(2))
         await store.put("ann", artifact("one"))
@@ -144,6 +146,7 @@ class ArtifactStoreContract:
         await store.put("ann", second)
         assert await store.get("ann", "h") == second
 
+    @requirement("EXEC-30")
     async def test_the_least_recently_used_makes_room(
         self, open_store: OpenStore, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -175,6 +178,7 @@ class ArtifactStoreContract:
         ]
         assert await held(store, "ann", "three", "four", "five") == ["three", "four", "five"]
 
+    @requirement("EXEC-31")
     async def test_more_than_half_of_the_store_is_refused_and_pushes_nothing_out(
         self, open_store: OpenStore, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -201,6 +205,7 @@ class ArtifactStoreContract:
             assert await store.put("ann", Artifact(str(number), "text/plain", "😀" * 10_000, b"")) == "kept"
         assert [number for number in range(10) if await store.get("ann", str(number))] == [8, 9]
 
+    @requirement("EXEC-30")
     async def test_who_floods_the_store_pushes_out_only_their_own(self, open_store: OpenStore) -> None:
         store = open_store(max_bytes=room_for(10))
         for name in ("one", "two", "three"):
@@ -212,6 +217,7 @@ class ArtifactStoreContract:
         assert await held(store, "ann", "one", "two", "three") == ["one", "two", "three"]
         assert len(await held(store, "bob", *flood)) + len(await held(store, "cyd", *flood)) == 7
 
+    @requirement("EXEC-30")
     async def test_who_is_alone_may_fill_the_store_and_gives_way_to_another(self, open_store: OpenStore) -> None:
         store = open_store(max_bytes=room_for(6))
         names = [str(number) for number in range(6)]

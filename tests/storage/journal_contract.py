@@ -35,7 +35,7 @@ class JournalContract:
     def journal(self) -> Journal:
         """An empty one."""
 
-    @requirement("DESIGN §3 the engine")
+    @requirement("CHAT-73")
     async def test_a_name_is_claimed_once(self) -> None:
         journal = self.journal()
         claims = await asyncio.gather(*(journal.claim("a", f"run{n}", f"digest{n}") for n in range(5)))
@@ -85,7 +85,7 @@ class JournalContract:
             await left
         await journal.aclose()
 
-    @requirement("S3 SSE Stream")
+    @requirement("CHAT-76")
     async def test_many_readers_at_different_paces_read_the_same_bytes_and_no_text_is_lost(self) -> None:
         journal = self.journal()
         await journal.claim("a", "run", "")

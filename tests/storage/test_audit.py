@@ -1,4 +1,4 @@
-"""Audit records in files and databases: whole or not at all (gatekit G107 to G115)."""
+"""Audit records in files and databases: whole or not at all (ROUTE-27, ACCESS-23, ACCESS-25, ACCESS-26)."""
 
 import asyncio
 import csv
@@ -56,7 +56,7 @@ def ids(path: Path) -> list[str]:
     return [json.loads(line)["correlation_id"] for line in path.read_text().splitlines()]
 
 
-@requirement("gatekit G107")
+@requirement("ACCESS-23", "ACCESS-26")
 def test_a_line_of_json_says_everything_and_stays_one_line() -> None:
     line = json_line(replace(RECORD, actor="a\nb\u2028\ud800"))
     assert line.count(b"\n") == 1
@@ -67,7 +67,7 @@ def test_a_line_of_json_says_everything_and_stays_one_line() -> None:
     ]
 
 
-@requirement("gatekit G112")
+@requirement("ACCESS-26")
 def test_a_csv_cell_is_no_formula_and_a_record_is_one_row(tmp_path: Path) -> None:
     file = AuditFile(tmp_path / "audit.csv", csv_line, csv_header())
     for actor in ("=cmd()", "+1", "-1", "@x", "\n =1", "a\r\nb", 'quo"te,d', "plain"):
@@ -97,7 +97,7 @@ async def test_a_record_is_kept_though_its_caller_has_left(tmp_path: Path) -> No
     assert ids(tmp_path / "audit.jsonl") == ["req_1"]
 
 
-@requirement("gatekit G114")
+@requirement("ACCESS-26")
 @pytest.mark.parametrize("gone", ["file", "directory", "rotated"])
 def test_a_file_that_is_gone_is_made_anew(tmp_path: Path, gone: str) -> None:
     path = tmp_path / "logs" / "audit.jsonl"
@@ -115,6 +115,7 @@ def test_a_file_that_is_gone_is_made_anew(tmp_path: Path, gone: str) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@requirement("ACCESS-26")
 def test_half_a_line_of_a_power_cut_is_not_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_bytes(json_line(RECORD)[:40])
@@ -124,7 +125,7 @@ def test_half_a_line_of_a_power_cut_is_not_gone_on_with(tmp_path: Path) -> None:
     assert json.loads(path.read_text().splitlines()[1])["correlation_id"] == "req_1"
 
 
-@requirement("gatekit G115")
+@requirement("ACCESS-26")
 def test_a_full_disk_leaves_no_half_line_and_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     script = """
@@ -158,6 +159,7 @@ except AuditFailed:
     assert path.stat().st_size <= 8192
 
 
+@requirement("ACCESS-26")
 def test_several_processes_write_one_file_without_mixing_lines(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     script = """
@@ -211,7 +213,7 @@ def test_rows_of_sqlite_are_kept_together_or_not_at_all(tmp_path: Path) -> None:
         ]
 
 
-@requirement("gatekit G114")
+@requirement("ACCESS-26")
 @pytest.mark.parametrize("gone", ["file", "rotated"])
 def test_a_database_that_is_gone_is_made_anew(tmp_path: Path, gone: str) -> None:
     path = tmp_path / "audit.db"
@@ -291,6 +293,7 @@ async def test_a_sink_that_is_out_of_order_is_tried_once_for_all_callers() -> No
     assert writer.probes == 1
 
 
+@requirement("ACCESS-27")
 async def test_a_writer_that_hangs_holds_neither_callers_nor_the_end_and_is_used_again_when_it_comes_back() -> None:
     writer = Writer()
     writer.gate.clear()
@@ -389,7 +392,7 @@ async def test_a_sink_is_made_of_its_configuration(tmp_path: Path) -> None:
     assert make_auditor(configured(), lambda: 0.0) is None
 
 
-@requirement("gatekit G113")
+@requirement("ACCESS-25")
 @pytest.mark.parametrize("path", ["/dev/full", "/proc/nothing/audit.jsonl", "/"])
 def test_a_critical_sink_that_cannot_be_written_stops_the_start(path: str) -> None:
     entry = {"handler": "audit_jsonl", "config": {"path": path}}

@@ -68,7 +68,7 @@ async def test_without_readers_a_run_keeps_its_latest_events_and_its_beginning_i
     await journal.aclose()
 
 
-@requirement("S3 SSE Stream")
+@requirement("CHAT-76")
 async def test_a_run_waits_for_a_reader_that_has_too_much_left_to_read() -> None:
     journal = MemoryJournal(BOUNDS, Clock())
     await journal.claim("a", "run", "")
@@ -110,6 +110,7 @@ async def test_a_reader_that_leaves_lets_the_run_go_on() -> None:
     await journal.aclose()
 
 
+@requirement("CHAT-76")
 async def test_all_runs_together_stay_within_the_total_and_the_oldest_that_ended_gives_first() -> None:
     journal = MemoryJournal(replace(BOUNDS, total_bytes=300_000), Clock())
     for name in ("old", "new", "live"):

@@ -31,7 +31,7 @@ def names(cards: tuple[ChoiceCard, ...]) -> list[str]:
     return [shown.name for shown in cards]
 
 
-@requirement("S0 §5.1")
+@requirement("BROWSE-25")
 def test_each_session_has_its_own_memory_until_it_was_long_unused() -> None:
     now = [0.0]
     store = MemorySessionStore(lambda: now[0], max_age_s=10)
@@ -46,6 +46,7 @@ def test_each_session_has_its_own_memory_until_it_was_long_unused() -> None:
     assert names(store.order("one", [card("c"), card("e")])) == ["c", "e"]
 
 
+@requirement("BROWSE-25")
 def test_the_session_longest_unused_goes_first_by_number_and_by_cards() -> None:
     few = MemorySessionStore(lambda: 0.0, max_sessions=2)
     small = MemorySessionStore(lambda: 0.0, max_cards=2)
@@ -72,6 +73,7 @@ def test_no_two_sessions_share_a_key_with_any_names() -> None:
     assert len(keys) == 5
 
 
+@requirement("BROWSE-25")
 def test_an_actor_that_invents_sessions_pushes_out_only_its_own() -> None:
     store = MemorySessionStore(lambda: 0.0, max_per_actor=2)
     victim = session_key("mcp", "victim", "s")

@@ -21,13 +21,14 @@ class Clock:
         return self.time
 
 
-@requirement("E83", "E85")
+@requirement("CHAT-68", "CHAT-70", "ACCESS-18")
 async def test_only_the_first_of_many_adds_a_key() -> None:
     store = MemoryOnceStore(Clock())
     assert sorted(await asyncio.gather(*(store.add("a", 10.0) for _ in range(20)))) == [False] * 19 + [True]
     assert await store.add("b", 10.0)
 
 
+@requirement("ACCESS-18")
 async def test_a_full_store_lets_nothing_happen_until_something_lapses() -> None:
     clock = Clock()
     store = MemoryOnceStore(clock, max_kept=2)
@@ -39,7 +40,7 @@ async def test_a_full_store_lets_nothing_happen_until_something_lapses() -> None
     assert not await store.add("d", 30.0)
 
 
-@requirement("E83", "E85")
+@requirement("CHAT-68", "CHAT-70", "ACCESS-18")
 async def test_a_file_remembers_over_a_restart_and_for_all_who_share_it(tmp_path: Path) -> None:
     file, clock = tmp_path / "store.db", Clock()
     one, other = SQLiteOnceStore(file, clock), SQLiteOnceStore(file, clock)
@@ -67,6 +68,7 @@ async def test_a_file_of_artifacts_from_before_is_taken_and_one_of_somebody_else
         SQLiteOnceStore(tmp_path / "other.db", Clock())
 
 
+@requirement("ACCESS-18")
 async def test_a_file_that_cannot_be_written_lets_nothing_happen(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

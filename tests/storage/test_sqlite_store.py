@@ -27,6 +27,7 @@ from tests.storage.artifact_store_contract import (
 )
 from tests.storage.killed_writer import OWNER
 from tests.support.process import ROOT
+from tests.support.requirement import requirement
 from wicketgate.errors import ConfigError, ViewFailed
 from wicketgate.ports import Artifact
 from wicketgate.storage.memory_store import MAX_AGE_S, MAX_BYTES, MemoryArtifactStore
@@ -56,6 +57,7 @@ async def open_store(path: Path) -> AsyncIterator[OpenStore]:
 
 
 class TestSQLiteStore(ArtifactStoreContract):
+    @requirement("EXEC-32")
     async def test_handles_and_ages_go_on_after_a_restart(self, open_store: OpenStore) -> None:
         clock = Clock()
         store = open_store(max_age_s=60, now=clock)
@@ -282,6 +284,7 @@ async def test_a_path_with_any_characters_is_that_file(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
+@requirement("EXEC-32")
 async def test_a_killed_writer_leaves_every_artifact_whole(tmp_path: Path) -> None:
     writers = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -365,6 +368,7 @@ _steps = st.lists(
 )
 
 
+@requirement("EXEC-32")
 @settings(max_examples=40, deadline=None)
 @given(_steps)
 def test_it_answers_as_the_memory_store_does(steps: list[tuple[str, str, str, int]]) -> None:

@@ -1,4 +1,4 @@
-"""Ties a test to the clause or case it shows: ``@requirement("S0 §4.4", "E41")``."""
+"""Ties a test to the clauses of ``docs/spec`` that it shows: ``@requirement("CARD-5", "EXEC-1")``."""
 
 import pytest
 

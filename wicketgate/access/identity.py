@@ -1,10 +1,10 @@
-"""The caller's identity, its permissions, and the keys that prove it (S3 "Auth Middleware", DESIGN §3 "Auth").
+"""The caller's identity, its permissions, and the keys that prove it (ACCESS-1, ACCESS-2, ACCESS-7).
 
 Permissions are written ``memory:*,tools:github:*``: levels parted by colons, where ``*`` as the last level covers
 everything below it and ``*`` between two colons covers any one level.
 
-A key is ``wg_<id>_<43 random characters>``. It is made once, shown once, and stored only as SHA-256 (DESIGN §2 "auth").
-256 random bits need no slow hash, which would only let any client spend the service's CPU."""
+A key is ``wg_<id>_<43 random characters>``. It is made once, shown once, and stored only as SHA-256 (ACCESS-1,
+ACCESS-6). 256 random bits need no slow hash, which would only let any client spend the service's CPU."""
 
 import hashlib
 import re

@@ -1,7 +1,7 @@
-"""Decides which tools a caller may see and call. Every way to a tool asks this one policy (S4 §5, DESIGN §3).
+"""Decides which tools a caller may see and call. Every way to a tool asks this one policy (ACCESS-13).
 
 The base is the permission ``tools:<namespace>:<name>``. Then the first rule decides that matches the tool and whose
-condition holds (DESIGN §2 "access"). A tool that a caller may not use does not exist for it. A condition on arguments
+condition holds (ACCESS-9, ACCESS-10). A tool that a caller may not use does not exist for it. A condition on arguments
 is known only at the call: until then a tool exists if some call of it could be allowed, and a call that is not allowed
 is ``Denied``.
 

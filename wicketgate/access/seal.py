@@ -1,4 +1,5 @@
-"""Seals texts that clients carry between two requests, under a ring of keys: approvals and request states.
+"""Seals texts that clients carry between two requests, under a ring of keys: approvals and request states
+(ACCESS-17, ACCESS-29).
 
 A sealed text holds its purpose, its actor, the time when it expires and an id of its own, all encrypted and signed
 (Fernet). Nothing of it is stored here. What may count only once is remembered by that id, never by the token's text.

@@ -1,6 +1,7 @@
-"""The card, which a model is shown of a tool: ten fields, one line, at most 80 tokens (S0 §2); and the order of cards.
+"""The card, which a model is shown of a tool: ten fields, one line, at most 80 tokens (CARD-19 to CARD-25); and the
+order of cards.
 
-Cards come best first (S0 §2.5), or so that a prompt cache keeps its prefix (S0 §5)."""
+Cards come best first (CARD-25), or so that a prompt cache keeps its prefix (BROWSE-20 to BROWSE-25)."""
 
 import re
 import unicodedata
@@ -22,7 +23,7 @@ CardKind = Literal["tool", "agent", "skill", "internal"]
 
 @dataclass(frozen=True, slots=True)
 class ChoiceCard:
-    """Exactly the fields of S0 §2.1. Build it with the functions below: they keep its bounds."""
+    """Exactly the fields of CARD-19. Build it with the functions below: they keep its bounds."""
 
     id: str
     name: str
@@ -39,7 +40,7 @@ class ChoiceCard:
 def build_card(item: SelectableItem, tokens: TokenCounter, score: float | None = None) -> ChoiceCard:
     """Makes the card of a tool, its description shortened towards 60 tokens for the rendered line.
 
-    Raises CatalogError when the rest of the card alone passes the hard cap (S0 §2.3): no field is ever dropped.
+    Raises CatalogError when the rest of the card alone passes the hard cap (CARD-23): no field is ever dropped.
     """
     bare = ChoiceCard(
         id=item.id,
@@ -84,7 +85,7 @@ def build_inner_card(
 def display_name(item: SelectableItem) -> str:
     """Returns the name for people to read: the name in the id, or the upstream's own where that was mapped into it.
 
-    At most 64 characters, one line (S0 §2.1). It is never what a tool is found or run by.
+    At most 64 characters, one line (CARD-20). It is never what a tool is found or run by.
     """
     if item.upstream_name.endswith(item.name):
         return item.name[:_MAX_NAME_CHARS]
@@ -109,7 +110,7 @@ def render_card(card: ChoiceCard) -> str:
     """Writes one line for a prompt: the id, the facts, then the description, which nothing follows.
 
     The id holds namespace and name. Kind is written unless it is ``tool``, cost above zero, side effects when true,
-    the score never (S0 §2.1).
+    the score never (CARD-21).
     """
     facts = [
         *([card.kind] if card.kind != "tool" else []),
@@ -131,7 +132,7 @@ def render_cards(cards: Iterable[ChoiceCard]) -> str:
 
 
 def card_json(card: ChoiceCard) -> dict[str, Any]:
-    """Returns the JSON form, keys as S0 §2.1 lists them; an absent score is left out."""
+    """Returns the JSON form, keys as CARD-19 lists them; an absent score is left out."""
     body: dict[str, Any] = {
         "id": card.id,
         "name": card.name,
@@ -235,7 +236,7 @@ class SeenCards:
         return frozenset(self.cards)
 
     def hydrated(self, tool_id: str) -> "SeenCards":
-        """Adds a tool that was hydrated with success (S0 §5.5); its card is frozen when it is first sent."""
+        """Adds a tool that was hydrated with success (BROWSE-23); its card is frozen when it is first sent."""
         return self if tool_id in self.cards else self._with({tool_id: None})
 
     def _with(self, cards: Mapping[str, ChoiceCard | None]) -> "SeenCards":
@@ -243,7 +244,7 @@ class SeenCards:
 
 
 def cache_order(seen: SeenCards, cards: Iterable[ChoiceCard]) -> tuple[tuple[ChoiceCard, ...], SeenCards]:
-    """Returns the cards in sending order, and the cards that the session has then seen (S0 §5.1).
+    """Returns the cards in sending order, and the cards that the session has then seen (BROWSE-20).
 
     Cards seen before come first, as they were first sent; then the marker, if there is something on both sides of
     it; then the new ones. Each part is ascending by id: rank is read from the score. *cards* are already chosen, so

@@ -1,4 +1,4 @@
-"""An immutable snapshot of every tool: its item, its card and its place (S0 §1.5, §4.3).
+"""An immutable snapshot of every tool: its item, its card and its place (CARD-14, CARD-15).
 
 A new snapshot is built whole beside the one in force. What did not change is taken over from it.
 """
@@ -22,7 +22,7 @@ from wicketgate.tokens import TokenCounter, shipped_token_counter
 
 @dataclass(frozen=True, slots=True)
 class HydrationResult:
-    """The facts about a tool that its card leaves out (S0 §4.3). *constraints* are the server's word, not verified."""
+    """The facts about a tool that its card leaves out (CARD-15). *constraints* are the server's word, not verified."""
 
     tool_id: ToolId
     args_schema: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Catalog:
     """A snapshot that never changes: of all upstreams by ``build_catalog``, or of items that you made by hand.
 
     *items* are the tools that can be browsed and run; *quarantine* says by id why a tool's card cannot fit; *skipped*
-    lists unreadable definitions; *subscriptions* are the ids that no tool call can carry (S4 §2). *version* is 16 hex
+    lists unreadable definitions; *subscriptions* are the ids that no tool call can carry (CARD-18). *version* is 16 hex
     digits over the content, the same for any order of tools.
     """
 
@@ -127,7 +127,7 @@ class Catalog:
         return card if score is None else replace(card, score=score)
 
     def cards_at(self, path: Sequence[str], visible: Visible | None = None) -> tuple[ChoiceCard, ...]:
-        """The cards of what stands at *path*, in the graph of the visible tools. Raises PathNotFound (S0 §3.3)."""
+        """The cards of what stands at *path*, in the graph of the visible tools. Raises PathNotFound (BROWSE-12)."""
         return tuple(
             self._cards[node.tool_id] if isinstance(node, Leaf) else self._inner_card(node)
             for node in self.graph.children(path, visible)
@@ -157,7 +157,7 @@ def build_catalog(
 
     The tools of the upstreams in *infer* take their namespace from their own names. What *previous* already knows is
     taken over by content. Pure and free of shared state, so it can run in a thread. Raises CatalogError when two
-    tools have one id (S0 §1.5); *previous* is untouched then.
+    tools have one id (CARD-14); *previous* is untouched then.
     """
     entries: dict[_Key, _Entry] = {}
     skipped: list[SkippedDefinition] = []

@@ -4,7 +4,7 @@ A place is computed from tool ids alone. Up to 20 tools of a namespace stand dir
 whose names share their first telling word stand together, from three tools on, and so again by the next word inside
 a cluster of more than 20. A level of more than 50 children is parted by the first letters of what they are about.
 
-No path of a cluster is longer than 70 characters, whatever names come in, so that its card always fits (S0 §2.3).
+No path of a cluster is longer than 70 characters, whatever names come in, so that its card always fits (CARD-23).
 Where a label would pass that, its end stands for it, or a hash. Where that does not fit either, or the third
 alphabetical level is still too wide, the level is parted by a hash of the ids: it says nothing, but every level
 is short, no tool moves because of another, and for that two characters a level always suffice.
@@ -114,7 +114,7 @@ class _Part:
 
 
 def _segments(names: Mapping[ToolId, str]) -> dict[ToolId, str]:
-    """A legal and distinct segment for each tool of a namespace (S0 §3.2).
+    """A legal and distinct segment for each tool of a namespace (BROWSE-15).
 
     Where names meet, the one that is legal as it stands keeps its own; the others carry a hash of their id, so that
     none of them ever changes because of a third.

@@ -1,4 +1,4 @@
-"""Paths through the catalog, and what stands at each: namespaces, clusters, tools (S0 §3)."""
+"""Paths through the catalog, and what stands at each: namespaces, clusters, tools."""
 
 import re
 from collections import defaultdict

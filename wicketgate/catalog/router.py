@@ -127,7 +127,7 @@ class Router:
         scores = _best(wanted, k, visible) if len(parts) < 2 else self._of_parts(wanted, parts, k, visible)
         ideal = IDEAL_IMPACT * sum(self._rarity(term) for term in asked)
         first = sorted(scores.items(), key=_best_first)[:k]
-        # Again after rounding, so that the order can be read off the scores (S0 §2.5).
+        # Again after rounding, so that the order can be read off the scores (CARD-25).
         return sorted(((tool_id, max(0.0001, round(score / ideal, 4))) for tool_id, score in first), key=_best_first)
 
     def _of_parts(

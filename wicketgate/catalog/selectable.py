@@ -1,4 +1,4 @@
-"""One tool as the catalog knows it, read from an MCP definition (S1 "mcp_tool_to_selectable")."""
+"""One tool as the catalog knows it, read from an MCP definition (CARD-10 to CARD-13)."""
 
 import sys
 from collections.abc import Mapping
@@ -9,7 +9,8 @@ from wicketgate.catalog.tool_id import ToolId, derive_tool_id, parse_tool_id
 from wicketgate.errors import CatalogError
 
 OperationKind = Literal["query", "mutation", "subscription"]
-"""A query changes nothing, a mutation may; a subscription answers many times, which no tool call can carry (S4 §2)."""
+"""A query changes nothing, a mutation may; a subscription answers many times, which no tool call can carry
+(CARD-18)."""
 
 
 UPSTREAM_NAME_KEY = "wicketgate/upstream_name"

@@ -1,5 +1,5 @@
-"""Tool ids, ``namespace:name[@version][#hash8]``: made from an upstream's name (S0 §1), read and written, and found
-again where a caller has one slightly wrong.
+"""Tool ids, ``namespace:name[@version][#hash8]``: made from an upstream's name (CARD-1 to CARD-9), read and written,
+and found again where a caller has one slightly wrong.
 
 Models drop the hash, the version or the namespace, write another gateway's separator, or mistype a name.
 """
@@ -29,7 +29,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 VERSION = re.compile(r"[A-Za-z0-9._-]{1,32}")
 HASH8 = re.compile(r"[0-9a-f]{8}")
 
-# A name that has to be mapped anyway is cut to the length of a card's display name (S0 §2.1), so that its card fits.
+# A name that has to be mapped anyway is cut to the length of a card's display name (CARD-20), so that its card fits.
 _MAPPED_NAME_CHARS = 64
 
 MAX_NEAR = 3
@@ -42,7 +42,7 @@ _SEPARATOR = re.compile(r"__|[/.]")
 
 @dataclass(frozen=True, slots=True)
 class ToolIdParts:
-    """The four fields of S0 §1.1. Either *version* or *hash8* is there, or both."""
+    """The four fields of CARD-1. Either *version* or *hash8* is there, or both."""
 
     namespace: str
     name: str
@@ -51,7 +51,7 @@ class ToolIdParts:
 
 
 def parse_tool_id(text: object) -> ToolIdParts:
-    """Returns the parts of a canonical id (S0 §1.6). Raises CatalogError for any other text."""
+    """Returns the parts of a canonical id (CARD-2). Raises CatalogError for any other text."""
     if not isinstance(text, str):
         raise CatalogError("a tool id must be a string")
     if len(text) > MAX_TOOL_ID_CHARS:
@@ -76,7 +76,7 @@ def format_tool_id(parts: ToolIdParts) -> ToolId:
 
 
 def hash8(upstream_name: str, input_schema: object) -> str:
-    """Returns eight hex digits over the upstream's own name and the schema's shape (S0 §1.3).
+    """Returns eight hex digits over the upstream's own name and the schema's shape (CARD-5).
 
     The shape is the top-level property names and ``required``; what is not of its JSON type counts as absent.
     """
@@ -94,7 +94,7 @@ def hash8(upstream_name: str, input_schema: object) -> str:
 
 
 def infer_namespace(tool_name: str) -> str:
-    """Returns the namespace that a tool's own name gives, always within the grammar (S1 table, S0 §1.4).
+    """Returns the namespace that a tool's own name gives, always within the grammar (CARD-6, CARD-7).
 
     That is the text before the first dot or slash; otherwise the first of three or more segments that underscores part;
     otherwise ``mcp``.
@@ -103,11 +103,11 @@ def infer_namespace(tool_name: str) -> str:
 
 
 def derive_tool_id(upstream_name: str, input_schema: object, version: str | None, server: str | None) -> ToolId:
-    """Makes the canonical id of an upstream's tool (S0 §1.2, §1.4).
+    """Makes the canonical id of an upstream's tool (CARD-4, CARD-7).
 
     *server* is the namespace, and ``<server>.`` or ``<server>/`` is dropped from the name; None infers the namespace
-    by the S1 table. A name or version outside the grammar is mapped into it, and such an id always carries a hash
-    over the original, so that two names never become one.
+    by the table of CARD-6. A name or version outside the grammar is mapped into it, and such an id always carries a
+    hash over the original, so that two names never become one.
     """
     if server is None:
         namespace = infer_namespace(upstream_name)

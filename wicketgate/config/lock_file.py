@@ -1,4 +1,5 @@
-"""Reads and writes ``wicketgate.lock``: the accepted definitions of tools, in JSON that people can review (W-PINS)."""
+"""Reads and writes ``wicketgate.lock``: the accepted definitions of tools, in JSON that people can review
+(ACCESS-22)."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Makes the plugin chain and the auditor from the section ``plugins`` (S2; gatekit F).
+"""Makes the plugin chain and the auditor from the section ``plugins`` (ROUTE-18, ROUTE-19, ACCESS-23 to ACCESS-27).
 
 Plugins that come with the program are found by name, those of other packages by entry point.
 """
@@ -142,7 +142,7 @@ class _SqlConfig(PluginConfig):
 
 
 def make_auditor(settings: PluginsSettings, wall_clock: Callable[[], float]) -> Auditor | None:
-    """Makes the auditor; None without sinks. Raises ConfigError if a critical sink cannot be written (G113)."""
+    """Makes the auditor; None without sinks. Raises ConfigError if a critical sink cannot be written (ACCESS-25)."""
     sinks: list[Attached] = []
     for index, entry in enumerate(settings.auditing.get("_global", ())):
         if not entry.enabled:

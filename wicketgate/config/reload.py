@@ -1,4 +1,4 @@
-"""Reads the configuration anew while the service runs, and puts it in force (gatekit G126 to G129).
+"""Reads the configuration anew while the service runs, and puts it in force (OPS-7 to OPS-9).
 
 ``Reloader`` decides when to read: on request, or when the file has changed. ``Applied`` holds the settings in force and
 exchanges them in one step, or leaves everything as it was. Upstreams, their policies, quotas, access rules, pins, keys

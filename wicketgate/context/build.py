@@ -1,4 +1,4 @@
-"""Fits a long conversation into a model's window (S3 "context_overflow").
+"""Fits a long conversation into a model's window (CHAT-79).
 
 When a history outgrows the room, in this order and only as far as needed: results that the model has seen are shrunk,
 oldest first; the oldest turns go, whole; the oldest steps of the running turn go, whole, with one line that says so.

@@ -1,7 +1,6 @@
-"""The items of a conversation: read from a session file, and made into chat messages (S1 "load_mcp_session_jsonl").
+"""The items of a conversation: read from a session file, and made into chat messages (CHAT-84, LIB-13).
 
-A session file has one JSON event a line. It is read whole, or refused with the line at fault (S1 "Session JSONL
-format").
+A session file has one JSON event a line. It is read whole, or refused with the line at fault (CHAT-84).
 """
 
 import json

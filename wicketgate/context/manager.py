@@ -1,4 +1,5 @@
-"""A prompt from a conversation: what the phase needs, the turns that a query is about, within a budget of tokens.
+"""A prompt from a conversation: what the phase needs, the turns that a query is about, within a budget of tokens
+(LIB-13 to LIB-16).
 
 A large tool result never enters the prompt. It goes through the same firewall as the gateway's own results; the
 prompt has its summary and its handle, and the manager keeps the whole of it. Everything here is deterministic: equal

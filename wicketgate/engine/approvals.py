@@ -1,4 +1,4 @@
-"""Calls that wait for the owner's approval, and the decisions that a client brings (DESIGN §3 "Approval").
+"""Calls that wait for the owner's approval, and the decisions that a client brings (CHAT-65 to CHAT-71).
 
 No stream waits: it ends, and the decision comes with another POST, in ``metadata.approvals``, never in the text of a
 message. An invalid decision runs nothing and blocks nothing.

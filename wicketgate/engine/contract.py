@@ -1,5 +1,5 @@
-"""The body of ``POST /engine/chat``: the accepted fields, the texts of refusals, and the context of its calls (S3
-"Request", DESIGN §3 "Browsing")."""
+"""The body of ``POST /engine/chat``: the accepted fields, the texts of refusals, and the context of its calls
+(BROWSE-10 to BROWSE-18, CHAT-2 to CHAT-17)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class ApprovalDecision(_Contract):
 
 
 class ChatMetadata(_Contract):
-    """Pass-through context (S3)."""
+    """Pass-through context."""
 
     correlation_id: Annotated[str, Field(pattern=f"^{CORRELATION_ID.pattern}$")] = Field(
         description="Trace id of the request, made by the gateway. Returned as X-Correlation-ID."

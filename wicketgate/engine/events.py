@@ -1,4 +1,4 @@
-"""The five events of the stream and their bytes on the wire (S3 "Response: SSE Stream")."""
+"""The five events of the stream and their bytes on the wire (CHAT-25, CHAT-26)."""
 
 import json
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """A failure that goes back to the model, which decides how to go on (S3 "recoverable tool failures")."""
+    """A failure that goes back to the model, which decides how to go on (CHAT-45)."""
 
     name: ClassVar = "tool-result"
     id: str

@@ -1,4 +1,4 @@
-"""The choice of the model that answers: attempts, waits, and the models behind the first (DESIGN §2 "model").
+"""The choice of the model that answers: attempts, waits, and the models behind the first (CHAT-63).
 
 All of it ends with the first event that reached the caller: the contract has no way to take words back.
 """

@@ -1,4 +1,4 @@
-"""Runs that a client may come back to: one run for one Idempotency-Key (DESIGN §3 "The engine").
+"""Runs that a client may come back to: one run for one Idempotency-Key (CHAT-73 to CHAT-75).
 
 Such a run goes on by itself, into the journal; readers follow the journal, each at its own pace. Requests without a
 key do not come here.

@@ -1,4 +1,4 @@
-"""The number of streams at once, and the ways to stop a running one (S3 "503", E90, DESIGN §3 "The engine")."""
+"""The number of streams at once, and the ways to stop a running one (CHAT-22, CHAT-78)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

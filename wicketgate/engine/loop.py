@@ -1,4 +1,4 @@
-"""The agent loop: call the model, run the tools it asks for, repeat until it asks for no more (S3).
+"""The agent loop: call the model, run the tools it asks for, repeat until it asks for no more (CHAT-42).
 
 The loop imposes no cap of its own; ``max_iterations`` is the deployment's choice. Whatever happens, the last event
 is one ``done`` or one ``error``, and nothing comes after it.
@@ -46,7 +46,7 @@ class Engine:
         self._meter = meter or NoMeter()
 
     async def run(self, request: ChatRequest, identity: Identity) -> AsyncGenerator[Event, None]:
-        """The events of one stream, one by one: the contract as a direct function call (S3 "Same-Process Option").
+        """The events of one stream, one by one: the contract as a direct function call (CHAT-40).
 
         Closing the generator (``contextlib.aclosing``) cancels the model and the tools.
         """

@@ -1,4 +1,4 @@
-"""The tools of one turn, run at once; each ends in a result, whatever happens (S3 "Tool calls", E44 to E62)."""
+"""The tools of one turn, run at once; each ends in a result, whatever happens (CHAT-42 to CHAT-55)."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ _LOOP_PREFIX = "loop_guard: "
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """*max_iterations* counts turns that called tools; None is no cap (S3 "What is NOT in the request"). *loop_guard*
+    """*max_iterations* counts turns that called tools; None is no cap (CHAT-53). *loop_guard*
     is the number of the first identical call with the same result that is not run. *tool_timeout_s* is longer than any
     server's own deadline: it ends work that those do not bound, such as a plugin, a store or an audit sink that hangs.
     """
@@ -32,7 +32,7 @@ class EngineLimits:
 
 
 class LoopGuard:
-    """Answers for the tool when the same call keeps having the same result (E62).
+    """Answers for the tool when the same call keeps having the same result (CHAT-54).
 
     *most* is the number of the first identical call that is not run; None is never. *history* counts since the last
     message of the user, including parts that the model is not shown any more. A result that changes begins anew:
@@ -101,7 +101,7 @@ class ToolRounds:
     async def run_turn(
         self, calls: Sequence[ToolCall], approvals: RunApprovals | None
     ) -> AsyncGenerator[Sequence[ToolResult], None]:
-        """Run the calls that the model has made in one turn; results as they come (E44)."""
+        """Run the calls that the model has made in one turn; results as they come (CHAT-44)."""
         # Calls over the limit, and calls that repeat, are refused first.
         most = self._limits.max_calls_per_turn
         too_many = f"not run: more than {most} calls in one turn"

@@ -1,6 +1,6 @@
 """One model turn: the part of the history that the model is shown, and the events and message of its answer.
 
-DESIGN §3 "Long conversations" has the window.
+CHAT-79 to CHAT-83 has the window.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class Turn:
     """Collects the model's events and returns the stream's events, batch by batch.
 
     *taken* holds the call ids of the whole stream: a model that repeats an id, or leaves it out, still gets
-    unique ones, in the stream and in the history alike (E51, E52). Ids and names are such that a client can send them
+    unique ones, in the stream and in the history alike (CHAT-48). Ids and names are such that a client can send them
     back in its next request, whatever the model wrote.
     """
 
@@ -91,7 +91,7 @@ class Turn:
         return events
 
     def message(self) -> Message:
-        """The assistant message of this turn; text before the calls is kept (E43).
+        """The assistant message of this turn; text before the calls is kept (CHAT-43).
 
         Arguments that were not an object become ``{}``: several providers refuse a history that holds them.
         """

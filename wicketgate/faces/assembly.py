@@ -1,4 +1,4 @@
-"""The assembly of the four faces. The doors decide under which paths MCP clients find them (DESIGN §3)."""
+"""The assembly of the four faces. The doors decide under which paths MCP clients find them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The gateway face: three tools in front of every other (S0 §4.2; wire shapes in DESIGN §3)."""
+"""The gateway face: three tools in front of every other (FACE-17; wire shapes in EXEC-18)."""
 
 import asyncio
 import base64
@@ -185,7 +185,7 @@ def _browse_result(browse: Browse) -> SurfaceResult:
 
 
 def inventory(items: Iterable[SelectableItem], fits: Callable[[str], bool]) -> str:
-    """The tools behind the gate in one line, for a model that has not browsed yet (W-FACES).
+    """The tools behind the gate in one line, for a model that has not browsed yet (FACE-16).
 
     It names the largest namespaces with the number of their tools, as many as *fits* admits. The same tools give the
     same line; it is empty if not even the totals fit.

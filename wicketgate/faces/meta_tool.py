@@ -64,7 +64,7 @@ def dry_run_result(dry: DryRun) -> SurfaceResult:
         "tool_id": dry.tool_id,
         "upstream_name": dry.upstream_name,
         "args_valid": True,
-        # The server's hints are never verified, and a dry run does not change that (S1 "Security Considerations").
+        # The server's hints are never verified, and a dry run does not change that (CARD-12).
         "annotations": {"verified": False},
         "checks": checks,
     }

@@ -1,4 +1,5 @@
-"""The namespaced face: every tool under ``server__tool`` with its full schema, and results as they are (S2).
+"""The namespaced face: every tool under ``server__tool`` with its full schema, and results as they are (ROUTE-1 to
+ROUTE-17).
 
 A call that cannot reach its tool, or that the server refuses, is a JSON-RPC error. A failure that a model can mend
 (arguments, rights, quotas) is a result with ``isError``.
@@ -34,7 +35,7 @@ from wicketgate.ports import CallContext, UpstreamStatus
 
 log = logging.getLogger("wicketgate.namespaced")
 
-# The server could not be reached, did not answer in time, or failed without an error of its own (gatekit D).
+# The server could not be reached, did not answer in time, or failed without an error of its own (ROUTE-15).
 UPSTREAM_FAILED = -32004
 
 _MAX_LOGGED = 5
@@ -59,11 +60,11 @@ class NamespacedFace:
         self._lists = ToolLists(runtime, self._shown)
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
-        """The tools, sorted by name without regard to case (gatekit G32)."""
+        """The tools, sorted by name without regard to case (ROUTE-7)."""
         return self._lists.of(context)
 
     def missing(self, context: CallContext) -> Mapping[str, str]:
-        """By server, the reason that tools of it are missing; only servers that the caller may know (gatekit G34)."""
+        """By server, the reason that tools of it are missing; only servers that the caller may know (ROUTE-9)."""
         statuses = self._statuses()
         down = {name: status.error or status.phase for name, status in statuses.items() if status.phase != "ready"}
         troubles = {**down, **{name: text for name, text in self._runtime.troubles().items() if name in statuses}}

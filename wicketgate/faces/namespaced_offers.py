@@ -1,4 +1,4 @@
-"""Resources, prompts and completions of the namespaced face: ``server__uri`` and ``server__prompt`` (S2; gatekit B).
+"""Resources, prompts and completions of the namespaced face: ``server__uri`` and ``server__prompt`` (ROUTE-11).
 
 They exist for callers that may use every tool of the server (``tools:<server>:*``) or hold ``resources:<server>`` or
 ``prompts:<server>``, unless a rule about all of its tools hides them or requires an approval, which has no form here.
@@ -24,7 +24,7 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import Request
 from wicketgate.ports import CallContext
 
-# A plugin refused the request or the result (gatekit G93).
+# A plugin refused the request or the result (ROUTE-21).
 BLOCKED = -32000
 
 Right = Literal["resources", "prompts"]
@@ -118,7 +118,7 @@ class NamespacedOffers:
     async def _routed(
         self, method: str, params: Mapping[str, Any], right: Right, context: CallContext
     ) -> RoutedRequest:
-        """The route of a request. Raises Refusal after it is in the audit record (gatekit G109, G110)."""
+        """The route of a request. Raises Refusal after it is in the audit record (ACCESS-23)."""
         operation: Literal["read", "prompt"] = "read" if right == "resources" else "prompt"
         try:
             routed = parse_incoming_request(method, params)
@@ -172,7 +172,7 @@ class NamespacedOffers:
 
 
 def _addressed(part: object, routed: RoutedRequest) -> object:
-    """Contents under the URI of the request, by which the client knows them (gatekit G17)."""
+    """Contents under the URI of the request, by which the client knows them (ROUTE-4)."""
     uri = part.get("uri") if isinstance(part, Mapping) else None
     if not isinstance(part, Mapping) or not isinstance(uri, str):
         return part

@@ -1,4 +1,5 @@
-"""Operations: tools under ``/namespace/name``, with search, schema, call and batch over the runtime (S4 §1, §3, §4).
+"""Operations: tools under ``/namespace/name``, with search, schema, call and batch over the runtime (FACE-23, FACE-25,
+FACE-27).
 
 The registry face and its HTTP twin share this module, so that they cannot disagree.
 """
@@ -30,7 +31,7 @@ from wicketgate.faces.meta_tool import CONNECTING
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import SILENT, CallContext
 
-# A batch with more calls is refused before any of them runs (alknet A47).
+# A batch with more calls is refused before any of them runs (FACE-31).
 MAX_BATCH = 50
 BATCH_AT_ONCE = 8
 MAX_LIMIT = 200
@@ -127,7 +128,7 @@ class OperationIndex:
         self.name_of = names
 
     def get(self, name: str) -> NamedTool | None:
-        """Accepts a name with or without the leading slash (alknet A16, A23)."""
+        """Accepts a name with or without the leading slash (FACE-25, FACE-27)."""
         return self.by_name.get(name if name.startswith("/") else f"/{name}")
 
 
@@ -166,7 +167,7 @@ class Operations:
         return body
 
     async def schema(self, name: object, context: CallContext) -> dict[str, Any]:
-        """The full specification of one operation (S4 §1)."""
+        """The full specification of one operation (FACE-25)."""
         operation = await self._find(name, context)
         try:
             hydrated = self._runtime.hydrate(operation.item.id, context)
@@ -187,7 +188,7 @@ class Operations:
         }
 
     async def call(self, arguments: Mapping[str, Any], context: CallContext) -> Output:
-        """Run ``{operation, input?}``; a missing or null input is ``{}`` (alknet A24, A25). Raises OperationError.
+        """Run ``{operation, input?}``; a missing or null input is ``{}`` (FACE-27). Raises OperationError.
 
         A call that names no operation is also in the audit record.
         """
@@ -208,7 +209,7 @@ class Operations:
     async def batch(self, calls: object, context: CallContext) -> list[BatchOutcome]:
         """Run independent calls, some at a time, and return their outcomes in the order of the calls.
 
-        Each has a request id of its own, the caller's with its number, which is also in its audit record (alknet A50).
+        Each has a request id of its own, the caller's with its number, which is also in its audit record (FACE-30).
         Questions of tool servers are refused, because a batch cannot pause. Raises OperationError before anything ran.
         """
         if not isinstance(calls, Sequence) or isinstance(calls, str | bytes):

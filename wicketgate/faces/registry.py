@@ -1,4 +1,4 @@
-"""The registry face: four tools (search, schema, call, batch) for any number of operations (S4)."""
+"""The registry face: four tools (search, schema, call, batch) for any number of operations (FACE-22 to FACE-32)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -74,7 +74,7 @@ _FIELDS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in _TO
 
 class RegistryFace:
     """Implements ToolSurface. Every failure is a result ``{code, message, retryable, details?}``, also an unknown tool
-    (alknet A04)."""
+    (FACE-22)."""
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
@@ -107,8 +107,8 @@ class RegistryFace:
 
 
 def _call_result(output: Output) -> SurfaceResult:
-    """structuredContent is always an object (DESIGN §3), and the text is the same JSON. Pictures and sound stay as they
-    are (alknet A22)."""
+    """structuredContent is always an object (FACE-27), and the text is the same JSON. Pictures and sound stay as they
+    are (FACE-22, FACE-27)."""
     value = output.value
     structured = value if isinstance(value, dict) else {"result": value}
     if value is output.content:

@@ -1,7 +1,7 @@
-"""Names of the form ``server__name``: split once when a request comes in, restored in what goes out (S2 "Boundary
-Translation").
+"""Names of the form ``server__name``: split once when a request comes in, restored in what goes out (ROUTE-1,
+ROUTE-14).
 
-All code in between sees clean names. A tool whose name no model could say gets a short alias (gatekit G130).
+All code in between sees clean names. A tool whose name no model could say gets a short alias (ROUTE-6).
 """
 
 import hashlib
@@ -40,7 +40,7 @@ class McpRequest:
 
 @dataclass(frozen=True, slots=True)
 class RoutedRequest:
-    """A clean request, its server, and the client's name for it, which errors use (S2 "RoutedRequest")."""
+    """A clean request, its server, and the client's name for it, which errors use (ROUTE-1)."""
 
     request: McpRequest
     target_server: str
@@ -49,7 +49,7 @@ class RoutedRequest:
     def update_request(self, request: McpRequest) -> "RoutedRequest":
         """The same route for a request that a plugin changed, possibly its name.
 
-        Raises ValueError if id or method differ (S2 "Routing Invariants").
+        Raises ValueError if id or method differ (ROUTE-5).
         """
         if request.id != self.request.id:
             raise ValueError(f"cannot change the request's id from {self.request.id!r} to {request.id!r}")
@@ -78,7 +78,7 @@ def parse_incoming_request(
 ) -> RoutedRequest:
     """Split the name in unchecked *params* at its first ``__``. *aliases* stand for a server and a name.
 
-    Raises Refusal (-32602) for a name without a server, or with nothing after it (S2 "Parse-Time Errors").
+    Raises Refusal (-32602) for a name without a server, or with nothing after it (ROUTE-2).
     """
     fields: Mapping[str, Any] = params if isinstance(params, Mapping) else {}
     noun, key, form = _KINDS[method.partition("/")[0]]
@@ -105,7 +105,7 @@ def parse_incoming_request(
 
 
 def prepare_outgoing_response(message: str, routed: RoutedRequest) -> str:
-    """*message* with the client's name in place of the request's own (S2 "Error Message Re-namespacing")."""
+    """*message* with the client's name in place of the request's own (ROUTE-14)."""
     return restore_name(message, routed.request.name, routed.namespaced_name)
 
 

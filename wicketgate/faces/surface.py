@@ -1,5 +1,5 @@
-"""The surface that every face offers to the doors: a list of tools and a way to call one. Some have more to offer (S2
-"Broadcast Methods")."""
+"""The surface that every face offers to the doors: a list of tools and a way to call one. Some have more to offer
+(ROUTE-11)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class SurfaceTool:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceResult:
-    """Content blocks in MCP wire JSON, and the structured form, which is always an object (DESIGN §3).
+    """Content blocks in MCP wire JSON, and the structured form, which is always an object (FACE-27).
 
     *text* is the structured form as compact JSON, which the engine shows its model. *as_it_came* is a tool server's own
     result in faces that show results unchanged; MCP clients get this instead of everything above.
@@ -49,7 +49,7 @@ class UnknownTool(LookupError):
 
 
 class Refusal(Exception):
-    """A JSON-RPC error that a face gives as its answer (S2 "Error Handling"). The client sees all of it."""
+    """A JSON-RPC error that a face gives as its answer (ROUTE-13). The client sees all of it."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The transparent face: the whole catalog as stripped entries, and two meta-tools that use it (S0 §4.1).
+"""The transparent face: the whole catalog as stripped entries, and two meta-tools that use it (FACE-18 to FACE-21).
 
 The entries only announce. A client runs a tool with ``tool_execute`` and gets the server's own result.
 """

@@ -1,6 +1,6 @@
-"""Offers of tool servers besides tools: resources, templates, prompts, completions (S2 "Broadcast Methods").
+"""Offers of tool servers besides tools: resources, templates, prompts, completions (ROUTE-11).
 
-The port, its guarded form, and the fleet of many servers as one (S2 "Multi-Server Operations"): each is asked by itself
+The port, its guarded form, and the fleet of many servers as one (ROUTE-9): each is asked by itself
 and fails alone. Lists are kept until their server says that they changed, or for half a minute, so that clients which
 list all day cost the servers nothing. Bounds on a server: the number of items, the bytes of an item's address, and the
 time that a client waits for it; its slots are those of ``Member``.
@@ -96,7 +96,7 @@ Guard = Callable[[CallContext, float, Callable[[float], Awaitable[Mapping[str, A
 
 
 class GuardedFeatures:
-    """Implements Features behind the same slots, breaker and deadlines as the tools (W-ISOLATION).
+    """Implements Features behind the same slots, breaker and deadlines as the tools (UP-19).
 
     Lists are the gateway's own questions: they take no slot of a caller's, and end within *listing_s*.
     """
@@ -203,7 +203,7 @@ class FeatureFleet:
         return {name: features.support for name, features in self._known.items()}
 
     async def list_all(self, kind: FeatureKind, servers: Collection[str]) -> FeatureListing:
-        """From those of *servers* that have such a list; one without it is missing nothing (gatekit G37)."""
+        """From those of *servers* that have such a list; one without it is missing nothing (ROUTE-10)."""
         support = self.support()
         asked = [name for name in servers if name in support and ((s := support[name]) is None or s.has(kind))]
         answers = await asyncio.gather(*(self._list_one(name, kind) for name in asked))

@@ -1,4 +1,4 @@
-"""The guards of one upstream: slots for its calls, and a breaker (W-ISOLATION; gatekit G60, G63).
+"""The guards of one upstream: slots for its calls, and a breaker (UP-17 to UP-19).
 
 A free slot goes to the actor who holds the fewest, then to the one who waits longest. When no more may wait, room is
 taken from the actor with most waiting calls, the newest first: a crowd of one cannot keep another out.

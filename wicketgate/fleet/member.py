@@ -1,5 +1,4 @@
-"""The fleet and its members: upstreams, each guarded so that it fails alone (S1 "MultiplexUpstream", S2 "Multi-Server
-Operations").
+"""The fleet and its members: upstreams, each guarded so that it fails alone (ROUTE-9, UP-4).
 
 Every call goes through the slots and the breaker of its upstream (``guards.py``) and its deadline, in which waiting
 counts. Where there is room, that is a few look-ups and one timer.

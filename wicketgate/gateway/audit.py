@@ -1,4 +1,4 @@
-"""Audit records: one of every call, however it ended and whichever door it came through (gatekit F).
+"""Audit records: one of every call, however it ended and whichever door it came through (ACCESS-23 to ACCESS-27).
 
 A record says who, what, when and how it went; never a value: arguments only as a digest, results not at all. A critical
 sink fails closed: no call begins while it cannot be written, and no result is shown that was not recorded.

@@ -1,4 +1,4 @@
-"""The memory of earlier calls: counts for quotas, and results given again while they are fresh (gateway 131, 132).
+"""The memory of earlier calls: counts for quotas, and results given again while they are fresh (EXEC-16, ACCESS-16).
 
 Of results, only answers of tools that the operator named and that are declared read-only are kept, never errors, and
 only as long as the catalog is the same. The upstream's own result is kept, not the envelope: its artifacts are stored

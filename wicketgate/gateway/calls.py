@@ -158,7 +158,7 @@ class Calls:
 
         Raises UpstreamUnavailable, UpstreamTimeout, UpstreamError or RateLimited, with the tool's id as path.
         """
-        # Server look-up: after the plugins, so that one of them may redirect the call (S2 "Server Validation Timing").
+        # Server look-up: after the plugins, so that one of them may redirect the call (ROUTE-20).
         if (request.server, request.name) != (item.server, item.upstream_name):
             item = replace(item, server=request.server, upstream_name=request.name)
         policy = self._policies.call_policy(item.server)

@@ -1,4 +1,5 @@
-"""The catalog in force: upstreams are asked for their tools, a new catalog is built whole and swapped in (S0 §1.5, K).
+"""The catalog in force: upstreams are asked for their tools, a new catalog is built whole and swapped in (CARD-14,
+CARD-16).
 
 Refreshes that wait for one another are built as one. Unchanged listings change nothing. The snapshot in force holds the
 catalog with its listings, the compiled validators, and the tools that each audience may see.
@@ -130,7 +131,7 @@ class RefreshReport:
 
 
 class _Screening:
-    """Applies one policy of pins: each listing is screened once (W-PINS). Called in threads, by one at a time."""
+    """Applies one policy of pins: each listing is screened once (ACCESS-19). Called in threads, by one at a time."""
 
     def __init__(self, policy: PinPolicy) -> None:
         self.policy = policy

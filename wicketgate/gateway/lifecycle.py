@@ -79,7 +79,7 @@ class _Refresher:
         try:
             report = await self._runtime.refresh_catalog([upstream])
         except CatalogError as error:
-            # The catalog in force stays in force, whole (S0 §1.5).
+            # The catalog in force stays in force, whole (CARD-14).
             log.error("catalog not refreshed after %s changed: %s", upstream, error)
         except Exception:
             log.exception("catalog not refreshed after %s changed", upstream)

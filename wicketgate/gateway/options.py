@@ -42,7 +42,7 @@ class RetryPolicy:
         return min(self.base_s * 2.0 ** (failed - 1), self.max_s)
 
     def may_retry(self, error: GatewayError, item: SelectableItem, failed: int) -> bool:
-        """True if the call may be made again: only where that cannot do a thing twice (gateway 130)."""
+        """True if the call may be made again: only where that cannot do a thing twice (EXEC-15)."""
         if failed >= self.attempts or isinstance(error, UpstreamResting):
             return False
         if isinstance(error, UpstreamUnavailable):
@@ -127,7 +127,7 @@ class NoMeter:
 
 
 class ExposureMode(StrEnum):
-    """The way to the tools (S1 "Runtime modes"): a stripped list of all, or browsing."""
+    """The way to the tools (FACE-17): a stripped list of all, or browsing."""
 
     TRANSPARENT = "transparent"
     GATEWAY = "gateway"
@@ -148,8 +148,8 @@ class RuntimePolicies:
     """The operator's decisions, exchanged as one value while the runtime runs.
 
     *calls* gives by upstream name how its calls are made, *default_call* how those of the other upstreams are made.
-    *inferred* names the upstreams whose namespaces the S1 table decides. *per_actor* and *per_tool* limit the
-    executions within a minute (``call_memory.Quota``).
+    *inferred* names the upstreams whose tools' names decide their namespaces (CARD-8). *per_actor* and *per_tool* limit
+    the executions within a minute (``call_memory.Quota``).
     """
 
     calls: Mapping[str, CallPolicy] = field(default_factory=dict)
@@ -168,8 +168,8 @@ class RuntimePolicies:
 class RuntimeOptions:
     """Everything that a runtime needs besides its upstreams.
 
-    *artifacts* defaults to a store in memory. *sessions* turns cache-stable browsing on (S0 §5). *now* is a clock in
-    seconds, for quotas, kept results and audit records.
+    *artifacts* defaults to a store in memory. *sessions* turns cache-stable browsing on (BROWSE-20 to BROWSE-25). *now*
+    is a clock in seconds, for quotas, kept results and audit records.
     """
 
     policies: RuntimePolicies = field(default_factory=RuntimePolicies)

@@ -1,8 +1,8 @@
-"""The chain of plugins, in their order, and the effect of their verdicts: one for every face and the engine (S2).
+"""The chain of plugins, in their order, and the effect of their verdicts: one for every face and the engine.
 
 It fails closed: a critical plugin that raises, decides what is not its to decide, or changes what may not change ends
 the call with nothing run or nothing shown. Every verdict is checked before it is believed, because trusted plugins have
-faults too (gatekit G99 to G102).
+faults too (ROUTE-5, ROUTE-21, ROUTE-22).
 """
 
 import logging
@@ -51,7 +51,7 @@ class Stage:
 
 class PluginChain:
     """*by_server* maps an upstream's name, or ``_global``, to its plugins. A server's own entry takes the place of the
-    global one of the same handler (G98). *now* measures seconds."""
+    global one of the same handler (ROUTE-18). *now* measures seconds."""
 
     def __init__(self, by_server: Mapping[str, Sequence[Installed]], now: Callable[[], float]) -> None:
         self._by_server = {name: tuple(plugins) for name, plugins in by_server.items()}

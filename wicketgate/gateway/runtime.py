@@ -1,7 +1,7 @@
-"""The one runtime behind every face: browse, hydrate, execute, view (S0 §3, §4; S1 "Runtime modes").
+"""The one runtime behind every face: browse, hydrate, execute, view (EXEC-1, FACE-17).
 
 A call works on the snapshot that was in force when it began. Its result is sealed into an envelope; what is large is
-archived for its owner, and viewed in parts (S0 §4.2).
+archived for its owner, and viewed in parts (EXEC-28, EXEC-29).
 """
 
 import asyncio
@@ -149,7 +149,8 @@ class ProxyRuntime:
         cache_stable: bool = False,
     ) -> None:
         """*mode* says which MCP server class serves it. *cache_stable* keeps seen cards in memory, if *options* name no
-        other store (S0 §5). It binds to no event loop, and may be used from several, one after the other."""
+        other store (BROWSE-20 to BROWSE-25). It binds to no event loop, and may be used from several, one after the
+        other."""
         # The parts that were given.
         options = options or RuntimeOptions()
         self.mode = mode
@@ -213,7 +214,7 @@ class ProxyRuntime:
         """Ask *upstreams* (all of them, if None) for their tools and put the new catalog in force.
 
         An upstream that does not answer keeps the tools it last gave. Raises CatalogError when two tools collide;
-        then the catalog in force stays, whole (S0 §1.5).
+        then the catalog in force stays, whole (CARD-14).
         """
         before = self.catalog()
         try:
@@ -260,7 +261,7 @@ class ProxyRuntime:
         return self.catalog().router.route(query, k, self.visible(context))
 
     def browse_query(self, query: str, top_k: int = DEFAULT_TOP_K, context: CallContext = LOCAL_CALL) -> Browse:
-        """The *top_k* tools that fit the words best, of those that the caller may use (S0 §3.1)."""
+        """The *top_k* tools that fit the words best, of those that the caller may use (BROWSE-1)."""
         snapshot = self._keeper.snapshot
         catalog, audience = snapshot.catalog, snapshot.audience(self.access, context.identity)
         ranked = self.rank(query, top_k, context)
@@ -269,14 +270,14 @@ class ProxyRuntime:
         return Browse(cards, hint, audience.definition_chars)
 
     def browse_path(self, path: str, context: CallContext = LOCAL_CALL) -> Browse:
-        """The children of *path* (S0 §3.2). Raises PathInvalid or PathNotFound."""
+        """The children of *path* (BROWSE-12). Raises PathInvalid or PathNotFound."""
         snapshot = self._keeper.snapshot
         audience = snapshot.audience(self.access, context.identity)
         cards = snapshot.catalog.cards_at(parse_path(path), audience.visible)
         return Browse(self._in_session_order(cards, context), spared_chars=audience.definition_chars)
 
     def hydrate(self, tool_id: str, context: CallContext = LOCAL_CALL) -> HydrationResult:
-        """The full schemas of one tool (S0 §4.3). Raises HydrateFailed."""
+        """The full schemas of one tool (CARD-15). Raises HydrateFailed."""
         snapshot = self._keeper.snapshot
         result = snapshot.catalog.hydrate(snapshot.find(tool_id, self.access, context.identity).id)
         self._mark_seen(tool_id, context)
@@ -295,7 +296,7 @@ class ProxyRuntime:
     async def execute(
         self, tool_id: str, args: object, context: CallContext = LOCAL_CALL, *, dry_run: bool = False
     ) -> Execution | DryRun:
-        """Validate, call, and keep what is large out of the answer (S0 §4.2, §4.4).
+        """Validate, call, and keep what is large out of the answer (EXEC-1, EXEC-18).
 
         Raises HydrateFailed, ArgsInvalid, SchemaInvalid, Forbidden, ApprovalRequired or RateLimited before the
         upstream hears of it, and UpstreamUnavailable, UpstreamTimeout or UpstreamError after.
@@ -312,7 +313,7 @@ class ProxyRuntime:
 
     async def call(self, tool_id: str, args: object, context: CallContext = LOCAL_CALL) -> Mapping[str, Any]:
         """The server's own result as MCP wire JSON, behind the same checks as ``execute`` and raising the same: for
-        faces that show results as they are (DESIGN §3 "Results")."""
+        faces that show results as they are (FACE-20)."""
         async with self._audited("execute", context, tool_id) as note:
             called = await self._calls.call(self._keeper.snapshot, self.access, tool_id, args, context, note)
             assert isinstance(called, CalledTool)
@@ -334,7 +335,7 @@ class ProxyRuntime:
     async def audit_unknown(
         self, requested: str, context: CallContext, *, operation: AuditedOperation = "execute", hidden: bool = False
     ) -> None:
-        """Audit a request that names no tool (S2 "Parse-Time Errors"), or none that this caller may use (*hidden*).
+        """Audit a request that names no tool (ACCESS-23), or none that this caller may use (*hidden*).
 
         Raises as ``call`` if the record cannot be written.
         """
@@ -344,7 +345,7 @@ class ProxyRuntime:
                 raise HydrateFailed("not a tool", path=requested)
 
     async def view(self, handle: str, selector: object, context: CallContext = LOCAL_CALL) -> View:
-        """A bounded part of an artifact that this actor owns (DESIGN §3 "Results"). Raises ViewFailed."""
+        """A bounded part of an artifact that this actor owns (EXEC-29, EXEC-34). Raises ViewFailed."""
         async with self._audited("view", context, handle) as note:
             if not may_view(self.access, handle, context.identity):
                 note.hidden = True

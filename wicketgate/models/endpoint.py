@@ -1,4 +1,4 @@
-"""One address of a model provider: HTTP for every dialect (DESIGN §2 "model", §3 "Libraries on the hot paths").
+"""One address of a model provider: HTTP for every dialect (CHAT-61).
 
 One POST, no retry. The caller's credentials never leave; the server's words on a failure go to the log only, bounded
 and without the key.

@@ -1,4 +1,4 @@
-"""The meaning of a provider's error, and when it says to ask again (S3 "Mid-Stream Errors").
+"""The meaning of a provider's error, and when it says to ask again (CHAT-37).
 
 An error is an overflow, a refusal by a filter, an unreadable call, unavailability for now, or a plain failure. Codes
 are read first, then texts, because most compatible servers send a text only. The table covers OpenAI, Azure, Anthropic,

@@ -1,7 +1,7 @@
 """The interface between the loop and a model: a request, the events of one turn, and the stream that carries them.
 
-Messages travel in the chat-completions shape, the prevailing one (S3 "Request"); a provider of another shape
-translates at its edge. Events are the same whatever bytes they were read from (S3 "done", "tool-call").
+Messages travel in the chat-completions shape, the prevailing one (CHAT-2 to CHAT-17); a provider of another shape
+translates at its edge. Events are the same whatever bytes they were read from (CHAT-32, CHAT-49).
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence

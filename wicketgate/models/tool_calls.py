@@ -1,4 +1,4 @@
-"""Tool calls in the spellings of the servers: fragments joined, arguments parsed, ids mapped (S3 "tool-call").
+"""Tool calls in the spellings of the servers: fragments joined, arguments parsed, ids mapped (CHAT-49).
 
 Servers disagree on ``index`` and ``id``: Ollama gives every call index 0, vLLM empties the id of a continuation, sglang
 repeats it, Gemini leaves the index out, Mistral sends the string "null". The rules here read all of them.

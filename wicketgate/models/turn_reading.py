@@ -1,4 +1,4 @@
-"""Turns the bytes of a model's answer into events, in every dialect (S3 "Mid-Stream Errors").
+"""Turns the bytes of a model's answer into events, in every dialect (CHAT-37).
 
 A stream that breaks off or is empty is never accepted as an answer.
 """

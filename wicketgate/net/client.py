@@ -1,4 +1,5 @@
-"""The one factory of HTTP clients, and the rules of outgoing requests, each in one place: redirects, 401, cookies."""
+"""The one factory of HTTP clients, and the rules of outgoing requests: redirects, 401, cookies
+(UP-22, UP-23, UP-41)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

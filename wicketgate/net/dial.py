@@ -1,4 +1,4 @@
-"""The making of a connection: the addresses of a name, the proxy's tunnel, and TLS.
+"""The making of a connection: the addresses of a name, the proxy's tunnel, and TLS (UP-39, UP-44).
 
 Nothing of a request is sent here, so all that fails here is a NeverSent.
 """

@@ -1,4 +1,4 @@
-"""Credentials that a token server gives: client credentials or a refresh token (RFC 6749 §4.4 and §6; S1).
+"""Credentials that a token server gives: client credentials or a refresh token (RFC 6749 §4.4 and §6; UP-24).
 
 oauthlib writes the requests and reads the answers, and does no I/O. A token server that refuses is asked again ever
 more rarely, however many calls wait.

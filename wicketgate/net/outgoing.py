@@ -1,4 +1,5 @@
-"""The rules that hold for all outgoing connections (trusted certificates, proxies), and the errors of a request.
+"""The rules that hold for all outgoing connections (trusted certificates, proxies), and the errors of a request
+(UP-39, UP-40, UP-42).
 
 Trusted are the system's certificates, with ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` as OpenSSL reads them, or certifi's
 where the system has none, and those of a private CA file. Proxies come from the environment; loopback addresses are

@@ -1,4 +1,5 @@
-"""The transport below httpx: a pool of connections, requests written as they are, and the bodies of answers.
+"""The transport below httpx: a pool of connections, requests written as they are, and the bodies of answers
+(UP-25, UP-26, UP-42).
 
 It does what a gate may do with a request that is not its own: sends it once, with its URL byte for byte, and knows
 when it was never sent. It keeps no cookies and follows no redirects. There is no limit on open connections; its callers

@@ -1,4 +1,5 @@
-"""The filters that come with Wicketgate: secrets, personal data, and orders to the model (gatekit G57, G92 to G97)."""
+"""The filters that come with Wicketgate: secrets, personal data, and orders to the model (ROUTE-21, ROUTE-26 to
+ROUTE-29)."""
 
 from collections.abc import Mapping
 from typing import Literal

@@ -1,8 +1,8 @@
-"""Plugins that rewrite what passes: names of tools, and notes in results (S2 "Server-Specific Security"; gatekit E).
+"""Plugins that rewrite what passes: names of tools, and notes in results (ROUTE-23).
 
 ``ToolManager`` works on the definitions at each refresh, so browsing, listing and calling agree: a hidden tool is not
 in the catalog, and a renamed one is there under its new name only. ``CallTrace`` and ``TokenUsage`` note facts about a
-call in its result: a trace, and the cost in tokens (gatekit G106, "token usage").
+call in its result: a trace, and the cost in tokens (ROUTE-30).
 """
 
 import asyncio

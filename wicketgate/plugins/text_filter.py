@@ -1,8 +1,8 @@
-"""The base of the filters: finds patterns in calls and results, and replaces or refuses what was found (S2; gatekit E).
+"""The base of the filters: finds patterns in calls and results, and replaces or refuses what was found (ROUTE-27).
 
 The time is linear in the text, because RE2 never goes back. Names of fields and long numbers are searched as well as
 texts. Left out are bytes written as text (pictures, sound, blobs), and the ``_meta`` of a result and of its blocks,
-which is between server and client (gatekit G92).
+which is between server and client (ROUTE-26).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Work on large values in slices, so that other threads run in between (DESIGN §3 "Results").
+"""Work on large values in slices, so that other threads run in between (EXEC-27).
 
 A call into C holds the interpreter until it returns: ``json.dumps`` of 50 MB takes half a second. No call here handles
 more than about a megabyte.

@@ -1,4 +1,4 @@
-"""The envelope of a tool result, and its making from an MCP result (S0 §4.2, S1 "mcp_result_to_envelope").
+"""The envelope of a tool result, and its making from an MCP result (EXEC-18 to EXEC-24).
 
 An MCP result comes from a foreign server and can have any shape. A part that cannot be read is kept as JSON under a
 ``malformed`` handle and named in ``provenance["problems"]``. The status is then ``partial``, or ``error`` if there is
@@ -60,7 +60,7 @@ def shorten(text: str, limit_chars: int) -> str:
 
 
 Binary = tuple[bytes, str, str]
-"""``(bytes, media type, label)``, as S1 gives them."""
+"""``(bytes, media type, label)``."""
 
 NO_CONTENT = "(no content)"
 
@@ -129,7 +129,7 @@ class _Reading:
         if not isinstance(part, Mapping):
             self.add_malformed(str(index), part, f"content[{index}] is not an object")
             return
-        # Kinds as S1 lists them. Any other part is kept as it came.
+        # The kinds that MCP knows. Any other part is kept as it came.
         self._annotate(index, part.get("annotations"))
         match part:
             case {"type": "text", "text": str(text)}:
@@ -176,7 +176,7 @@ class _Reading:
         )
 
     def _decoded(self, index: int, text: str) -> bytes:
-        """Decodes base64; keeps the characters of any other text (S1: nothing is lost)."""
+        """Decodes base64; keeps the characters of any other text (nothing is lost)."""
         data = base64_bytes(text)
         if data is None:
             self.problems.append(f"content[{index}] is not base64; its characters are kept")

@@ -1,4 +1,4 @@
-"""Sealing of results: what a model sees, and what is kept out of its context (S0 §2.3, §4.2, DESIGN §3 "Results").
+"""Sealing of results: what a model sees, and what is kept out of its context (EXEC-25, EXEC-26).
 
 A short result is given whole, so that it costs no second call. Of a long one the model sees a head, which says what is
 left out and how to read on. The whole is always kept under content-addressed handles, so that the handle of an envelope
@@ -106,7 +106,7 @@ def fit(
     budget: int,
     tokens: TokenCounter,
 ) -> tuple[ResultEnvelope, int]:
-    """Returns *envelope*, as S1 makes it of *text* and *structured*, changed to cost at most *budget*; and its cost.
+    """Returns *envelope*, as it was made of *text* and *structured*, changed to cost at most *budget*; and its cost.
 
     Everything is given if it fits; a text longer than a summary goes on in a fact. Otherwise the summary is a head of
     the text, and short facts are given as far as they fit. Only ids may take the cost above the budget. *viewable*: the

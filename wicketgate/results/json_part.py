@@ -1,4 +1,4 @@
-"""Parts of a JSON artifact: members of an object, values at a path (S0 §4.2, DESIGN §3 "Results").
+"""Parts of a JSON artifact: members of an object, values at a path (EXEC-33, EXEC-36).
 
 A path has members, indexes, slices and ``*``, a part of RFC 9535. Filters, functions and recursive descent are left
 out: they cost more than they give, and ``grep`` finds deep values. Each step parses one level only and keeps the values

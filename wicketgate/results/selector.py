@@ -1,4 +1,4 @@
-"""Selectors: the part of an artifact that ``tool_view`` shows (S0 §4.2, DESIGN §3 "Results").
+"""Selectors: the part of an artifact that ``tool_view`` shows (EXEC-33).
 
 Positions count from 0, and ends are exclusive. Every view is bounded and holds the selector that goes on.
 

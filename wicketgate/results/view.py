@@ -1,4 +1,4 @@
-"""The result of one ``tool_view``: a bounded part of an artifact, the total, and the selector that goes on (DESIGN §3).
+"""The result of one ``tool_view``: a bounded part of an artifact, the total, and the selector that goes on (EXEC-34).
 
 Lines of text are viewed here, and those that hold a text. They are found on the bytes, because artifacts can be tens of
 megabytes. The pattern of ``grep`` is plain text, not an expression, so the time is linear for any pattern and any data.

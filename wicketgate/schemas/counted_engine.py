@@ -1,4 +1,4 @@
-"""Bounds the work that jsonschema does for one check (DESIGN §3: a hostile schema cannot hold the event loop).
+"""Bounds the work that jsonschema does for one check (EXEC-8: a hostile schema cannot hold the event loop).
 
 Every keyword is counted, and charged by the size of the values it looks at. Patterns have a budget of their own. A
 keyword is replaced where jsonschema's implementation is quadratic, has no bound, or does not name the member at fault.

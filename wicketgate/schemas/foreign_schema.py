@@ -1,4 +1,4 @@
-"""Decides which foreign schemas can be validated against, and what in them is left unchecked (S0 §4.4, DESIGN §3).
+"""Decides which foreign schemas can be validated against, and what in them is left unchecked (EXEC-7, EXEC-8).
 
 Everything that the validator could reach is visited once, when a schema is compiled: keyword shapes, size, depth,
 references and patterns. A reference leads inside the schema, or to the meta-schema of its dialect; nothing is ever

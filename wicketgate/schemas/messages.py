@@ -1,6 +1,6 @@
 """Explains a refusal of arguments: each error in words, the compact form of what is expected, and an example.
 
-The input may be a foreign schema, so every text here is bounded. In gateway mode no schema is ever shown (S0 §4). This
+The input may be a foreign schema, so every text here is bounded. In gateway mode no schema is ever shown (EXEC-3). This
 is all that a model learns of one, so it is short on purpose.
 """
 

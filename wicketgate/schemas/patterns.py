@@ -1,4 +1,4 @@
-"""Runs the patterns of foreign schemas, which are ECMA-262, on RE2.
+"""Runs the patterns of foreign schemas, which are ECMA-262, on RE2 (EXEC-39).
 
 RE2 takes time linear in the text for every pattern, so no pattern and no text can hold the event loop. The two
 languages are close but not the same: some letters have another meaning (``$``, ``\\s``, ``.``), and RE2 lacks

@@ -1,4 +1,4 @@
-"""Repairs arguments before they are checked, where the operator wants it (DESIGN §3 "Schemas, arguments").
+"""Repairs arguments before they are checked, where the operator wants it (EXEC-9).
 
 Models write ``"42"`` for 42, and an object as JSON text. A repair is made only where the schema wants another type than
 a string, and the text denotes exactly one value of that type. So nothing is ever guessed or lost.

@@ -1,4 +1,4 @@
-"""Checks arguments against a tool's schema, and explains a refusal to the caller (S0 §4.4, DESIGN §3 "Schemas")."""
+"""Checks arguments against a tool's schema, and explains a refusal to the caller (EXEC-1, EXEC-3)."""
 
 import itertools
 import json

@@ -1,6 +1,6 @@
 """Audit records in batches, and as lines of JSON or CSV in a file: each is written whole or not at all.
 
-A full disk leaves no half line, and a file that was moved is created again (gatekit G107, G112 to G115).
+A full disk leaves no half line, and a file that was moved is created again (ACCESS-23, ACCESS-25, ACCESS-26).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Audit records as rows of a table, in a SQLite file or in PostgreSQL (gatekit F).
+"""Audit records as rows of a table, in a SQLite file or in PostgreSQL (ACCESS-23 to ACCESS-27).
 
 The table ``wicketgate_audit`` is created if it is missing. Its columns are those of the CSV file.
 """

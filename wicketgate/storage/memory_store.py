@@ -1,4 +1,4 @@
-"""Artifacts and sessions in memory, and the bounds that every store of artifacts keeps (DESIGN §3 "Results").
+"""Artifacts and sessions in memory, and the bounds that every store of artifacts keeps (EXEC-30).
 
 Room for artifacts is taken from the owner who holds most, counting what is being put. So no owner can push out what
 another keeps within an equal share of the store, and a single owner may use all of it. Of one owner, the least recently

@@ -1,8 +1,8 @@
 """The SQLite file of ``storage.url``: its tables, the check of an existing file, and keys that can be added once only.
 
-A file of another program or version, or a damaged one, is reported in one line and left as it is (DESIGN §2 "storage").
+A file of another program or version, or a damaged one, is reported in one line and left as it is (EXEC-32).
 The keys are those of approvals, in memory or in the file: an approved call must not run again because a restart forgot
-that it ran (DESIGN §3 "Approval").
+that it ran (ACCESS-18).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Artifacts in one SQLite file, which outlives a restart and is shared by the processes of a host (DESIGN §2).
+"""Artifacts in one SQLite file, which outlives a restart and is shared by the processes of a host (EXEC-32).
 
 Each put is one transaction, so an artifact is stored whole or not at all. It is kept in pieces, because the module
 ``sqlite3`` stops every other thread while it copies a value.

@@ -1,5 +1,5 @@
 """Upstreams of a program that embeds the gate: a stub without a wire, and an MCP session that the program keeps open
-(S1 "Wiring a gateway over stdio", "Connecting to real upstream MCP servers").
+(UP-21, LIB-5).
 
 A session is anything with ``list_tools`` and ``call_tool`` as the SDK's ``ClientSession`` and ``Client`` have them; its
 answers are pydantic models or mappings. It is called from the event loop that it belongs to. Servers that the gate

@@ -1,4 +1,4 @@
-"""``wicketgate import``: the files of other clients as our configuration, without secrets (W-IMPORT)."""
+"""``wicketgate import``: the files of other clients as our configuration, without secrets (OPS-4)."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def revealed(upstream: UpstreamSettings) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in (upstream.env | upstream.headers).items()}
 
 
-@requirement("W-IMPORT")
+@requirement("OPS-4")
 def test_claude_desktop_and_secrets(tmp_path: Path) -> None:
     config = {
         "mcpServers": {
@@ -76,7 +76,7 @@ def test_claude_desktop_and_secrets(tmp_path: Path) -> None:
     }
 
 
-@requirement("W-IMPORT")
+@requirement("OPS-4")
 def test_claude_code_with_its_projects_and_its_variables(tmp_path: Path) -> None:
     same = {"type": "stdio", "command": "uvx", "args": ["mcp-server-git"], "env": {}}
     config = {
@@ -104,7 +104,7 @@ def test_claude_code_with_its_projects_and_its_variables(tmp_path: Path) -> None
     assert (off.name, off.enabled) == ("off", False)
 
 
-@requirement("W-IMPORT")
+@requirement("OPS-4")
 def test_vs_code_with_comments_inputs_and_predefined_variables(tmp_path: Path) -> None:
     config = """\ufeff{
       // asked for once
@@ -132,7 +132,7 @@ def test_vs_code_with_comments_inputs_and_predefined_variables(tmp_path: Path) -
     )
 
 
-@requirement("W-IMPORT")
+@requirement("OPS-4")
 def test_cursor_windsurf_and_cline(tmp_path: Path) -> None:
     config = {
         "mcpServers": {
@@ -168,7 +168,7 @@ def test_cursor_windsurf_and_cline(tmp_path: Path) -> None:
     assert revealed(db) == {"PORT": "5432", "PGPASS_AUTH": "<PGPASS_AUTH>", "SSL": "true"}
 
 
-@requirement("W-IMPORT")
+@requirement("OPS-4")
 def test_zed_and_continue(tmp_path: Path) -> None:
     zed = {
         "theme": "One Dark",
@@ -210,6 +210,7 @@ def test_zed_and_continue(tmp_path: Path) -> None:
     assert taken(tmp_path, older).upstreams[0].command == ("x", "y")
 
 
+@requirement("OPS-4")
 def test_one_variable_never_stands_for_two_values(tmp_path: Path) -> None:
     def server(value: str) -> dict[str, Any]:
         return {"command": "x", "env": {"API_KEY": value}}
@@ -245,6 +246,7 @@ def test_a_file_without_servers_is_an_error_in_one_line(tmp_path: Path, content:
     assert "\n" not in str(result.exception)
 
 
+@requirement("OPS-4")
 def test_entries_that_are_no_servers_are_reported_and_the_rest_is_taken_over(tmp_path: Path) -> None:
     config = """{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}, "b": 5, "c": {},
         "d": {"url": "ftp://x"}, "e": {"command": "x", "args": "y"}}}"""
@@ -262,12 +264,14 @@ def test_entries_that_are_no_servers_are_reported_and_the_rest_is_taken_over(tmp
     assert run(tmp_path, {"mcpServers": {"c": {}}}).exit_code == 1
 
 
+@requirement("OPS-4")
 @pytest.mark.parametrize("inputs", [5, "x", [None], {"id": "x"}])
 def test_malformed_inputs_are_ignored(tmp_path: Path, inputs: object) -> None:
     config = {"servers": {"a": {"command": "x", "env": {"KEY": "${input:x}"}}}, "inputs": inputs}
     assert revealed(taken(tmp_path, config).upstreams[0]) == {"KEY": "<X>"}
 
 
+@requirement("OPS-4")
 def test_an_existing_file_is_never_replaced(tmp_path: Path) -> None:
     config = {"mcpServers": {"a": {"command": "x"}}}
     target = tmp_path / "new.yaml"
@@ -297,6 +301,7 @@ json_values = st.recursive(
 KEYS = ["command", "args", "env", "url", "headers", "type", "transport", "disabled", "requestOptions", "cwd", "other"]
 
 
+@requirement("OPS-4")
 @given(
     st.dictionaries(st.text(max_size=10), st.dictionaries(st.sampled_from(KEYS), json_values, max_size=5), max_size=4)
 )

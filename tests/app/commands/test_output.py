@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.commands.output import printable, printable_text
+from tests.support.requirement import requirement
 
 
+@requirement("OPS-5")
 def test_what_moves_the_cursor_hides_or_turns_the_line_around_is_written_out() -> None:
     assert printable("a\x1b[2J\x9b\u202eb\U000e0001\n") == "a\\u001b[2J\\u009b\\u202eb\\udb40\\udc01\\n"
     assert printable("plain, é, 漢字") == "plain, é, 漢字"

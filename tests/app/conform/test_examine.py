@@ -1,4 +1,5 @@
-"""The checker against engines that break the contract in one place each: it finds that break and nothing more (S3)."""
+"""The checker against engines that break the contract in one place each: it finds that break and nothing more
+(CHAT-86)."""
 
 import json
 from pathlib import Path
@@ -16,42 +17,42 @@ from tests.support.requirement import requirement
 from tests.support.small_engine import FAULTS, KEY, MAX_BODY, SmallEngine, serving
 
 STREAM_FAILS: dict[str, set[str]] = {
-    "a type in data": {"E38"},
-    "arguments as text": {"E38"},
-    "no end": {"E37"},
-    "two ends": {"E37"},
-    "text after the end": {"E37"},
-    "an error and a done": {"E37"},
-    "ends with tool_calls": {"E39"},
-    "a sixth event": {"S3 Events"},
-    "two data lines": {"S3 SSE Stream"},
-    "not JSON": {"S3 SSE Stream", "E38"},
-    "a number that is none": {"S3 SSE Stream", "E38"},
-    "nested too deep": {"S3 SSE Stream", "E38"},
-    "broken utf-8": {"S3 SSE Stream"},
-    "a leaking error": {"E75"},
-    "a code of its own": {"E76"},
-    "a result without a call": {"E44"},
-    "a call without a result": {"E44"},
-    "one id for two calls": {"E44"},
+    "a type in data": {"CHAT-29"},
+    "arguments as text": {"CHAT-29"},
+    "no end": {"CHAT-28"},
+    "two ends": {"CHAT-28"},
+    "text after the end": {"CHAT-28"},
+    "an error and a done": {"CHAT-28"},
+    "ends with tool_calls": {"CHAT-33"},
+    "a sixth event": {"CHAT-26"},
+    "two data lines": {"CHAT-25"},
+    "not JSON": {"CHAT-25", "CHAT-29"},
+    "a number that is none": {"CHAT-25", "CHAT-29"},
+    "nested too deep": {"CHAT-25", "CHAT-29"},
+    "broken utf-8": {"CHAT-25"},
+    "a leaking error": {"CHAT-36"},
+    "a code of its own": {"CHAT-37"},
+    "a result without a call": {"CHAT-44"},
+    "a call without a result": {"CHAT-44"},
+    "one id for two calls": {"CHAT-44"},
 }
 
 FAILS: dict[str, set[str]] = {
-    "cut body": {"S3 stream closes"},
-    "a collected body": {"E01"},
-    "takes any object": {"E04", "E05", "E06", "E07", "E08", "E10", "E11", "E12", "E14"},
-    "takes everybody": {"E18", "E19"},
-    "falls over a cookie": {"E18"},
-    "believes identity headers": {"E19"},
-    "plain text 404": {"E29"},
-    "obeys the model field": {"E15"},
-    "knows the trigger": {"E13"},
-    "mixes up traces": {"E88"},
-    "no body limit": {"E25"},
-    "shows the credential": {"S3 Security"},
-    "dies of a hang-up": {"E86", "E88"},
-    "more keys in refusals": {"E29"},
-    "no end": {"E37", "E41"},
+    "cut body": {"CHAT-27"},
+    "a collected body": {"CHAT-1"},
+    "takes any object": {"CHAT-4", "CHAT-5", "CHAT-6", "CHAT-7", "CHAT-8", "CHAT-10", "CHAT-11", "CHAT-12", "CHAT-14"},
+    "takes everybody": {"ACCESS-1", "ACCESS-2"},
+    "falls over a cookie": {"ACCESS-1"},
+    "believes identity headers": {"ACCESS-2"},
+    "plain text 404": {"CHAT-23"},
+    "obeys the model field": {"CHAT-15"},
+    "knows the trigger": {"CHAT-13"},
+    "mixes up traces": {"CHAT-38"},
+    "no body limit": {"CHAT-21"},
+    "shows the credential": {"CHAT-39"},
+    "dies of a hang-up": {"CHAT-72", "CHAT-38"},
+    "more keys in refusals": {"CHAT-23"},
+    "no end": {"CHAT-28", "CHAT-42"},
 }
 
 
@@ -64,16 +65,16 @@ def failures(report: Report) -> set[str]:
     return {finding.id for finding in report.findings if finding.status == "fail"}
 
 
-@requirement("S3 Success Criteria")
+@requirement("CHAT-39", "CHAT-86")
 async def test_an_engine_that_keeps_the_contract_passes_every_requirement_it_exercises() -> None:
     report = await report_on("")
     assert failures(report) == set()
     assert report.conforms
     unseen = {finding.id for finding in report.findings if finding.status == "not-testable"}
-    assert unseen == {"E75", "E76"}, "it never failed, so its errors were not seen"
+    assert unseen == {"CHAT-36", "CHAT-37"}, "it never failed, so its errors were not seen"
 
 
-@requirement("S3 Success Criteria")
+@requirement("CHAT-86")
 @pytest.mark.parametrize("fault", sorted(STREAM_FAILS))
 def test_each_break_of_the_grammar_is_found_by_its_rule_and_no_other(fault: str) -> None:
     body = b"".join(SmallEngine(fault).frames({}, {}))
@@ -89,7 +90,7 @@ def test_any_bytes_are_read_and_judged_without_raising(body: bytes) -> None:
         assert judge_streams(rule, [stream]).status in ("pass", "fail", "not-testable")
 
 
-@requirement("S3 Success Criteria")
+@requirement("CHAT-86")
 async def test_each_break_fails_its_own_requirements_and_no_other() -> None:
     assert FAILS.keys() | STREAM_FAILS.keys() | {"never ends"} == FAULTS
     engine = SmallEngine()
@@ -102,11 +103,12 @@ async def test_each_break_fails_its_own_requirements_and_no_other() -> None:
             assert all(finding.seen for finding in report.findings if finding.status != "pass")
 
 
+@requirement("CHAT-86")
 async def test_without_key_and_tool_prompt_what_needs_them_is_not_testable() -> None:
     async with serving(SmallEngine("takes everybody")) as url:
         report = await examine(url, timeout_s=5, large_bytes=MAX_BODY)
     unseen = {finding.id for finding in report.findings if finding.status == "not-testable"}
-    assert {"E18", "E19", "E41", "S3 Security"} <= unseen
+    assert {"ACCESS-1", "ACCESS-2", "CHAT-42", "CHAT-39"} <= unseen
     assert report.conforms
 
 

@@ -1,8 +1,10 @@
-"""What a face shows, as the client's version can carry it (guide "Structured output")."""
+"""What a face shows, as the client's version can carry it."""
 
+from tests.support.requirement import requirement
 from wicketgate.faces.mcp.fit import as_it_came
 
 
+@requirement("ROUTE-12")
 def test_a_result_without_content_gets_the_empty_list_that_the_protocol_wants() -> None:
     for content in ({}, {"content": None}, {"content": "x"}):
         assert as_it_came({**content, "structuredContent": {"n": 1}}, "2026-07-28")["content"] == []

@@ -64,7 +64,7 @@ async def failure(provider: AnthropicMessagesProvider) -> tuple[list[ModelEvent]
     return events, raised.value
 
 
-@requirement("E91")
+@requirement("OPS-14")
 async def test_the_request_is_a_streamed_message_with_the_key_the_version_and_the_correlation_id() -> None:
     async with ModelServer(messages_text_turn("x")) as server, provider_for(server, extra={"top_k": 1}) as provider:
         assert await answer(provider) == [TextDelta("x"), Finish("stop", Usage(10, 5))]
@@ -85,7 +85,7 @@ async def test_a_delta_is_out_before_the_next_one_is_sent() -> None:
         assert [event async for batch in turn for event in batch] == [TextDelta("b"), Finish("stop", Usage(10, 5))]
 
 
-@requirement("S3 Tool Execution", "E42")
+@requirement("CHAT-43", "CHAT-62")
 async def test_thoughts_of_a_tool_turn_go_back_with_its_results() -> None:
     first = messages_tool_turn(("toolu_1", "tool_browse", {"path": "/"}), text="Looking.", thinking=("Hm.", "sig=="))
     async with ModelServer(first, messages_text_turn("Done.")) as server, provider_for(server) as provider:
@@ -125,7 +125,7 @@ async def test_a_turn_that_is_paused_again_and_again_is_a_failure() -> None:
         assert len(server.requests) == 8
 
 
-@requirement("E67", "E68", "E69")
+@requirement("CHAT-56", "CHAT-57")
 @pytest.mark.parametrize(
     ("status", "error", "kind"),
     [
@@ -148,7 +148,7 @@ async def test_a_refusal_gets_its_kind_and_its_words_stay_without_the_key(
     assert not isinstance(raised, ProviderUnavailable) or raised.retry_after_s == 7
 
 
-@requirement("E70")
+@requirement("CHAT-58")
 async def test_a_message_without_its_end_is_a_failure_after_what_was_said() -> None:
     reply = Reply([begin(), *text_block(0, "par"), end("end_turn")[0], CUT])
     async with ModelServer(reply) as server, provider_for(server) as provider:
@@ -156,14 +156,14 @@ async def test_a_message_without_its_end_is_a_failure_after_what_was_said() -> N
         assert (said, type(error)) == ([TextDelta("par")], ProviderError)
 
 
-@requirement("E71")
+@requirement("CHAT-58")
 async def test_an_overload_before_the_first_event_may_be_tried_again() -> None:
     reply = Reply([begin(), event("error", error={"type": "overloaded_error", "message": "Overloaded"})])
     async with ModelServer(reply) as server, provider_for(server) as provider:
         assert isinstance((await failure(provider))[1], ProviderUnavailable)
 
 
-@requirement("E74")
+@requirement("CHAT-60")
 async def test_pings_are_no_event_of_the_answer() -> None:
     async with (
         ModelServer(Reply([PING, PING, HOLD])) as server,
@@ -173,7 +173,7 @@ async def test_pings_are_no_event_of_the_answer() -> None:
         await server.requests[0].hung_up.wait()
 
 
-@requirement("E86")
+@requirement("CHAT-72")
 async def test_closing_the_generator_ends_the_request_at_once() -> None:
     async with ModelServer(Reply([begin(), *text_block(0, "x"), HOLD])) as server, provider_for(server) as provider:
         async with aclosing(provider.stream(ask())) as turn:

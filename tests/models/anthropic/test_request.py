@@ -50,7 +50,7 @@ def turns(*messages: Mapping[str, Any]) -> Any:
     return unmarked(body(*messages)["messages"])
 
 
-@requirement("E42")
+@requirement("CHAT-43")
 def test_a_conversation_with_tools_is_written_in_the_providers_shape() -> None:
     sent = body(
         system("Be brief."),
@@ -140,6 +140,7 @@ def test_thoughts_go_back_unchanged_in_their_place_under_the_ids_that_the_result
     assert sent[2]["content"][0]["tool_use_id"] == "toolu_1_2"
 
 
+@requirement("CHAT-62")
 def test_thoughts_of_another_model_stay_away() -> None:
     kept = Kept("elsewhere", {"content": KEPT}, "Hm.")
     sent = turns(user("a"), called(("toolu_1", "one", "{}"), kept=kept), result("toolu_1", "r"))

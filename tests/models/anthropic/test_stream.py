@@ -36,7 +36,7 @@ def test_every_stream_of_the_folder_is_read() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.sse")) == NAMES
 
 
-@requirement("E70", "E71", "E72", "E54", "E32", "E33", "E68")
+@requirement("CHAT-32", "CHAT-49", "CHAT-57", "CHAT-58")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stream_is_read_the_same_whole_and_byte_by_byte(name: str) -> None:
     data = (FOLDER / f"{name}.sse").read_bytes()
@@ -44,13 +44,13 @@ def test_a_stream_is_read_the_same_whole_and_byte_by_byte(name: str) -> None:
     assert read(bytes([byte]) for byte in data).summary() == EXPECTED[name]
 
 
-@requirement("E35")
+@requirement("CHAT-34")
 def test_what_cannot_be_a_count_of_tokens_is_counted_as_none() -> None:
     answer = read([begin(-3, cache_read_input_tokens=-5), *text_block(0, "x"), *end("end_turn", 7)])
     assert answer.end == Finish("stop", Usage(0, 7))
 
 
-@requirement("E73")
+@requirement("CHAT-59")
 @given(st.sampled_from(NAMES), st.lists(st.integers(0, 2000), max_size=6), st.sampled_from([b"\n", b"\r\n", b"\r"]))
 def test_a_stream_is_read_the_same_however_it_is_cut(name: str, places: list[int], line_end: bytes) -> None:
     data = b"\xef\xbb\xbf" + (FOLDER / f"{name}.sse").read_bytes().replace(b"\n", line_end)
@@ -108,7 +108,7 @@ def test_a_paused_turn_can_be_sent_back_as_it_is() -> None:
     assert stream.content() == [{**search, "input": {"query": "x"}}, found]
 
 
-@requirement("E71")
+@requirement("CHAT-58")
 @pytest.mark.parametrize(
     ("error", "kind"),
     [

@@ -122,7 +122,7 @@ async def test_what_one_read_brought_is_one_batch() -> None:
         assert batches == [[TextDelta("a"), TextDelta("b"), Finish("stop", None)]]
 
 
-@requirement("E91")
+@requirement("OPS-14")
 async def test_the_request_is_a_streamed_chat_completion_with_the_correlation_id_and_the_key() -> None:
     async with ModelServer(text_turn("x")) as server, provider_for(server) as provider:
         frozen: Message = MappingProxyType({"role": "user", "content": "\u00e9"})
@@ -154,7 +154,7 @@ async def test_without_a_key_and_without_tools_neither_is_sent() -> None:
         assert "tools" not in server.requests[0].body
 
 
-@requirement("S3 Tool Execution", "E54")
+@requirement("CHAT-43", "CHAT-49")
 async def test_a_conversation_of_two_turns_with_tools_works_over_one_connection() -> None:
     script = [
         tool_turn(("c1", "tool_browse", {"path": "/"}), ("c2", "tool_browse", {"path": "/a"}), text="Looking."),
@@ -208,7 +208,7 @@ async def test_a_recorded_stream_comes_out_as_expected_over_http(name: str) -> N
     assert error or events[-1] is finishes[0]
 
 
-@requirement("E67", "E68", "E69")
+@requirement("CHAT-56", "CHAT-57")
 @pytest.mark.parametrize("recorded", HTTP_ERRORS, ids=lambda recorded: json.dumps(recorded["body"])[:60])
 async def test_a_refusal_gets_the_code_of_the_contract(recorded: dict[str, object]) -> None:
     status = recorded["status"]
@@ -219,7 +219,7 @@ async def test_a_refusal_gets_the_code_of_the_contract(recorded: dict[str, objec
     assert str(status) in str(error)
 
 
-@requirement("E67")
+@requirement("CHAT-56")
 @pytest.mark.parametrize("status", [204, 301, 307, 400, 401, 403, 404, 429, 500, 503])
 async def test_every_other_status_is_a_provider_error_and_no_redirect_is_followed(status: int) -> None:
     async with ModelServer() as server, provider_for(server) as provider:
@@ -234,6 +234,7 @@ async def test_a_refusal_by_the_content_filter_ends_the_turn() -> None:
         assert await answer(provider) == [Finish("content_filter", None)]
 
 
+@requirement("CHAT-64")
 async def test_a_server_that_refuses_stream_options_is_asked_without_them_from_then_on() -> None:
     refusal = json_reply(400, {"error": {"message": "Unrecognized request argument: stream_options"}})
     async with (
@@ -261,7 +262,7 @@ async def test_an_overflow_that_names_stream_options_is_not_tried_again() -> Non
         assert len(server.requests) == 1
 
 
-@requirement("E70")
+@requirement("CHAT-58")
 @pytest.mark.parametrize("end", [CUT, RESET])
 async def test_a_connection_lost_in_the_middle_is_a_provider_error_after_what_was_said(end: Step) -> None:
     read = asyncio.Event()
@@ -310,7 +311,7 @@ async def test_a_stream_left_open_after_the_model_finished_is_ended() -> None:
         assert await answer(provider) == [TextDelta("x"), Finish("stop", Usage(1, 2))]
 
 
-@requirement("E66")
+@requirement("CHAT-56")
 @pytest.mark.parametrize("end", [CUT, RESET])
 async def test_a_server_that_closes_without_an_answer_is_a_provider_error(end: Step) -> None:
     async with ModelServer(Reply([end], silent=True)) as server, provider_for(server) as provider:
@@ -318,7 +319,7 @@ async def test_a_server_that_closes_without_an_answer_is_a_provider_error(end: S
         assert (said, error.code) == ([], "provider_error")
 
 
-@requirement("E66")
+@requirement("CHAT-56")
 async def test_a_refused_connection_is_a_provider_error() -> None:
     async with ModelServer() as server:
         pass_on = provider_for(server)
@@ -345,7 +346,7 @@ async def test_what_is_not_http_is_a_provider_error() -> None:
         await server.wait_closed()
 
 
-@requirement("E74")
+@requirement("CHAT-60")
 @pytest.mark.parametrize(
     "reply",
     [
@@ -362,7 +363,7 @@ async def test_no_event_in_time_is_a_provider_error_and_the_server_is_left(reply
         await server.requests[0].hung_up.wait()
 
 
-@requirement("E74")
+@requirement("CHAT-60")
 async def test_silence_in_the_middle_is_a_provider_error_and_the_server_is_left() -> None:
     reply = Reply([chunk({"content": "par"}), HOLD])
     async with ModelServer(reply) as server, provider_for(server, idle_timeout_s=0.05) as provider:
@@ -397,7 +398,7 @@ async def test_a_slow_consumer_is_not_a_silent_server() -> None:
         assert said == [TextDelta("x"), Finish("stop", None)]
 
 
-@requirement("E86")
+@requirement("CHAT-72")
 async def test_closing_the_generator_ends_the_request_at_once() -> None:
     async with ModelServer(Reply([chunk({"content": "x"}), HOLD])) as server, provider_for(server) as provider:
         async with aclosing(provider.stream(ask())) as turn:
@@ -406,7 +407,7 @@ async def test_closing_the_generator_ends_the_request_at_once() -> None:
             await server.requests[0].hung_up.wait()
 
 
-@requirement("E86")
+@requirement("CHAT-72")
 @pytest.mark.parametrize("silent", [True, False])
 async def test_cancelling_the_task_ends_the_request_at_once(silent: bool) -> None:
     async with ModelServer(Reply([HOLD], silent=silent)) as server, provider_for(server) as provider:
@@ -431,7 +432,7 @@ async def test_streams_run_side_by_side_without_a_limit_of_the_pool() -> None:
         assert texts == {str(i) for i in range(len(replies))}
 
 
-@requirement("E75")
+@requirement("CHAT-36")
 async def test_the_servers_words_are_kept_for_the_log_without_the_key_and_within_bounds() -> None:
     words = f"key {KEY} refused at /srv/app.py " + "x" * 100_000
     in_stream = Reply([b"data: " + json.dumps({"error": {"message": words}}).encode() + b"\n\n"])
@@ -486,7 +487,7 @@ async def test_nothing_of_a_turn_is_logged_by_the_libraries_above_debug(caplog: 
     assert caplog.records == []
 
 
-@requirement("E74")
+@requirement("CHAT-60")
 async def test_keep_alives_end_no_stall_though_they_end_the_silence() -> None:
     beats = [asyncio.Event() for _ in range(40)]
     steps: list[bytes | Step | asyncio.Event] = [chunk({"content": "x"})]
@@ -506,6 +507,7 @@ async def test_keep_alives_end_no_stall_though_they_end_the_silence() -> None:
         assert not beats[-1].is_set() and loop.time() - began >= 0.3
 
 
+@requirement("CHAT-64")
 @pytest.mark.parametrize(("field", "renamed"), [("max_tokens", "max_completion_tokens"), ("parallel_tool_calls", None)])
 async def test_a_field_that_the_server_does_not_know_is_renamed_or_left_out_from_then_on(
     field: str, renamed: str | None

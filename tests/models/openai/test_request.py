@@ -64,7 +64,7 @@ def test_the_bound_of_an_answer_has_the_name_that_the_server_knows() -> None:
     assert not {"max_tokens", "max_completion_tokens"} & body(HI).keys()
 
 
-@requirement("E94")
+@requirement("CHAT-61")
 def test_nothing_but_messages_and_the_operators_fields_is_sent() -> None:
     sent = body(HI, extra={"parallel_tool_calls": False, "stream": False})
     assert sent == {

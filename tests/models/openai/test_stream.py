@@ -23,7 +23,7 @@ def tool_delta(*fragments: dict[str, Any]) -> bytes:
 STOP = chunk({}, "stop")
 
 
-@requirement("E70", "E71", "E72", "E54", "E35")
+@requirement("CHAT-34", "CHAT-49", "CHAT-58")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recorded_stream_is_read_the_same_whole_and_byte_by_byte(name: str) -> None:
     data = stream_bytes(name)
@@ -45,7 +45,7 @@ def test_text_comes_through_whole_and_in_its_order(text: str, places: list[int])
     assert (answer.text, answer.end) == (text + ".", Finish("stop", None))
 
 
-@requirement("E36")
+@requirement("CHAT-31")
 def test_an_emoji_cut_into_two_deltas_is_one_again() -> None:
     halves = chunk({"content": "a\ud83d"}), chunk({"content": "\ude00b"})
     assert b"\\ud83d" in halves[0]
@@ -61,7 +61,7 @@ def test_bytes_that_are_not_utf8_are_replaced_and_do_not_end_the_answer() -> Non
     assert read([b'data: {"choices":[{"delta":{"content":"a\xff"}}]}\n\n', STOP, DONE]).text == "a\ufffd"
 
 
-@requirement("E70")
+@requirement("CHAT-58")
 @pytest.mark.parametrize(
     "pieces",
     [
@@ -85,7 +85,7 @@ def test_once_the_model_has_finished_a_ragged_end_changes_nothing(tail: bytes) -
     assert (answer.text, answer.end, answer.failure) == ("x", Finish("stop", Usage(3, 4)), None)
 
 
-@requirement("E35")
+@requirement("CHAT-34")
 @pytest.mark.parametrize("count", ["-1", "NaN", "Infinity", "1e300", "1" * 400])
 def test_what_cannot_be_a_count_of_tokens_is_counted_as_none(count: str) -> None:
     usage = b'data: {"choices":[],"usage":{"prompt_tokens":%b,"completion_tokens":4}}\n\n' % count.encode()
@@ -162,7 +162,7 @@ def test_a_finish_reason_that_tells_of_a_failure_is_one(reason: str) -> None:
     assert (answer.text, type(answer.failure)) == ("x", ProviderError)
 
 
-@requirement("E71")
+@requirement("CHAT-58")
 @pytest.mark.parametrize(
     "event",
     [
@@ -184,7 +184,7 @@ def test_an_error_inside_the_stream_fails_it_after_what_was_said(event: bytes) -
     assert (answer.text, isinstance(answer.failure, ProviderError), answer.end) == ("x", True, None)
 
 
-@requirement("E68", "E69")
+@requirement("CHAT-57")
 @pytest.mark.parametrize(
     ("event", "kind"),
     [

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.requirement import requirement
 from wicketgate.models.scripted.arguments import Filling, fill_arguments, json_arguments
 
 ORDER = "string matching ^ord_[0-9]{4,}$, required: Order id."
@@ -70,6 +71,7 @@ def test_a_pattern_that_cannot_be_run_finds_nothing() -> None:
     assert fill_arguments("a" * 60, {"x": "string matching ^(?=a), required"}).missing == ("x",)
 
 
+@requirement("CHAT-85")
 @given(st.text(max_size=200), st.dictionaries(st.text(max_size=12), st.text(max_size=60), max_size=4))
 def test_filling_never_fails_and_never_invents(message: str, expected: dict[str, str]) -> None:
     filling = fill_arguments(message, expected)

@@ -123,6 +123,7 @@ async def probed(question: str, expected: Mapping[str, str], *cards: Mapping[str
 # The dialogue
 
 
+@requirement("CHAT-85")
 @pytest.mark.parametrize("greeting", ["hello", "Hi there!", "help", "", "What can you do?"])
 async def test_a_greeting_is_answered_without_a_call_and_says_that_this_is_a_script(greeting: str) -> None:
     text = await Conversation(greeting).text()
@@ -137,6 +138,7 @@ async def test_without_the_gateway_tools_it_explains_itself() -> None:
     assert "scripted demo model" in "".join(event.content for event in events if isinstance(event, TextDelta))
 
 
+@requirement("CHAT-85")
 async def test_no_card_is_no_tool_and_nothing_is_made_up() -> None:
     conversation = await started("will it rain tomorrow")
     assert "no tool" in await conversation.text()
@@ -203,7 +205,7 @@ async def test_when_the_best_tool_lacks_an_argument_the_next_complete_one_of_its
     assert "shop:git_log#12345678" in await conversation.text()
 
 
-@requirement("S0 §5.1")
+@requirement("BROWSE-22")
 async def test_a_frozen_score_does_not_make_another_tool_the_best() -> None:
     best = card("git_commit", 0.1, namespace="git", side_effects=True)
     conversation = await probed("last commits", {"message": "string, required"}, best)
@@ -324,7 +326,7 @@ async def test_call_ids_are_never_given_twice_in_a_conversation() -> None:
     assert len(ids) == len(set(ids)) == 3
 
 
-@requirement("S3")
+@requirement("CHAT-85")
 async def test_an_answer_comes_in_groups_of_words_that_join_to_itself_with_words_as_usage() -> None:
     request = ModelRequest(({"role": "user", "content": "hello"},), GATEWAY_TOOLS, "req_1")
     batches = [batch async for batch in ScriptedModel().stream(request)]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.inbound import encode_header_value, find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
 
+from tests.support.requirement import requirement
 from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.eras import Agreement, Negotiation, Stamp, header_value, mirrored_arguments
 
@@ -20,6 +21,7 @@ def unsupported(*versions: str) -> Refused:
     return Refused(UNSUPPORTED, "unsupported", {"supported": list(versions), "requested": "x"})
 
 
+@requirement("UP-37")
 def test_a_server_that_answers_discover_is_of_the_newer_era() -> None:
     negotiation = Negotiation("auto")
     assert negotiation.request.method == "server/discover"
@@ -29,6 +31,7 @@ def test_a_server_that_answers_discover_is_of_the_newer_era() -> None:
     assert negotiation.agreement.instructions == "Read."
 
 
+@requirement("UP-37")
 @pytest.mark.parametrize(
     "outcome",
     [
@@ -77,6 +80,7 @@ def test_a_handshake_that_agrees_on_nothing_says_why(result: dict[str, Any], rea
         Negotiation("legacy").answered(result)
 
 
+@requirement("UP-37", "UP-7")
 def test_the_newer_era_stamps_every_request_and_the_older_one_only_its_headers() -> None:
     modern = Stamp(Agreement("2026-07-28", t.ServerCapabilities(), ""))
     meta = modern.meta(asked=True, progress_token="t")
@@ -91,6 +95,7 @@ def test_the_newer_era_stamps_every_request_and_the_older_one_only_its_headers()
     assert old.headers("tools/call", {"name": "x"}) == {"mcp-protocol-version": "2025-06-18"}
 
 
+@requirement("UP-7")
 @given(st.text() | st.sampled_from(["=?base64?eA==?=", " x", "x\t", "é"]))
 def test_a_header_value_is_written_as_the_sdk_reads_it(text: str) -> None:
     assert header_value(text) == encode_header_value(text)
@@ -124,6 +129,7 @@ ARGUMENTS = st.recursive(
 )
 
 
+@requirement("UP-7")
 @given(SCHEMAS, st.dictionaries(st.sampled_from("pqr"), ARGUMENTS, max_size=3))
 def test_arguments_are_mirrored_as_the_sdk_does(schema: Any, arguments: dict[str, Any]) -> None:
     mirrored = mirrored_arguments(schema)

@@ -1,8 +1,10 @@
 """Pace: how much may come at once, and how long to wait after that."""
 
+from tests.support.requirement import requirement
 from wicketgate.upstreams.mcp.exchange import Pace
 
 
+@requirement("UP-16")
 def test_what_is_within_the_measure_waits_for_nothing_and_what_is_beyond_it_waits_until_it_is_within() -> None:
     at = [0.0]
     pace = Pace(10, 20, lambda: at[0])

@@ -1,4 +1,4 @@
-"""What a tool server says and asks while a call runs, over stdio: who hears it, and in which order (gatekit B)."""
+"""What a tool server says and asks while a call runs, over stdio: who hears it, and in which order (UP-8)."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ ACCEPTED = {"action": "accept", "content": {"name": "Ada"}}
 FORM = {"message": "Who?", "mode": "form", "requestedSchema": {"type": "object", "properties": {}}}
 
 
-@requirement("gatekit G48", "gatekit G49", "gatekit G50")
+@requirement("FACE-9", "FACE-10", "UP-8")
 @pytest.mark.parametrize("era", ["--modern", "--handshake"])
 async def test_progress_and_log_messages_reach_the_caller_in_order_before_the_result(era: str) -> None:
     upstream = unruly(era)
@@ -40,7 +40,7 @@ async def test_a_silent_caller_asks_for_no_progress() -> None:
     assert "progressToken" not in call["params"]["_meta"]
 
 
-@requirement("gatekit G48")
+@requirement("FACE-9", "UP-8")
 async def test_progress_goes_to_its_own_call_and_a_log_message_to_none_when_several_are_in_flight() -> None:
     upstream = unruly()
     first, second = RecordingCaller(), RecordingCaller()
@@ -54,7 +54,7 @@ async def test_progress_goes_to_its_own_call_and_a_log_message_to_none_when_seve
     assert second.told == [("progress", 1, 2.0, None), ("progress", 2, 2.0, None)]
 
 
-@requirement("gatekit G47", "gatekit G72")
+@requirement("UP-8", "UP-10")
 @pytest.mark.parametrize("request_id", [77, 0, "0", "wicketgate-0", "wicketgate-1", "a"])
 async def test_a_question_reaches_the_caller_and_its_answer_the_server_under_the_servers_own_id(
     request_id: int | str,
@@ -68,7 +68,7 @@ async def test_a_question_reaches_the_caller_and_its_answer_the_server_under_the
     assert (method, params["message"]) == ("elicitation/create", "Who?")
 
 
-@requirement("gatekit G47")
+@requirement("UP-8")
 @pytest.mark.parametrize("answers", ["later", "never"])
 async def test_a_question_that_nobody_can_answer_now_is_declined_and_the_log_says_why(
     answers: AnswerTime, caplog: pytest.LogCaptureFixture
@@ -81,6 +81,7 @@ async def test_a_question_that_nobody_can_answer_now_is_declined_and_the_log_say
     assert any("declined" in message for message in caplog.messages)
 
 
+@requirement("UP-8")
 async def test_a_question_is_declined_when_calls_of_two_clients_are_in_flight() -> None:
     upstream = unruly()
     asker = RecordingCaller("now", ACCEPTED)
@@ -115,7 +116,7 @@ async def test_leaving_a_call_gives_its_question_up_and_cancels_it_on_the_server
         await asyncio.gather(asking, return_exceptions=True)
 
 
-@requirement("gatekit G47")
+@requirement("UP-8")
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list"])
 async def test_sampling_and_roots_are_refused_at_once(method: str) -> None:
     upstream = unruly()
@@ -163,6 +164,7 @@ async def test_a_tool_whose_questions_lead_nowhere_is_an_error_that_says_why(
             await value(upstream, "wants", arguments, context(RecordingCaller(answers, ACCEPTED)))
 
 
+@requirement("UP-45")
 @pytest.mark.parametrize("kind", ['"task"', '"COMPLETE"', '""', "5", "{}"])
 async def test_a_result_of_a_kind_that_is_not_known_is_no_success(kind: str) -> None:
     upstream = unruly("--modern")
@@ -172,6 +174,7 @@ async def test_a_result_of_a_kind_that_is_not_known_is_no_success(kind: str) -> 
             await upstream.call_tool("say", {"lines": [line]}, context(), 5)
 
 
+@requirement("UP-45")
 @pytest.mark.parametrize("member", ["", '"resultType": "complete", ', '"resultType": null, '])
 async def test_a_result_is_complete_when_it_says_so_or_says_nothing(member: str) -> None:
     upstream = unruly("--modern")

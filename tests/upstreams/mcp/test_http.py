@@ -58,7 +58,7 @@ async def talking(kind: str, url: str, **options: Any) -> AsyncIterator[McpServe
         yield upstream
 
 
-@requirement("gatekit G48", "gatekit G49", "gatekit G51", "gatekit G47", "gatekit G75")
+@requirement("FACE-9", "FACE-10", "FACE-11", "FACE-13", "UP-11")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_a_server_says_reaches_the_caller_and_leaving_reaches_the_server(
     kind: str, urls: dict[str, str]
@@ -116,7 +116,7 @@ async def test_input_that_is_required_goes_to_a_client_that_answers_later(urls: 
         ] == "accept"
 
 
-@requirement("S2 per-server policy")
+@requirement("UP-7")
 async def test_a_call_of_2026_carries_the_headers_of_its_era_and_ours_and_mirrored_arguments(
     urls: dict[str, str],
 ) -> None:
@@ -146,7 +146,7 @@ async def test_a_page_larger_than_what_is_taken_fails_its_call_alone(kind: str, 
         assert await value(upstream, "left") >= 0
 
 
-@requirement("gatekit G82")
+@requirement("ROUTE-15", "UP-3")
 async def test_an_sse_server_that_goes_away_is_told_and_calls_fail_at_once() -> None:
     async with asyncio.timeout(BOUND_S), program("tests.support.talking_server", "--sse") as server:
         url = (await server.wait_for(r"listening on (\S+)", "stdout")).group(1)

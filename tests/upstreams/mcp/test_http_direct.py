@@ -82,7 +82,7 @@ async def test_calls_share_a_connection_and_carry_their_headers() -> None:
     assert server.requests[0].body == {"jsonrpc": "2.0", "id": "t-1", "method": "tools/call", "params": {"name": "x"}}
 
 
-@requirement("gatekit G48", "gatekit G49")
+@requirement("FACE-9", "FACE-10", "UP-8")
 async def test_what_a_stream_says_is_told_in_order_and_what_is_not_ours_is_passed_over() -> None:
     caller = RecordingCaller()
     log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": {"a": 1}}}
@@ -130,6 +130,7 @@ async def test_what_is_no_answer_fails_the_call_with_words_of_ours(reply: Reply,
             await call(calls)
 
 
+@requirement("UP-41")
 async def test_a_redirect_within_the_origin_is_followed_and_remembered() -> None:
     away = Reply([], 307, {**REDIRECT, "location": "/v1/mcp/"})
     async with connection(away, json_reply(200, OK), json_reply(200, OK)) as (calls, server):
@@ -166,6 +167,7 @@ async def test_an_error_of_a_server_that_could_not_read_the_id_is_the_answer() -
                 await call(calls)
 
 
+@requirement("UP-41")
 async def test_redirects_without_an_end_are_given_up() -> None:
     away = Reply([], 307, {**REDIRECT, "location": "/v1/mcp/"})
     async with connection(*[away] * 20) as (calls, _):
@@ -173,7 +175,7 @@ async def test_redirects_without_an_end_are_given_up() -> None:
             await call(calls)
 
 
-@requirement("S1 OAuth")
+@requirement("UP-23")
 async def test_a_credential_that_is_refused_is_renewed_once_and_the_call_sent_again() -> None:
     tokens = Tokens()
     async with connection(json_reply(401, {}), json_reply(200, OK), tokens=tokens) as (calls, server):
@@ -185,6 +187,7 @@ async def test_a_credential_that_is_refused_is_renewed_once_and_the_call_sent_ag
     assert len(server.requests) == 2
 
 
+@requirement("UP-25")
 @pytest.mark.parametrize(
     "reply",
     [
@@ -203,6 +206,7 @@ async def test_a_connection_that_is_lost_after_the_call_went_out_may_have_carrie
     assert len(server.requests) == 1
 
 
+@requirement("UP-25")
 async def test_a_connection_that_was_never_made_carried_nothing() -> None:
     async with connection() as (calls, server):
         await server.__aexit__(None, None, None)
@@ -212,7 +216,7 @@ async def test_a_connection_that_was_never_made_carried_nothing() -> None:
         await server.__aenter__()
 
 
-@requirement("gatekit G51")
+@requirement("FACE-13")
 async def test_leaving_a_call_closes_its_connection_and_no_other() -> None:
     async with connection(Reply([HOLD]), Reply([HOLD], silent=True)) as (calls, server):
         tasks = [asyncio.create_task(call(calls, name=name)) for name in "ab"]

@@ -1,5 +1,5 @@
 """What an HTTP server of the handshake era may do to its client: forget its session, answer too much, compress it,
-and ask for streams without end (W-SESSIONS)."""
+and ask for streams without end (UP-5)."""
 
 import asyncio
 import gzip
@@ -95,7 +95,7 @@ def words(status: int, text: str) -> Reply:
     return Reply(json.dumps(error).encode(), status)
 
 
-@requirement("W-SESSIONS", "gateway 127")
+@requirement("UP-5")
 @pytest.mark.parametrize(
     "unknown",
     [
@@ -120,7 +120,7 @@ async def test_a_server_that_was_restarted_is_known_by_its_refusal_and_connected
         assert await upstream.call_tool("x", {}, context(), 5) == {"content": [], "isError": False}
 
 
-@requirement("W-SESSIONS")
+@requirement("UP-5")
 async def test_a_tool_that_says_the_words_of_a_lost_session_has_run_and_keeps_the_session() -> None:
     error = {"code": -32000, "message": "Session not found"}
     server = Server()
@@ -134,7 +134,7 @@ async def test_a_tool_that_says_the_words_of_a_lost_session_has_run_and_keeps_th
         assert upstream.status.connections == 1
 
 
-@requirement("W-SESSIONS")
+@requirement("UP-5")
 async def test_a_server_that_was_restarted_while_nobody_calls_is_connected_again_by_its_stream() -> None:
     server = Server(stream=Reply(b"retry: 10\n\n", headers={"content-type": "text/event-stream"}))
     async with serving(server) as (upstream, changes):
@@ -143,7 +143,7 @@ async def test_a_server_that_was_restarted_while_nobody_calls_is_connected_again
             await next_change(changes)
 
 
-@requirement("W-ISOLATION")
+@requirement("UP-26")
 @pytest.mark.parametrize("zipped", [False, True])
 async def test_an_answer_without_measure_is_not_kept_and_costs_its_call_alone(zipped: bool) -> None:
     body = b"0" * 3_000_000
@@ -157,7 +157,7 @@ async def test_an_answer_without_measure_is_not_kept_and_costs_its_call_alone(zi
         assert upstream.status.connections == 1
 
 
-@requirement("W-SESSIONS")
+@requirement("UP-5")
 @pytest.mark.parametrize(
     ("status", "told"),
     [
@@ -197,7 +197,7 @@ class Tokens:
     async def aclose(self) -> None: ...
 
 
-@requirement("W-SECRETS")
+@requirement("UP-23")
 async def test_a_call_whose_token_has_expired_is_made_once_more_before_it_is_refused() -> None:
     server, least = Server(), "0"
 
@@ -219,7 +219,7 @@ async def test_a_call_whose_token_has_expired_is_made_once_more_before_it_is_ref
             assert upstream.status.connections == 1
 
 
-@requirement("W-ISOLATION")
+@requirement("UP-16")
 async def test_a_server_that_ends_its_stream_and_wants_it_again_at_once_is_not_obeyed() -> None:
     server = Server(stream=Reply(b"retry: 0\n\n", headers={"content-type": "text/event-stream"}))
     async with serving(server) as (upstream, _):
@@ -228,6 +228,7 @@ async def test_a_server_that_ends_its_stream_and_wants_it_again_at_once_is_not_o
         assert server.opened < 40
 
 
+@requirement("UP-27")
 async def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])

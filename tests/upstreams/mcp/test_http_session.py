@@ -76,6 +76,7 @@ async def serving(server: Server) -> AsyncIterator[McpServerUpstream]:
             yield upstream
 
 
+@requirement("UP-38")
 async def test_a_stream_that_breaks_off_is_resumed_after_its_last_event() -> None:
     asked: list[str] = []
 
@@ -97,6 +98,7 @@ async def test_a_stream_that_breaks_off_is_resumed_after_its_last_event() -> Non
     assert caller.told == [("progress", 1, None, None)]
 
 
+@requirement("UP-38")
 async def test_a_stream_that_can_never_be_resumed_to_its_end_is_given_up() -> None:
     opened: list[str] = []
 
@@ -115,6 +117,7 @@ async def test_a_stream_that_can_never_be_resumed_to_its_end_is_given_up() -> No
     assert opened == ["e-1", "e-1"]
 
 
+@requirement("UP-41")
 async def test_a_redirect_of_the_sessions_own_stream_moves_no_calls() -> None:
     looked: list[str] = []
 
@@ -136,7 +139,7 @@ async def test_a_redirect_of_the_sessions_own_stream_moves_no_calls() -> None:
     assert {seen.target for seen in service.seen if seen.method != "GET"} == {"/mcp"}
 
 
-@requirement("gatekit G51", "gatekit G64")
+@requirement("FACE-13", "UP-13")
 async def test_leaving_a_call_cancels_it_on_the_server_and_ending_the_session_deletes_it() -> None:
     async def call(server: Server, message: Mapping[str, Any]) -> Reply:
         await asyncio.Event().wait()
@@ -157,7 +160,7 @@ async def test_leaving_a_call_cancels_it_on_the_server_and_ending_the_session_de
     assert server.deleted == ["s-1"]
 
 
-@requirement("gatekit G48", "gatekit G47")
+@requirement("FACE-9", "FACE-11")
 async def test_what_comes_on_the_sessions_own_stream_reaches_the_only_call_meanwhile() -> None:
     async def call(server: Server, message: Mapping[str, Any]) -> Reply:
         while not any("result" in each for each in server.messages):
@@ -179,7 +182,7 @@ async def test_what_comes_on_the_sessions_own_stream_reaches_the_only_call_meanw
     assert caller.told == [("log", "info", 1, None)]
 
 
-@requirement("W-SESSIONS")
+@requirement("UP-3", "UP-5")
 @pytest.mark.parametrize("status", [400, 401])
 async def test_a_refused_call_costs_no_session_that_answers_a_ping(status: int) -> None:
     async def call(server: Server, message: Mapping[str, Any]) -> Reply:
@@ -196,7 +199,7 @@ async def test_a_refused_call_costs_no_session_that_answers_a_ping(status: int) 
     assert [message.get("method") for message in server.messages].count("ping") == 2
 
 
-@requirement("W-ISOLATION")
+@requirement("UP-16")
 async def test_a_server_that_never_stops_talking_in_a_call_is_read_more_slowly() -> None:
     async def call(server: Server, message: Mapping[str, Any]) -> Reply:
         pings = b"".join(event({"id": number, "method": "ping"}) for number in range(1_500))
@@ -215,6 +218,7 @@ async def test_a_server_that_never_stops_talking_in_a_call_is_read_more_slowly()
     assert sum("result" in message for message in server.messages) <= 1_500
 
 
+@requirement("UP-22")
 async def test_a_place_for_messages_at_another_origin_is_not_used() -> None:
     place = b"event: endpoint\ndata: http://127.0.0.2:9/messages\n\n"
     async with HttpService(lambda seen: Reply(place, headers=EVENTS)) as service, asyncio.timeout(BOUND_S):

@@ -1,4 +1,4 @@
-"""Every type of content, from a real MCP server through the SDK into an envelope and back to its bytes (S1)."""
+"""Every type of content, from a real MCP server through the SDK into an envelope and back to its bytes (EXEC-23)."""
 
 import json
 import random
@@ -76,7 +76,7 @@ def handles(envelope: ResultEnvelope) -> dict[str, str]:
     return {ref.handle.partition(":")[0]: ref.handle for ref in envelope.artifacts}
 
 
-@requirement("gateway 79", "gateway 80", "gateway 84", "gateway 85", "gateway 86", "gateway 89", "gateway 91", "S1")
+@requirement("CARD-27", "EXEC-18", "EXEC-19", "EXEC-20", "EXEC-22", "EXEC-23")
 async def test_text_errors_notes_and_nothing_at_all_come_through_a_real_session() -> None:
     async with connected() as server:
         text = await server.call("text")
@@ -97,7 +97,7 @@ async def test_text_errors_notes_and_nothing_at_all_come_through_a_real_session(
         }
 
 
-@requirement("gateway 81", "gateway 82", "gateway 83", "gateway 88", "gateway 89", "DESIGN §3 Results")
+@requirement("EXEC-21", "EXEC-23", "EXEC-30")
 async def test_no_byte_of_images_sounds_and_resources_is_lost_through_a_real_session() -> None:
     async with connected() as server:
         for name, data, media_type in (("image", content.PNG, "image/png"), ("audio", content.WAV, "audio/wav")):
@@ -115,7 +115,7 @@ async def test_no_byte_of_images_sounds_and_resources_is_lost_through_a_real_ses
         assert await server.whole(handles(link)["resource_link"]) == "file:///reports/q3.pdf"
 
 
-@requirement("gateway 89", "gateway 92")
+@requirement("EXEC-23", "EXEC-28")
 async def test_many_parts_are_all_reachable_and_the_envelope_stays_small() -> None:
     async with connected() as server:
         envelope = await server.call("several")
@@ -128,7 +128,7 @@ async def test_many_parts_are_all_reachable_and_the_envelope_stays_small() -> No
         assert all(sizes)
 
 
-@requirement("W-FIREWALL", "gateway 87")
+@requirement("EXEC-20", "EXEC-25")
 async def test_a_megabyte_of_text_is_a_head_and_all_of_it_can_be_read_or_searched() -> None:
     async with connected() as server:
         envelope = await server.call("large")
@@ -140,7 +140,7 @@ async def test_a_megabyte_of_text_is_a_head_and_all_of_it_can_be_read_or_searche
         assert (found.content, found.total) == ("31999:line 031999 of a large text", 1)
 
 
-@requirement("DESIGN §3 Results")
+@requirement("EXEC-38")
 async def test_an_image_goes_on_to_the_client_as_an_image_beside_its_description() -> None:
     async with connected() as server:
         face = GatewayFace(server.runtime)
@@ -167,7 +167,7 @@ ODD_OBJECTS: list[Any] = [
 ]
 
 
-@requirement("gateway 90")
+@requirement("EXEC-24")
 async def test_an_answer_that_is_no_object_is_an_upstream_error_at_once_and_the_session_goes_on() -> None:
     async with connected("raw") as server:
         for answer in NO_OBJECTS:
@@ -176,14 +176,14 @@ async def test_an_answer_that_is_no_object_is_an_upstream_error_at_once_and_the_
         assert (await server.call("say", answer={"content": []})).status == "ok"
 
 
-@requirement("gateway 90")
+@requirement("EXEC-24")
 async def test_an_answer_of_an_odd_shape_is_an_envelope_and_nothing_of_it_is_lost() -> None:
     async with connected("raw") as server:
         statuses = [(await server.call("say", answer=answer)).status for answer in ODD_OBJECTS]
     assert statuses == ["ok", *["partial"] * 6, "error"]
 
 
-@requirement("gateway 81", "gateway 90")
+@requirement("EXEC-21", "EXEC-24")
 async def test_an_answer_that_the_sdk_lets_pass_is_an_envelope_that_says_what_is_wrong() -> None:
     async with connected("raw") as server:
         answer = {"content": [{"type": "image", "data": "!!", "mimeType": "image/png"}], "isError": False}

@@ -1,4 +1,4 @@
-"""What each message on a connection means, whatever requests are in flight (gatekit D)."""
+"""What each message on a connection means, whatever requests are in flight (UP-9 to UP-14)."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def session(*contexts: CallContext | None) -> tuple[ConnectionState, list[Call]]
     return of, calls
 
 
-@requirement("gatekit G71", "gatekit G72")
+@requirement("UP-9", "UP-10")
 def test_an_answer_belongs_to_the_request_with_its_id_and_to_no_other() -> None:
     of, (first, second) = session(context(), context())
     answer = Message(second.token, result={})
@@ -46,7 +46,7 @@ def test_an_answer_belongs_to_the_request_with_its_id_and_to_no_other() -> None:
     assert of.sort(answer) == STRAY
 
 
-@requirement("gatekit G48")
+@requirement("FACE-9")
 def test_news_goes_to_its_own_request_and_a_log_message_to_the_only_call() -> None:
     progress = {"progressToken": "wicketgate-1", "progress": 1}
     of, (first, second) = session(context(), context())
@@ -70,7 +70,7 @@ def test_an_event_of_a_subscription_goes_to_its_request_and_any_other_is_an_anno
     assert of.sort(Message(None, changed, params)) == Announcement(changed, params)
 
 
-@requirement("gatekit G47")
+@requirement("FACE-11")
 def test_a_question_belongs_to_a_call_only_where_all_calls_are_one_clients() -> None:
     of, (first, second) = session(context(), context())
     assert of.sort(Message(1, ASK, {})) == Question(1, {}, second)
@@ -84,7 +84,7 @@ def test_a_question_belongs_to_a_call_only_where_all_calls_are_one_clients() -> 
     assert of.sort(Message(None, "notifications/cancelled", {"requestId": 3})) == STRAY
 
 
-@requirement("W-ISOLATION")
+@requirement("UP-16")
 def test_no_more_than_64_questions_are_open_at_once() -> None:
     of, _ = session(context())
     sorted_as = [of.sort(Message(number, ASK, {})) for number in range(65)]
@@ -112,6 +112,7 @@ JSON = st.recursive(
 )
 
 
+@requirement("UP-9")
 @given(st.lists(st.tuples(st.none() | st.integers(0, 3) | st.just("wicketgate-0"), METHODS, JSON), max_size=8))
 def test_no_sequence_of_messages_makes_sorting_fail(messages: list[tuple[Any, Any, Any]]) -> None:
     of, (call,) = session(context())

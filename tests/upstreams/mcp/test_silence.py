@@ -16,7 +16,7 @@ from wicketgate.upstreams.mcp.stdio import stdio_transport
 from wicketgate.upstreams.mcp.upstream import UNANSWERED, McpServerUpstream, Silence
 
 
-@requirement("W-SESSIONS", "gatekit G64")
+@requirement("UP-6")
 @pytest.mark.parametrize("options", [(), ("--modern",)], ids=["handshake", "2026"])
 async def test_a_server_that_was_stopped_is_given_up_after_some_calls_and_started_again(options: tuple[str]) -> None:
     connect = partial(stdio_transport, "unruly", [*UNRULY, *options], {}, None, grace_s=0.1)
@@ -33,6 +33,7 @@ async def test_a_server_that_was_stopped_is_given_up_after_some_calls_and_starte
         assert upstream.status.last_error == "it answers nothing any more"
 
 
+@requirement("UP-6")
 async def test_calls_that_their_callers_deadline_ends_count_too() -> None:
     upstream = unruly(grace_s=0.1)
     async with connected(upstream), asyncio.timeout(BOUND_S):
@@ -43,6 +44,7 @@ async def test_calls_that_their_callers_deadline_ends_count_too() -> None:
         assert upstream._silence._unanswered == UNANSWERED
 
 
+@requirement("UP-6")
 async def test_a_server_that_answers_a_probe_or_whose_caller_still_waits_is_not_given_up() -> None:
     probed, answers = asyncio.Event(), [True]
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from tests.support.process import ROOT
+from tests.support.requirement import requirement
 
 PROGRAM = """
 import pkgutil, sys
@@ -14,6 +15,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
 
+@requirement("LIB-2")
 def test_the_whole_room_is_imported_without_the_sdk_and_a_web_framework() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())

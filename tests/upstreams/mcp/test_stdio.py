@@ -1,4 +1,4 @@
-"""What a tool server over stdio may do wrong, and what it costs: its own call at most (gatekit D, gateway K)."""
+"""What a tool server over stdio may do wrong, and what it costs: its own call at most (UP-4, UP-9 to UP-14)."""
 
 import asyncio
 import json
@@ -23,18 +23,18 @@ GOOD = '{"jsonrpc":"2.0","id":{id},"result":{"structuredContent":{"value":"good"
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param("{not json", marks=requirement("gatekit G65")),
-        pytest.param('caf\xe9 {"id":1', marks=requirement("gatekit G66")),
-        pytest.param("", marks=requirement("gatekit G67")),
-        pytest.param(" \t ", marks=requirement("gatekit G67")),
-        pytest.param('"a string"', marks=requirement("gatekit G70")),
-        pytest.param('[{"jsonrpc":"2.0","id":{id},"result":{}}]', marks=requirement("gatekit G70")),
-        pytest.param('{"jsonrpc":"2.0","id":"another","result":{}}', marks=requirement("gatekit G71")),
-        pytest.param('{"jsonrpc":"2.0","id":99999,"result":{}}', marks=requirement("gatekit G71")),
-        pytest.param('{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}', marks=requirement("gatekit G71")),
-        pytest.param('{"jsonrpc":"2.0","id":{"a":1},"result":{}}', marks=requirement("gatekit G71")),
-        pytest.param('{"jsonrpc":"2.0","id":{id},"method":"ping"}', marks=requirement("gatekit G72")),
-        pytest.param('{"jsonrpc":"2.0","id":{id},"method":"roots/list"}', marks=requirement("gatekit G72", "G47")),
+        pytest.param("{not json", marks=requirement("UP-9")),
+        pytest.param('caf\xe9 {"id":1', marks=requirement("UP-9")),
+        pytest.param("", marks=requirement("UP-9")),
+        pytest.param(" \t ", marks=requirement("UP-9")),
+        pytest.param('"a string"', marks=requirement("UP-9")),
+        pytest.param('[{"jsonrpc":"2.0","id":{id},"result":{}}]', marks=requirement("UP-9")),
+        pytest.param('{"jsonrpc":"2.0","id":"another","result":{}}', marks=requirement("UP-9")),
+        pytest.param('{"jsonrpc":"2.0","id":99999,"result":{}}', marks=requirement("UP-9")),
+        pytest.param('{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}', marks=requirement("UP-9")),
+        pytest.param('{"jsonrpc":"2.0","id":{"a":1},"result":{}}', marks=requirement("UP-9")),
+        pytest.param('{"jsonrpc":"2.0","id":{id},"method":"ping"}', marks=requirement("UP-10")),
+        pytest.param('{"jsonrpc":"2.0","id":{id},"method":"roots/list"}', marks=requirement("FACE-11", "UP-10")),
         pytest.param('{"jsonrpc":"2.0","method":"notifications/unknown","params":5}'),
         pytest.param('{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":[]}}'),
         pytest.param('{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}'),
@@ -51,10 +51,10 @@ async def test_a_line_that_is_no_answer_is_passed_over_and_the_answer_after_it_c
 @pytest.mark.parametrize(
     "members",
     [
-        pytest.param('"result":{},"error":{"code":1,"message":"x"}', marks=requirement("gatekit G68")),
-        pytest.param('"more":1', marks=requirement("gatekit G68")),
-        pytest.param('"result":null', marks=requirement("gatekit G69")),
-        pytest.param('"result":[]', marks=requirement("gatekit G69")),
+        pytest.param('"result":{},"error":{"code":1,"message":"x"}', marks=requirement("UP-10")),
+        pytest.param('"more":1', marks=requirement("UP-10")),
+        pytest.param('"result":null', marks=requirement("UP-10")),
+        pytest.param('"result":[]', marks=requirement("UP-10")),
         pytest.param('"error":"no"'),
         pytest.param('"error":{"code":"1","message":"x"}'),
     ],
@@ -75,7 +75,7 @@ async def test_a_text_cut_amid_a_character_arrives_with_a_mark_in_its_place() ->
         assert (await value(upstream, "say", {"lines": [half]})) == "caf\ufffd ?."
 
 
-@requirement("gatekit G61", "gateway 127")
+@requirement("ROUTE-15", "UP-12")
 async def test_a_server_that_crashes_in_a_call_is_told_with_its_exit_code() -> None:
     upstream = unruly()
     async with connected(upstream) as changes:
@@ -92,7 +92,7 @@ async def test_an_answer_that_was_given_before_the_end_counts() -> None:
         assert await value(upstream, "answer_and_crash", {"a": 1}) == {"a": 1}
 
 
-@requirement("gatekit G63")
+@requirement("UP-12", "UP-19")
 async def test_between_two_sessions_a_call_is_refused_at_once() -> None:
     upstream = unruly()
     async with connected(upstream):
@@ -102,7 +102,7 @@ async def test_between_two_sessions_a_call_is_refused_at_once() -> None:
             await value(upstream, "echo")
 
 
-@requirement("gatekit G64", "gatekit G51")
+@requirement("FACE-13", "UP-13")
 async def test_a_call_that_times_out_or_is_left_is_cancelled_on_the_server_and_no_other() -> None:
     upstream = unruly()
     async with connected(upstream):
@@ -128,7 +128,7 @@ async def test_the_server_is_told_which_calls_were_left_and_not_those_that_were_
         assert await cancellations(upstream) == ["hang"]
 
 
-@requirement("gatekit G64")
+@requirement("UP-13")
 async def test_a_server_that_reads_nothing_more_times_its_callers_out_and_holds_nobody_else() -> None:
     stuck, other = unruly(grace_s=0.1), unruly()
     async with connected(stuck), connected(other):
@@ -142,7 +142,7 @@ async def test_a_server_that_reads_nothing_more_times_its_callers_out_and_holds_
     assert all(isinstance(outcome, UpstreamTimeout) for outcome in outcomes)
 
 
-@requirement("W-ISOLATION")
+@requirement("UP-16")
 @pytest.mark.parametrize("kind", ["question", "ping", "noise"])
 async def test_a_server_that_never_stops_talking_is_read_more_slowly_and_answered_no_more_than_it_reads(
     kind: str, caplog: pytest.LogCaptureFixture
@@ -161,7 +161,7 @@ async def test_a_server_that_never_stops_talking_is_read_more_slowly_and_answere
     assert "it is read more slowly" in caplog.text
 
 
-@requirement("gatekit G74", "gatekit G73")
+@requirement("UP-11")
 async def test_an_answer_larger_than_what_is_taken_fails_its_call_and_says_so() -> None:
     upstream = unruly(max_answer_bytes=100_000)
     async with connected(upstream):
@@ -173,7 +173,7 @@ async def test_an_answer_larger_than_what_is_taken_fails_its_call_and_says_so() 
         assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
 
 
-@requirement("gatekit G77")
+@requirement("UP-11")
 async def test_stderr_is_read_at_any_rate_and_logged_in_pieces(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "wicketgate.upstream")
     upstream = unruly()
@@ -184,7 +184,7 @@ async def test_stderr_is_read_at_any_rate_and_logged_in_pieces(caplog: pytest.Lo
     assert max(len(record.getMessage()) for record in caplog.records) < 1_100
 
 
-@requirement("gatekit G76", "gatekit G78")
+@requirement("ROUTE-8", "UP-9")
 async def test_a_greeting_is_passed_over_and_many_tools_in_one_list_all_arrive() -> None:
     upstream = unruly("--banner", "--tools", "300")
     async with connected(upstream):
@@ -199,13 +199,14 @@ async def test_a_list_without_an_end_is_cut_off(caplog: pytest.LogCaptureFixture
     assert any("did not end" in message for message in caplog.messages)
 
 
+@requirement("UP-37")
 async def test_a_server_that_ends_when_it_is_asked_for_the_newer_era_is_asked_for_the_handshake() -> None:
     upstream = unruly("--strict")
     async with connected(upstream):
         assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
 
 
-@requirement("gatekit G79")
+@requirement("UP-15")
 @pytest.mark.parametrize(
     ("command", "cwd", "reason"),
     [
@@ -228,7 +229,7 @@ async def test_what_cannot_be_started_is_told_while_the_others_serve(
         supervising.cancel()
 
 
-@requirement("gatekit G83", "gatekit G84")
+@requirement("UP-14")
 async def test_nothing_that_a_server_started_outlives_it_however_it_ends() -> None:
     upstream = unruly()
     async with connected(upstream) as changes:
@@ -243,6 +244,7 @@ async def test_nothing_that_a_server_started_outlives_it_however_it_ends() -> No
             await asyncio.sleep(0.01)
 
 
+@requirement("UP-14")
 async def test_a_server_that_ignores_the_end_of_its_input_is_stopped_by_signals() -> None:
     ignoring = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1); time.sleep(600)"
     before = set(children(os.getpid()))
@@ -253,7 +255,7 @@ async def test_a_server_that_ignores_the_end_of_its_input_is_stopped_by_signals(
     assert not alive(pid)
 
 
-@requirement("gatekit G52")
+@requirement("UP-13")
 async def test_calls_of_one_server_do_not_wait_for_one_another() -> None:
     upstream = unruly()
     async with connected(upstream):
@@ -273,6 +275,7 @@ async def test_a_killed_server_is_told_by_its_signal() -> None:
         assert upstream.status.last_error == "it was ended by signal 9"
 
 
+@requirement("UP-7")
 async def test_the_stamp_of_its_era_is_on_every_call() -> None:
     for options, expected in (("--modern", True), ("--banner", False)):
         upstream = unruly(options)

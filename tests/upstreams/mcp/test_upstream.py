@@ -1,4 +1,4 @@
-"""McpServerUpstream against real MCP servers in processes of their own (S1; gateway 126, 127; DESIGN §1 "Fleet")."""
+"""McpServerUpstream against real MCP servers in processes of their own (EXEC-12, UP-1, UP-3)."""
 
 import asyncio
 import json
@@ -77,7 +77,7 @@ async def test_a_result_of_twenty_megabytes_on_one_line_arrives_whole() -> None:
     assert result["content"][0]["text"] == LARGE_TEXT
 
 
-@requirement("E91", "S1 McpClientUpstream")
+@requirement("UP-1", "OPS-14")
 async def test_tools_are_listed_and_called_and_the_trace_travels_in_meta() -> None:
     upstream = stdio(ECHO)
     phases = [upstream.status.phase]
@@ -93,6 +93,7 @@ async def test_tools_are_listed_and_called_and_the_trace_travels_in_meta() -> No
     assert answer["meta"][META_KEY] == "trace-1"
 
 
+@requirement("UP-15")
 async def test_a_child_gets_the_named_variables_and_the_basics_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WICKETGATE_TEST_SECRET", "x")
     upstream = stdio(ECHO, {"NAMED": "y"})
@@ -104,7 +105,7 @@ async def test_a_child_gets_the_named_variables_and_the_basics_and_no_others(mon
     assert "WICKETGATE_TEST_SECRET" not in names
 
 
-@requirement("gateway 127")
+@requirement("UP-12")
 async def test_a_child_that_dies_in_a_call_fails_that_call_and_is_started_again() -> None:
     upstream = stdio(ECHO)
     async with supervised(upstream) as changes:
@@ -121,7 +122,7 @@ async def test_a_child_that_dies_in_a_call_fails_that_call_and_is_started_again(
     assert not any(map(alive, (first, second, third)))
 
 
-@requirement("gateway 127", "gateway 129")
+@requirement("EXEC-12", "EXEC-14")
 async def test_a_call_that_takes_too_long_times_out_alone() -> None:
     upstream = stdio(ECHO)
     async with supervised(upstream) as changes:
@@ -143,7 +144,7 @@ async def test_a_cancelled_caller_leaves_the_session_in_use() -> None:
         assert (await call(upstream, "echo", text="after"))["text"] == "after"
 
 
-@requirement("S1 McpClientUpstream")
+@requirement("UP-9")
 async def test_what_is_not_mcp_or_not_utf_8_on_stdout_is_passed_over_and_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -157,7 +158,7 @@ async def test_what_is_not_mcp_or_not_utf_8_on_stdout_is_passed_over_and_told_on
     assert "open" not in told[0]
 
 
-@requirement("gateway 128", "S3 Error message safety")
+@requirement("EXEC-13")
 async def test_a_refusal_by_the_server_keeps_its_code_and_its_words_made_safe() -> None:
     upstream = stdio(ECHO)
     async with supervised(upstream) as changes:
@@ -171,6 +172,7 @@ async def test_a_refusal_by_the_server_keeps_its_code_and_its_words_made_safe() 
     assert len(details["upstream_message"]) <= 256
 
 
+@requirement("UP-15")
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
@@ -199,7 +201,7 @@ def reserved_port() -> Iterator[int]:
         yield holder.getsockname()[1]
 
 
-@requirement("gateway 127", "guide: Session not found")
+@requirement("UP-3", "UP-5")
 async def test_an_http_server_may_come_late_go_away_and_come_back() -> None:
     with reserved_port() as port:
         connect = partial(http_transport, "echo", f"http://127.0.0.1:{port}/mcp", {"X-Test": "1"}, outgoing=Outgoing())
@@ -227,7 +229,7 @@ async def test_an_http_server_may_come_late_go_away_and_come_back() -> None:
         assert json.dumps(result)
 
 
-@requirement("gateway 118", "gateway 120")
+@requirement("UP-2")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_server_that_announces_other_tools_is_asked_again_and_every_page_is_read(mode: Mode) -> None:
     async with program("tests.support.changing_server") as server:

@@ -1,4 +1,4 @@
-"""Lines and messages of tool servers, whatever was cut where and whatever they hold (gatekit D)."""
+"""Lines and messages of tool servers, whatever was cut where and whatever they hold (UP-9 to UP-14)."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ def test_lines_do_not_depend_on_where_the_bytes_are_cut(lines: list[bytes], data
     assert found == [line for line in stream.split(b"\n")[:-1] if line.strip()]
 
 
-@requirement("gatekit G74")
+@requirement("UP-11")
 @given(st.integers(1, 50))
 def test_a_line_over_the_bound_is_shown_by_its_ends_and_the_next_one_is_whole(step: int) -> None:
     shown: list[tuple[bytes, bytes]] = []

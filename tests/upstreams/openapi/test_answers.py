@@ -1,4 +1,4 @@
-"""HTTP answers as results of tools (S1 "Supported content types")."""
+"""HTTP answers as results of tools (UP-31)."""
 
 import base64
 import json
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.requirement import requirement
 from wicketgate.net import Reply
 from wicketgate.results.envelope import mcp_result_to_envelope
 from wicketgate.upstreams.openapi.exchange import answer_to_result
@@ -24,6 +25,7 @@ def texts(found: dict[str, Any]) -> list[str]:
     return [part["text"] for part in found["content"]]
 
 
+@requirement("UP-31")
 @pytest.mark.parametrize("content_type", ["application/json", "application/hal+json; charset=utf-8", "", "text/json"])
 def test_a_json_object_is_structured_content_and_text(content_type: str) -> None:
     found = result(b'{"a": [1, "\xc3\xa9"]}', content_type)
@@ -85,6 +87,7 @@ def test_where_a_new_thing_is_can_be_seen() -> None:
     assert texts(result(b"", "", 201, location="/orders/5")) == ["Location: /orders/5"]
 
 
+@requirement("UP-31")
 @pytest.mark.parametrize(("status", "phrase"), [(400, "Bad Request"), (404, "Not Found"), (500, "Internal"), (599, "")])
 def test_a_refusal_is_an_error_result_with_status_and_body(status: int, phrase: str) -> None:
     found = result(b'{"detail": "no such pet"}', "application/problem+json", status)

@@ -1,10 +1,11 @@
-"""Documents that are read, and those that are refused in words that help (W-KINDS)."""
+"""Documents that are read, and those that are refused in words that help (UP-32)."""
 
 import json
 from typing import Any
 
 import pytest
 
+from tests.support.requirement import requirement
 from tests.upstreams.openapi.fixtures import document
 from wicketgate.upstreams.openapi.document import DocumentRefused, Unusable, read_document, server_url
 
@@ -23,6 +24,7 @@ def test_json_and_yaml_of_each_version_are_read(text: str, dialect_30: bool) -> 
     assert read_document(text.encode()).dialect_30 is dialect_30
 
 
+@requirement("UP-32")
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -48,6 +50,7 @@ def test_what_cannot_be_used_is_refused_in_plain_words(data: bytes, reason: str)
         read_document(data)
 
 
+@requirement("UP-32")
 def test_aliases_that_say_a_little_very_often_are_refused() -> None:
     lines = ["openapi: 3.1.0", "x0: &x0 [a, a, a, a, a, a, a, a, a, a]"]
     lines += [f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]" for n in range(1, 9)]
@@ -69,6 +72,7 @@ def test_anchors_and_merges_are_read() -> None:
     assert (root["b"], root["c"], root["d"]) == ({"x": 1, "y": 2}, {"y": 3, "x": 1}, {"x": 1, "y": 2, "z": 4})
 
 
+@requirement("UP-32")
 @pytest.mark.parametrize(
     "reference", ["other.yaml#/a", "https://evil.example/x#/a", "#", "#/nowhere", "#/x/5", "#/x/a", "#anchor"]
 )
@@ -109,6 +113,7 @@ def test_the_first_server_is_used_with_its_defaults(
     assert server_url(document({}, **more), document_url) == expected
 
 
+@requirement("UP-33")
 @pytest.mark.parametrize(
     ("servers", "document_url"),
     [

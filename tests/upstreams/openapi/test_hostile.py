@@ -1,4 +1,4 @@
-"""Hostile documents: reading one ends, and raises nothing but its own refusals (W-ISOLATION)."""
+"""Hostile documents: reading one ends, and raises nothing but its own refusals (UP-32)."""
 
 import copy
 import json
@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.orders_service import app
+from tests.support.requirement import requirement
 from tests.upstreams.openapi.fixtures import NONE, document, reading
 from wicketgate.catalog.selectable import mcp_tool_to_selectable
 from wicketgate.errors import ArgsInvalid
@@ -59,6 +60,7 @@ def use(data: bytes) -> None:
                 continue
 
 
+@requirement("UP-32")
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
 @settings(max_examples=150, deadline=None)
 def test_a_document_with_pieces_exchanged_is_read_or_refused(chance: random.Random, changes: int) -> None:
@@ -88,6 +90,7 @@ def test_any_json_is_read_or_refused(value: Any) -> None:
     use(json.dumps({"openapi": "3.1.0", "paths": {"/a": {"get": value, "post": {"requestBody": value}}}}).encode())
 
 
+@requirement("UP-32")
 @given(st.binary(max_size=60) | st.text("-:?[]{}&*!|>'\"%@`#,. \n\tab0", max_size=60).map(str.encode))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     use(data)

@@ -1,4 +1,4 @@
-"""OpenApiUpstream against real HTTP services (W-KINDS; gateway K; S4 §2)."""
+"""OpenApiUpstream against real HTTP services (CARD-18, UP-28 to UP-33)."""
 
 import asyncio
 import base64
@@ -160,6 +160,7 @@ async def test_a_real_service_is_called_through_its_own_document() -> None:
         assert found == {"title": "t é", "file": list(range(256)), "more": [list(range(256)), [0]]}
 
 
+@requirement("UP-31")
 async def test_the_servers_refusal_is_an_answer() -> None:
     async with orders() as shop:
         missing = await call(shop, "getOrder", order_id="missing")
@@ -170,7 +171,7 @@ async def test_the_servers_refusal_is_an_answer() -> None:
         assert "HTTP 422" in wrong["content"][0]["text"]
 
 
-@requirement("W-KINDS")
+@requirement("UP-29")
 async def test_whatever_is_given_arrives_as_it_was() -> None:
     arrived: list[dict[str, Any]] = []
     async with orders() as shop:
@@ -203,7 +204,7 @@ async def test_whatever_is_given_arrives_as_it_was() -> None:
     assert len(arrived) >= 25
 
 
-@requirement("S3 correlation", "W-SECRETS")
+@requirement("UP-22", "OPS-14")
 async def test_the_trace_and_the_configured_headers_go_out_and_cannot_be_overridden() -> None:
     parameters = [
         {"name": name, "in": "header"} for name in ("X-Tenant", "X-Correlation-ID", "X-Free", "Authorization")
@@ -233,7 +234,7 @@ async def test_a_configured_accept_goes_before_the_documents_but_the_body_keeps_
     assert service.raw_names.count("accept") == service.raw_names.count("content-type") == 1
 
 
-@requirement("S4 §2")
+@requirement("CARD-18", "UP-30")
 async def test_a_subscription_is_marked_and_refused_unsent() -> None:
     async with orders() as shop:
         by_name = {tool["name"]: tool for tool in await shop.list_tools()}
@@ -261,6 +262,7 @@ async def test_arguments_that_cannot_be_sent_are_refused() -> None:
             await call(shop, "nothing")
 
 
+@requirement("UP-23")
 async def test_a_refused_credential_is_renewed_once() -> None:
     def answer(seen: Seen) -> Reply:
         return Reply(b"{}") if seen.headers["authorization"] in accepted else Reply(b"who?", 401)
@@ -336,6 +338,7 @@ async def test_a_large_answer_arrives_whole() -> None:
             assert len((await call(upstream, "a"))["structuredContent"]["rows"]) == 200_000
 
 
+@requirement("UP-33")
 async def test_a_file_that_changes_changes_the_tools_and_a_broken_one_keeps_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -396,6 +399,7 @@ def by_url(service: HttpService, http: HttpClient, credentials: Credentials | No
     return UrlSource(f"{service.url}/docs/openapi.json", http, {"X-Key": "k"}, credentials, poll_s=0.01)
 
 
+@requirement("UP-33")
 async def test_a_document_over_http_is_asked_for_again_with_its_etag() -> None:
     current = [document("a")]
 
@@ -455,6 +459,7 @@ async def test_one_bad_operation_is_named_in_the_log(caplog: pytest.LogCaptureFi
     assert "GET /b" in caplog.text and "evil" not in caplog.text
 
 
+@requirement("UP-41")
 @pytest.mark.parametrize("status", [301, 302, 307])
 async def test_a_call_that_is_redirected_is_answered_so_and_not_repeated_elsewhere(status: int) -> None:
     async with HttpService(lambda seen: Reply(status=status, headers={"location": "/other"})) as service:
@@ -465,6 +470,7 @@ async def test_a_call_that_is_redirected_is_answered_so_and_not_repeated_elsewhe
     assert [seen.target for seen in service.seen] == ["/a"]
 
 
+@requirement("UP-41")
 async def test_a_document_may_be_redirected_three_times_within_its_origin() -> None:
     def answer(seen: Seen) -> Reply:
         number = int(seen.target.rpartition("/")[2])

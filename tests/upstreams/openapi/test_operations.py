@@ -1,4 +1,4 @@
-"""Operations as tools: names, arguments, schemas, hints, and what is left out (W-KINDS; S4 §2)."""
+"""Operations as tools: names, arguments, schemas, hints, and what is left out (CARD-18, UP-28 to UP-30)."""
 
 from typing import Any
 
@@ -24,6 +24,7 @@ def accepts(schema: Any, args: dict[str, Any]) -> bool:
     return True
 
 
+@requirement("UP-28")
 def test_an_operation_becomes_a_tool_with_name_description_and_hints() -> None:
     raw = {"operationId": "listPets", "summary": "List pets", "description": "In any order.", "deprecated": True}
     read = reading({"/pets": {"get": raw, "delete": {}, "put": {}, "post": {}}}).operations
@@ -41,6 +42,7 @@ def test_an_operation_becomes_a_tool_with_name_description_and_hints() -> None:
     assert hints["put_pets"]["idempotentHint"]
 
 
+@requirement("UP-28")
 def test_names_are_legal_unique_and_do_not_depend_on_their_order() -> None:
     paths = {
         "/a": {"get": {"operationId": "same"}},
@@ -125,7 +127,7 @@ def test_parameters_of_the_path_are_taken_over_and_overridden() -> None:
     assert read.tool["inputSchema"]["required"] == ["undeclared"]
 
 
-@requirement("W-SECRETS")
+@requirement("UP-29")
 def test_what_authenticates_is_never_an_argument() -> None:
     raw = {
         "security": [{"key": []}, {"cookie": []}],
@@ -147,6 +149,7 @@ def test_what_authenticates_is_never_an_argument() -> None:
     assert list(schema_of(raw, components={"securitySchemes": schemes})["properties"]) == ["q"]
 
 
+@requirement("UP-29")
 def test_headers_that_are_configured_are_not_asked_for() -> None:
     raw = {"get": {"operationId": "it", "parameters": [{"name": "X-Tenant", "in": "header", "required": True}]}}
     read = read_operations(document({"/a": raw}), reserved_headers=frozenset({"x-tenant"}))
@@ -235,7 +238,7 @@ def test_an_answer_that_is_an_object_gives_the_output_schema() -> None:
     assert output({"$ref": "elsewhere.yaml"}) is None
 
 
-@requirement("S4 §2")
+@requirement("CARD-18", "UP-30")
 @pytest.mark.parametrize(
     ("raw", "streams"),
     [
@@ -270,6 +273,7 @@ def test_what_its_author_keeps_inside_is_left_out() -> None:
     assert read.skipped == ()
 
 
+@requirement("UP-28")
 @pytest.mark.parametrize(
     "bad",
     [

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.requirement import requirement
 from wicketgate.upstreams.openapi.parameters import (
     STYLES,
     Parameter,
@@ -80,6 +81,7 @@ def test_path_values_are_written_as_the_specification_shows(
     assert path_text(parameter("path", style, explode), value) == written
 
 
+@requirement("UP-29")
 @given(NAMES, TEXT)
 def test_a_query_value_is_read_back_and_brings_no_other_parameter(name: str, value: str) -> None:
     written = "&".join(query_pairs(Parameter("x", name, "query", "form", True), value))

@@ -1,4 +1,4 @@
-"""Calls as HTTP requests: nothing an argument holds changes where the request goes (S0 §4.4, W-KINDS)."""
+"""Calls as HTTP requests: nothing an argument holds changes where the request goes (UP-29)."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ def with_body(content_type: str, media: dict[str, Any], required: bool = True) -
     return operation({"requestBody": {"required": required, "content": {content_type: media}}})
 
 
-@requirement("W-KINDS")
+@requirement("UP-29")
 @given(TEXT, TEXT)
 @example("..", "x")
 @example("../../admin", "x")
@@ -60,6 +60,7 @@ def test_query_arguments_arrive_as_they_were_given(arguments: dict[str, str]) ->
     assert urlsplit(target).path == "/things" and not urlsplit(target).fragment
 
 
+@requirement("UP-29")
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "é", "\0", "a\tb"])
 def test_a_header_argument_that_could_end_the_header_is_refused(value: str) -> None:
     with pytest.raises(ArgsInvalid) as fault:
@@ -183,6 +184,7 @@ def test_a_multipart_form_is_read_back(data: bytes, text: str) -> None:
     assert json.loads(parts[4].get_payload(decode=True)) == {"a": [1]}
 
 
+@requirement("UP-29")
 def test_no_argument_can_write_a_part_of_its_own() -> None:
     schema = {"type": "object", "properties": {'a"\r\nb': {}, "text": {}}}
     form = with_body("multipart/form-data", {"schema": schema})

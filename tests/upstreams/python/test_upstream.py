@@ -1,4 +1,5 @@
-"""Functions of a package as tools: what they are shown as, what reaches them, and what they cannot break (W-KINDS)."""
+"""Functions of a package as tools: what they are shown as, what reaches them, and what they cannot break (UP-34 to
+UP-36)."""
 
 import asyncio
 import base64
@@ -57,7 +58,7 @@ async def definition(upstream: PythonUpstream, name: str) -> Mapping[str, Any]:
     return found
 
 
-@requirement("W-KINDS")
+@requirement("UP-34")
 async def test_a_schema_comes_from_the_hints_and_the_words_from_the_docstring() -> None:
     async with loaded() as upstream:
         due, place = await definition(upstream, "due"), await definition(upstream, "place")
@@ -86,7 +87,7 @@ async def test_a_schema_comes_from_the_hints_and_the_words_from_the_docstring() 
         jsonschema.Draft202012Validator.check_schema(tool["outputSchema"])
 
 
-@requirement("W-KINDS", "A22a")
+@requirement("EXEC-22", "FACE-27", "UP-34")
 async def test_arguments_arrive_in_their_types_and_results_as_their_schema_says() -> None:
     async with loaded() as upstream:
         due = await call(upstream, "due", start="2026-02-20", size="large")
@@ -100,6 +101,7 @@ async def test_arguments_arrive_in_their_types_and_results_as_their_schema_says(
             jsonschema.validate(result["structuredContent"], (await definition(upstream, name))["outputSchema"])
 
 
+@requirement("EXEC-22")
 async def test_text_and_media_become_content_and_a_whole_result_stays_as_it_is() -> None:
     async with loaded() as upstream:
         picture = await call(upstream, "picture")
@@ -145,6 +147,7 @@ async def test_what_fits_the_schema_but_not_the_type_is_refused_with_every_error
     assert "yesterday" not in str(refused.value.as_dict())
 
 
+@requirement("UP-34")
 async def test_a_failure_that_was_meant_is_reported_and_others_are_only_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -164,6 +167,7 @@ async def test_a_failure_that_was_meant_is_reported_and_others_are_only_logged(
     assert "division by zero" in caplog.text
 
 
+@requirement("UP-34")
 async def test_progress_and_logs_reach_the_caller_in_order_before_the_result() -> None:
     heard: list[Any] = []
 
@@ -190,6 +194,7 @@ async def test_a_call_that_was_given_up_is_ended_on_the_loop() -> None:
             await python_tools.cancelled.wait()
 
 
+@requirement("UP-35")
 async def test_a_thread_that_was_given_up_keeps_its_place_and_is_counted_until_it_ends() -> None:
     python_tools.release.clear()
     python_tools.entered.clear()
@@ -212,13 +217,14 @@ async def test_a_thread_that_was_given_up_keeps_its_place_and_is_counted_until_i
         python_tools.release.set()
 
 
+@requirement("UP-35")
 async def test_calls_beyond_the_threads_wait_for_their_turn() -> None:
     async with loaded(threads=2) as upstream:
         answers = await asyncio.gather(*(call(upstream, "count", text="x" * n) for n in range(20)))
     assert [answer["structuredContent"]["result"] for answer in answers] == list(range(20))
 
 
-@requirement("S4 §2", "W-KINDS")
+@requirement("CARD-18", "UP-30")
 async def test_an_async_generator_is_a_subscription_and_never_a_tool() -> None:
     async with loaded() as upstream:
         assert (await definition(upstream, "ticks"))["_meta"] == {"wicketgate/operation": "subscription"}
@@ -235,6 +241,7 @@ async def test_an_async_generator_is_a_subscription_and_never_a_tool() -> None:
     assert answer.envelope.summary == "3"
 
 
+@requirement("UP-36")
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
@@ -257,6 +264,7 @@ async def test_a_module_that_cannot_be_used_is_down_with_the_reason(target: str,
             await upstream.list_tools()
 
 
+@requirement("UP-36")
 def test_a_function_that_cannot_be_described_is_refused_by_its_name() -> None:
     registry = ToolRegistry()
 

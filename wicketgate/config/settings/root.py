@@ -120,7 +120,7 @@ Plugins = dict[str, tuple[PluginSettings, ...]]
 
 
 class PluginsSettings(Section):
-    """The chain that every call passes, by kind (S2)."""
+    """The chain that every call passes, by kind (ROUTE-18, ROUTE-19)."""
 
     security: Plugins = {}
     middleware: Plugins = {}

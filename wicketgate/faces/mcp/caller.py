@@ -1,4 +1,4 @@
-"""The MCP client of one call: progress and log messages to it, and questions that it answers (DESIGN §3 "MCP eras").
+"""The MCP client of one call: progress and log messages to it, and questions that it answers (FACE-11).
 
 A client of the handshake era answers while its call runs. A newer one answers with a second attempt (2026-07-28,
 ``input_required``); nothing is kept here between the attempts, because the tool server's own state travels with the
@@ -158,7 +158,7 @@ def connection_of(ctx: Ctx) -> Connection:
 
 
 class AskingApprover:
-    """Implements Approver by asking the client while its call runs (DESIGN §3 "Approval").
+    """Implements Approver by asking the client while its call runs (CHAT-65 to CHAT-71).
 
     Raises ApprovalRequired if the client cannot be asked or does not answer.
     """

@@ -1,4 +1,4 @@
-"""Notifications of MCP clients about changed lists and resources, in the form of each era (DESIGN §3 "MCP eras").
+"""Notifications of MCP clients about changed lists and resources, in the form of each era (FACE-8).
 
 Clients of 2026-07-28 get them on the stream of ``subscriptions/listen``, older ones on the GET stream of their session.
 ``announce`` never waits for a client, and repeated changes are coalesced.

@@ -1,4 +1,4 @@
-"""Checks of JSON-RPC messages, with our own error texts (gatekit G13 to G16, G38 to G43).
+"""Checks of JSON-RPC messages, with our own error texts (FACE-4, FACE-5, ROUTE-2).
 
 The SDK refuses malformed messages too, but with the text of its parser, without an id that could be read, or not at
 all. A well-formed message is only checked for the name that it must have.

@@ -1,6 +1,6 @@
 """Tools and results fitted to the client's protocol version, and long lists in pages.
 
-One odd tool or result of a server does not cost the client the whole answer (guide "Serve /mcp from FastAPI").
+One odd tool or result of a server does not cost the client the whole answer.
 """
 
 import base64

@@ -1,5 +1,5 @@
-"""The MCP methods of a face's offers besides tools: resources, templates, prompts, completion and subscriptions (S2
-"Broadcast Methods"; gatekit B)."""
+"""The MCP methods of a face's offers besides tools: resources, templates, prompts, completion and subscriptions
+(ROUTE-11)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar

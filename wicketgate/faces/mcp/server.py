@@ -42,7 +42,7 @@ from wicketgate.ports import CallContext, Caller, InputAnswers, session_key
 
 log = logging.getLogger("wicketgate.mcp")
 
-# A client of the era without sessions may name its browsing session under this key of ``_meta`` (DESIGN §3).
+# A client of the era without sessions may name its browsing session under this key of ``_meta`` (BROWSE-25).
 SESSION_META_KEY = "wicketgate/session"
 
 # The endpoint puts a context manager under this key of the ASGI scope, which cancels its block when the HTTP exchange
@@ -265,7 +265,7 @@ def _exchange(ctx: Ctx) -> AbstractContextManager[object]:
 
 
 def _session(ctx: Ctx, identity: Identity, headers: Mapping[str, str]) -> str:
-    """The browsing session (DESIGN §3): that of the handshake, or in the newer era, which ignores that header, the one
+    """The browsing session (BROWSE-25): that of the handshake, or in the newer era, which ignores that header, the one
     that the client names, otherwise the actor's."""
     if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
         return session_key("mcp", identity.actor, headers.get("mcp-session-id", ""))

@@ -1,4 +1,4 @@
-"""A runtime as an MCP server over stdio, for programs that embed it (S1 "Runtime modes").
+"""A runtime as an MCP server over stdio, for programs that embed it (FACE-17).
 
 The server half of the SDK is imported when serving begins, because it loads a web framework.
 """
@@ -63,7 +63,7 @@ class _StdioServer(ABC):
 
 
 class McpGatewayServer(_StdioServer):
-    """Three tools: ``tool_browse``, ``tool_execute`` and ``tool_view`` (S0 §4.2)."""
+    """Three tools: ``tool_browse``, ``tool_execute`` and ``tool_view`` (FACE-17)."""
 
     mode = ExposureMode.GATEWAY
     instructions = GATEWAY_INSTRUCTIONS
@@ -73,7 +73,7 @@ class McpGatewayServer(_StdioServer):
 
 
 class McpProxyServer(_StdioServer):
-    """A stripped list of every tool, with ``tool_hydrate`` and ``tool_execute`` (S0 §4.1)."""
+    """A stripped list of every tool, with ``tool_hydrate`` and ``tool_execute`` (FACE-18 to FACE-21)."""
 
     mode = ExposureMode.TRANSPARENT
     instructions = INSTRUCTIONS

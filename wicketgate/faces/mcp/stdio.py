@@ -1,4 +1,4 @@
-"""A face as an MCP server over this process's stdin and stdout, in the era that the client opens with (DESIGN §2).
+"""A face as an MCP server over this process's stdin and stdout, in the era that the client opens with (FACE-36).
 
 Only messages go to stdout, and no other part of the process reads stdin. It ends with stdin.
 """
@@ -35,7 +35,7 @@ StdioItem = SessionMessage | Exception
 async def serve_stdio(door: McpDoor, ready: Callable[[], Awaitable[None]], *, max_bytes: int) -> None:
     """Serve until stdin ends. A message of more than *max_bytes* is refused.
 
-    Requests wait until *ready* returns, which is bounded. So a client that lists once gets everything (gatekit G59).
+    Requests wait until *ready* returns, which is bounded. So a client that lists once gets everything (OPS-11).
     """
 
     async def once_ready(ctx: "ServerRequestContext[Any, Any]", call_next: CallNext) -> HandlerResult:
@@ -87,7 +87,7 @@ class _Lines:
 
 
 class _ValidMessages:
-    """The incoming messages. Malformed ones are answered at once, with our own texts (gatekit G38 to G41)."""
+    """The incoming messages. Malformed ones are answered at once, with our own texts (FACE-5)."""
 
     def __init__(self, inner: ReadStream[StdioItem], write: WriteStream[SessionMessage], lines: _Lines) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""The model behind an Anthropic Messages endpoint, over HTTP (DESIGN §2 "model")."""
+"""The model behind an Anthropic Messages endpoint, over HTTP (CHAT-61)."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing

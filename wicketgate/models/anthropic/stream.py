@@ -1,4 +1,4 @@
-"""Reads an answer of the Anthropic Messages API from its bytes as they come (S3 "Mid-Stream Errors", "done").
+"""Reads an answer of the Anthropic Messages API from its bytes as they come (CHAT-32, CHAT-37).
 
 Blocks are numbered and may not be interleaved, but nothing here depends on that. An answer counts only with its
 ``message_stop``; usage is cumulative, so the last report counts. Of an event, the fields that the reader depends on are

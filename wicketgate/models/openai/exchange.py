@@ -1,4 +1,4 @@
-"""The model behind a chat-completions endpoint, over HTTP (DESIGN §2 "model")."""
+"""The model behind a chat-completions endpoint, over HTTP (CHAT-61)."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Reads a chat-completions answer from its bytes as they come (S3 "Mid-Stream Errors", "done").
+"""Reads a chat-completions answer from its bytes as they come (CHAT-32, CHAT-37).
 
 One reader for OpenAI and the servers that are compatible with it more or less: fields may be null, missing or of
 another type, the finish reason may be absent or wrong, and an error may arrive inside a 200.

@@ -1,4 +1,4 @@
-"""Arguments for a tool call, taken from the words of a message and from nowhere else (DESIGN §3 "Schemas").
+"""Arguments for a tool call, taken from the words of a message and from nowhere else (EXEC-3).
 
 Names and types come from ``details.expected`` of a refused call. An argument that the message does not give stays out,
 so that the answer can ask for it.

@@ -1,7 +1,7 @@
 """The provider ``scripted``: a fixed program that stands in for a model and says so in every answer.
 
 It understands nothing. It browses with the user's words, reads the arguments of the best card from a refused dry run,
-runs the tool with what the message gives, views a long result and shows what came back (DESIGN §2 "make run").
+runs the tool with what the message gives, views a long result and shows what came back (OPS-16).
 """
 
 import json

@@ -1,7 +1,7 @@
-"""One request on its way to an MCP server, and the ways in which it fails (S1 "Error shape"; gatekit G48 to G50).
+"""One request on its way to an MCP server, and the ways in which it fails (EXEC-11, FACE-9, FACE-10).
 
 The caller gets the server's notifications in order, and before the answer. Of a failure a caller reads our words; the
-server's own words go beside them, as content (gateway 126 to 128).
+server's own words go beside them, as content (EXEC-12, EXEC-13).
 """
 
 import asyncio
@@ -100,7 +100,7 @@ def reported(name: str, error: Refused | Malformed | Gone) -> GatewayError:
 
 
 def clean(message: str) -> str:
-    """A server's words, made safe to show: one line, bounded (gateway 128)."""
+    """A server's words, made safe to show: one line, bounded (EXEC-13)."""
     return "".join(char if char.isprintable() else " " for char in message[:_MAX_MESSAGE]).strip()
 
 
@@ -165,7 +165,7 @@ class Call:
             self._wake()
 
     def settle(self, message: wire.Message) -> None:
-        """Take the answer. One with both result and error, or with neither, is not valid (gatekit G68)."""
+        """Take the answer. One with both result and error, or with neither, is not valid (UP-10)."""
         has_result = message.result is not wire.ABSENT
         has_error = message.error is not wire.ABSENT and message.error is not None
         if has_result == has_error:

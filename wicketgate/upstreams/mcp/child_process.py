@@ -1,6 +1,6 @@
 """A tool server as a child process of ours: its environment, its input and output, the signs of its end, its stopping.
 
-It leads a process group of its own, so that the processes it starts end with it (gatekit G61, G83).
+It leads a process group of its own, so that the processes it starts end with it (ROUTE-15, UP-14).
 """
 
 import asyncio

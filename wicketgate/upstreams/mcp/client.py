@@ -1,8 +1,7 @@
 """The client of one connected MCP server: the port to its transport, the agreement with it, every kind of request.
 
-A server of 2026-07-28 that needs answers of a person answers ``input_required``, and is called again with them (gatekit
-G47). Only ``elicitation/create`` is passed on: sampling and roots are not declared.
-"""
+A server of 2026-07-28 that needs answers of a person answers ``input_required``, and is called again with them
+(FACE-11). Only ``elicitation/create`` is passed on: sampling and roots are not declared."""
 
 import asyncio
 import logging
@@ -113,7 +112,7 @@ class McpClient:
         return cls(name, connection, negotiation.agreement, lost)
 
     async def list_tools(self) -> list[Any]:
-        """Every definition as it came (S1; gateway 120 to 122). Raises Refused, Malformed, Gone.
+        """Every definition as it came (CARD-11, UP-2). Raises Refused, Malformed, Gone.
 
         The catalog reads each by itself, so that a bad one costs only itself.
         """

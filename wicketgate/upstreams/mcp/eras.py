@@ -1,4 +1,4 @@
-"""Agreeing with a server on a version of MCP, and the additions to each request in that version's era.
+"""Agreeing with a server on a version of MCP, and the additions to each request in that version's era (UP-7, UP-37).
 
 Servers of 2026-07-28 answer ``server/discover``, and every request carries its version, client and capabilities in
 ``_meta``, and headers over HTTP; some arguments are mirrored in headers too (``x-mcp-header``). Older ones want the

@@ -1,7 +1,7 @@
 """The I/O side of one connection: requests wait here for their answers, and each message is carried out as the session
 has sorted it.
 
-A server of the handshake era asks the person behind a call while it runs (elicitation; gatekit G47). The tasks of a
+A server of the handshake era asks the person behind a call while it runs (elicitation; FACE-11). The tasks of a
 connection end with it, and its cleaning up is not broken off by a cancellation.
 """
 

@@ -1,4 +1,4 @@
-"""The features of one MCP server beside its tools: resources, prompts, completions, and their changes (S2, gatekit B).
+"""The features of one MCP server beside its tools: resources, prompts, completions, and their changes (ROUTE-11).
 
 A server of the handshake era announces changes by itself, and those of resources that were subscribed to; one of
 2026-07-28 does so on a stream that is opened for what is wanted.

@@ -3,7 +3,7 @@
 ``ConnectionState.sort`` decides; ``exchange.py`` then does the I/O. Nothing here waits, reads a clock or opens a
 socket.
 
-Ids are strings of our own. A request of the server that has an id of ours is still a request (gatekit G72).
+Ids are strings of our own. A request of the server that has an id of ours is still a request (UP-10).
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
 """MCP over the standard streams of a child process of ours: one message a line; lines that are no message are dropped
-(gatekit G65 to G78)."""
+(ROUTE-8, UP-9 to UP-11)."""
 
 import asyncio
 import logging
@@ -126,7 +126,7 @@ class _Stdio:
 
 
 class _ErrorLog:
-    """A child's stderr, which must be read because a full pipe would stop the child (gatekit G77).
+    """A child's stderr, which must be read because a full pipe would stop the child (UP-11).
 
     Every line goes to the log at debug level, cut to a bounded length; ``repeat`` logs the last ones as warnings.
     """

@@ -1,4 +1,4 @@
-"""McpServerUpstream: one configured MCP server, kept connected by one supervisor (S1; W-SESSIONS).
+"""McpServerUpstream: one configured MCP server, kept connected by one supervisor (UP-1, UP-3).
 
 Calls run in the tasks of their callers, and every call has a deadline of its own, so that no call can hurt another one.
 """

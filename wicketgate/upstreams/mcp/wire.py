@@ -1,7 +1,7 @@
 """JSON-RPC messages as bytes: decoded once, encoded once, and cut into lines for stdio.
 
 Nothing of a message's shape is taken for granted. Bytes that are no message give None; a message that one bad byte or
-half a character would spoil is mended (gatekit G65 to G70, G74).
+half a character would spoil is mended (UP-9 to UP-11).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Reads an OpenAPI document as plain JSON values, bounded; follows its references and finds its server (DESIGN §2).
+"""Reads an OpenAPI document as plain JSON values, bounded; follows its references and finds its server (UP-32).
 
 Versions 3.0, 3.1 and 3.2 are read. Nothing outside the document is ever fetched.
 """

@@ -1,7 +1,7 @@
-"""Writes one call of an operation as an HTTP request, and its answer as a tool's result (S0 §4.4, S1).
+"""Writes one call of an operation as an HTTP request, and its answer as a tool's result (EXEC-1).
 
 No argument can leave its place in the request. A status of 4xx or 5xx is the server's answer too: the model is shown
-it and can act on it. Results are MCP wire JSON (S1 "mcp_result_to_envelope").
+it and can act on it. Results are MCP wire JSON (EXEC-18 to EXEC-24).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Makes the parameters and the body of an operation the arguments of one tool (DESIGN §2).
+"""Makes the parameters and the body of an operation the arguments of one tool (UP-29).
 
 The properties of a JSON object or form stand beside the parameters if no name is used twice; otherwise the body is one
 argument. A credential is never an argument: the operator configures it.

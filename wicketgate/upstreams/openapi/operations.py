@@ -1,4 +1,4 @@
-"""Reads the operations of a document, each as a tool in MCP wire JSON (DESIGN §2, S1, S4 §2).
+"""Reads the operations of a document, each as a tool in MCP wire JSON (CARD-18).
 
 A piece of the document that cannot be used costs its own operation and no other.
 """
@@ -31,7 +31,7 @@ _METHODS = ("get", "put", "post", "delete", "patch", "head")
 _READS = frozenset({"get", "head"})
 _REPEATABLE = frozenset({"get", "head", "put", "delete"})
 SUBSCRIPTION = {OPERATION_KEY: "subscription"}
-"""The ``_meta`` of an operation that answers with a stream. No model is shown it (S4 §2)."""
+"""The ``_meta`` of an operation that answers with a stream. No model is shown it (CARD-18)."""
 
 
 @dataclass(frozen=True, slots=True)

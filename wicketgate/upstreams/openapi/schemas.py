@@ -1,4 +1,4 @@
-"""Translates the schemas of OpenAPI 3.0 and 3.1 into one JSON Schema 2020-12 for a tool (DESIGN §2, S1).
+"""Translates the schemas of OpenAPI 3.0 and 3.1 into one JSON Schema 2020-12 for a tool (UP-28).
 
 Shared and recursive schemas go under ``$defs``. Each is translated once, however many tools refer to it. A part that
 would make a tool's schema too large is replaced by a schema that accepts anything.

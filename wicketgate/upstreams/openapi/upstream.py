@@ -1,4 +1,4 @@
-"""OpenApiUpstream: the operations of an HTTP service, described by its OpenAPI document, as tools (DESIGN §2).
+"""OpenApiUpstream: the operations of an HTTP service, described by its OpenAPI document, as tools.
 
 The document is read with a deadline, retried, and read again from time to time. If that fails, the tools of the last
 one stay. Each call is one HTTP request that is made once. After a 401 it is made once more with a new credential,

@@ -1,4 +1,4 @@
-"""Sends progress and log messages of a running function to its caller: from any thread, in order (W-KINDS)."""
+"""Sends progress and log messages of a running function to its caller: from any thread, in order (UP-34)."""
 
 import asyncio
 import math

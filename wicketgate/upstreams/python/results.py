@@ -1,4 +1,4 @@
-"""Makes the return value of a Python function an MCP result in wire JSON (W-KINDS; A22a: structuredContent is an
+"""Makes the return value of a Python function an MCP result in wire JSON (EXEC-22: structuredContent is an
 object or not there)."""
 
 import base64

@@ -1,4 +1,4 @@
-"""Makes a typed function a tool: its schema, its arguments in the declared types, its result (W-KINDS)."""
+"""Makes a typed function a tool: its schema, its arguments in the declared types, its result (UP-34)."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""Typed functions of an installed package, called in this process (DESIGN §2 ``python:``; W-KINDS).
+"""Typed functions of an installed package, called in this process (UP-34 to UP-36).
 
 Async functions run on the event loop, all others in a bounded number of threads. A thread cannot be ended: when its
 caller has gone it runs on, keeps its slot, and the status reports it.
