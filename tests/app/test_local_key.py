@@ -32,6 +32,7 @@ def test_the_first_start_makes_the_key_and_the_next_ones_take_it(
     assert capsys.readouterr().err.count(first.secret) == 1
 
 
+@requirement("ACCESS-28")
 def test_first_starts_at_once_make_one_key_and_all_take_it(tmp_path: Path) -> None:
     together = threading.Barrier(8)
 
@@ -47,6 +48,7 @@ def test_first_starts_at_once_make_one_key_and_all_take_it(tmp_path: Path) -> No
     assert len(list(tmp_path.iterdir())) == 40, "nothing stays beside the files"
 
 
+@requirement("ACCESS-28")
 def test_a_start_waits_for_another_that_is_still_writing_the_key(tmp_path: Path) -> None:
     made = local_key(tmp_path / "made.json")
     file = tmp_path / "key.json"

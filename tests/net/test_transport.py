@@ -456,6 +456,7 @@ async def test_between_reads_no_time_runs_and_once_closed_a_deadline_means_nothi
         assert server.connections == 1
 
 
+@requirement("UP-42")
 @pytest.mark.parametrize("port", [0, 65_536, 99_999])
 async def test_a_port_that_does_not_exist_is_refused_before_anything_is_sent(port: int) -> None:
     url = f"http://127.0.0.1:{port}/"
