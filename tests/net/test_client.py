@@ -227,6 +227,9 @@ class Tokens:
     async def renew(self) -> None:
         self.renewals += 1
 
+    async def aclose(self) -> None:
+        return
+
 
 @requirement("UP-23")
 @pytest.mark.parametrize(("good", "sent", "status"), [("t0", 1, 200), ("t1", 2, 200), ("none", 2, 401)])
