@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.http_service import HttpService, Reply, Seen
-from tests.support.process import ROOT
+from tests.support.process import ROOT, program
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, says
 from tests.support.service import BOUND_S, FileServer, chat_body
@@ -81,6 +81,18 @@ async def test_an_embedded_gate_brings_no_web_framework_and_leaves_the_process_a
         shop = {"name": "shop", "openapi": str(document), "base_url": service.url}
         report = await embedded(tmp_path, [python_package(tmp_path), shop], office="greet", shop="list_orders")
     assert report["answers"] == {"office": "ok", "shop": "ok"}
+    assert report["loaded"] == []
+    assert report["before"] == report["during"] == report["after"]
+
+
+@requirement("LIB-2", "LIB-18")
+async def test_an_embedded_gate_over_mcp_servers_brings_no_web_framework_either(tmp_path: Path) -> None:
+    stdio = {"name": "files", "command": [sys.executable, "-m", "tests.support.echo_server"], "cwd": str(ROOT)}
+    async with program("tests.support.talking_server") as server:
+        url = (await server.wait_for(r"listening on (\S+)", "stdout")).group(1)
+        http = {"name": "talking", "url": url}
+        report = await embedded(tmp_path, [stdio, http], files="pid", talking="tell")
+    assert report["answers"] == {"files": "ok", "talking": "ok"}
     assert report["loaded"] == []
     assert report["before"] == report["during"] == report["after"]
 
