@@ -11,7 +11,7 @@ from wicketgate.config.settings.base import revealed
 from wicketgate.errors import ConfigError
 from wicketgate.fleet.guards import BreakerPolicy
 from wicketgate.fleet.member import Member, UpstreamLimits
-from wicketgate.net import Credentials, Outgoing, make_http_client
+from wicketgate.net import Credentials, Outgoing, make_http_client, origin
 from wicketgate.net.oauth import OAuthCredentials, TokenGrant
 from wicketgate.ports import Upstream
 from wicketgate.upstreams.mcp.client import Connect
@@ -19,7 +19,6 @@ from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.sse import sse_transport
 from wicketgate.upstreams.mcp.stdio import stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
-from wicketgate.upstreams.openapi.document import origin
 from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
 from wicketgate.upstreams.python.upstream import PythonUpstream
 

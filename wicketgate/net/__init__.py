@@ -11,6 +11,7 @@ from wicketgate.net.client import (
     Reply,
     fetch,
     make_http_client,
+    origin,
     redirect_of,
     send_authorized,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "body_of",
     "fetch",
     "make_http_client",
+    "origin",
     "read_bounded",
     "redirect_of",
     "send_authorized",

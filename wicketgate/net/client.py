@@ -177,12 +177,14 @@ def redirect_of(url: str, response: httpx.Response) -> str | None:
         onward = after._replace(netloc=f"{own}@{host}" if own else host).geturl()
         usual = before.port in (None, 80) and after.port in (None, 443)
         upgraded = (before.scheme, after.scheme) == ("http", "https") and before.hostname == after.hostname and usual
-        return onward if upgraded or _origin(before) == _origin(after) else None
+        return onward if upgraded or origin(url) == origin(onward) else None
     except ValueError:
         return None
 
 
-def _origin(parts: Any) -> tuple[str, str, int]:
+def origin(url: str) -> tuple[str, str, int]:
+    """Returns scheme, host in lower case, and port. Raises ValueError."""
+    parts = urlsplit(url)
     usual = 443 if parts.scheme == "https" else 80
     return parts.scheme, parts.hostname or "", usual if parts.port is None else parts.port
 

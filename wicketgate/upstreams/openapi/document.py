@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
+from wicketgate.net import origin
 from wicketgate.yaml_text import NotYaml, read_yaml
 
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
@@ -172,9 +173,3 @@ def is_base_url(url: str) -> bool:
         return False
     dots = any(part in (".", "..") for part in parts.path.split("/"))
     return usable and not (parts.query or parts.fragment or parts.username or parts.password or dots)
-
-
-def origin(url: str) -> tuple[str, str, int]:
-    """Returns scheme, host and port. Raises ValueError."""
-    parts = urlsplit(url)
-    return parts.scheme, (parts.hostname or "").lower(), parts.port or (443 if parts.scheme == "https" else 80)
