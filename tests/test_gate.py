@@ -47,7 +47,7 @@ def greet() -> str:
 
 
 async def embedded(folder: Path, upstreams: list[dict[str, Any]], **calls: str) -> dict[str, Any]:
-    """What the program of ``tests.support.embedded_gate`` reports, in an interpreter of its own."""
+    """Returns the report of the program ``tests.support.embedded_gate``, in an interpreter of its own."""
     wanted = folder / "wanted.json"
     wanted.write_text(json.dumps({"settings": {"upstreams": upstreams}, "calls": calls}))
     process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""How the build moves the service below ``wicketgate/``, and what makes it fail."""
+"""The build moves the service below ``wicketgate/``, and fails where that cannot work."""
 
 from pathlib import Path
 

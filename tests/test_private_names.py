@@ -28,7 +28,7 @@ CYCLE = ("body", "message_event", "more_body", "response_complete", "chunked_enc
 
 
 def sets(kind: type, *names: str) -> bool:
-    """Whether the source of *kind* assigns all *names* to its instances."""
+    """Returns true if the source of *kind* assigns all *names* to its instances."""
     source = inspect.getsource(kind)
     return all(re.search(rf"self\.{name}(: [^=]+)? = ", source) for name in names)
 

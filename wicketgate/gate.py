@@ -128,7 +128,7 @@ class Gate:
         return self._applied.settings
 
     def ready(self) -> bool:
-        """Whether requests are taken: true once the upstreams had their turn, until the drain begins."""
+        """Returns true while requests are taken: once the upstreams had their turn, until the drain begins."""
         return self.lifecycle.ready()
 
     async def wait_ready(self) -> None:

@@ -1,4 +1,4 @@
-"""What a pin covers, which changes can break callers, what looks suspicious, and what is let in (ACCESS-19 to
+"""Pins: their cover, changes that can break callers, suspicious definitions, and admission (ACCESS-19 to
 ACCESS-21)."""
 
 import copy

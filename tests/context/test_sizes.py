@@ -1,4 +1,4 @@
-"""How many tokens a message takes, and how rarely that is counted."""
+"""Tokens of a message, and the rare counting of them."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What is refused before a stream opens, and in which shape (CHAT-1 to CHAT-24, ACCESS-1 to ACCESS-3)."""
+"""Refusals before a stream opens, and their shape (CHAT-1 to CHAT-24, ACCESS-1 to ACCESS-3)."""
 
 import json
 from typing import Any

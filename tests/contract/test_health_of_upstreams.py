@@ -1,4 +1,4 @@
-"""What /readyz and /metrics say of upstreams, and what a caller hears of one that fails (UP-19, OPS-12)."""
+"""Upstreams in /readyz and /metrics, and the answer to a caller of one that fails (UP-19, OPS-12)."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What a tool server tells and asks while a call runs, through ``/mcp`` to the official client of either era."""
+"""Messages and questions of a tool server while a call runs, through ``/mcp`` to the official client of either era."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What happens when the model asks for tools (CHAT-42 to CHAT-55)."""
+"""Tool calls of the model, from the request to the result (CHAT-42 to CHAT-55)."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What an operator is told about a tool and a caller (ACCESS-15)."""
+"""Reasons that an operator is given about a tool and a caller (ACCESS-15)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast

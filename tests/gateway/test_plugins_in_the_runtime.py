@@ -1,4 +1,4 @@
-"""What plugins do to calls, kept results and the catalog, in the runtime that every face uses (ROUTE-19 to
+"""Effects of plugins on calls, kept results and the catalog, in the runtime that every face uses (ROUTE-19 to
 ROUTE-23)."""
 
 from collections.abc import Mapping

@@ -89,7 +89,7 @@ requests = st.tuples(METHODS, st.lists(st.tuples(TOKENS, WORDS), max_size=4), st
 
 
 async def exchanged(client: httpx.AsyncClient, asked: list[Request], said: list[Answer]) -> tuple[Seen, list[bytes]]:
-    """What the client gave, and what the server got."""
+    """The answer that the client gave, and the request that the server got."""
     script = [(answer.pieces(request[0]), answer.closes) for request, answer in zip(asked, said, strict=True)]
     seen: Seen = []
     async with RawServer(*script).running() as server, client:

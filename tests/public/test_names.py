@@ -24,7 +24,7 @@ LOADED = "print(sorted(m for m in {heavy} if m in sys.modules), len(sys.modules)
 
 
 async def fresh(code: str) -> str:
-    """What *code* prints in an interpreter of its own."""
+    """Returns the output of *code* in an interpreter of its own."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""What a face shows, as the client's version can carry it."""
+"""Tools and results of a face, fitted to the client's protocol version."""
 
 from tests.support.requirement import requirement
 from wicketgate.faces.mcp.fit import as_it_came

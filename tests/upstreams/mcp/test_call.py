@@ -1,4 +1,4 @@
-"""What a caller hears while it waits: in order, bounded, and before the answer (FACE-9, FACE-10)."""
+"""Messages to a caller while it waits: in order, bounded, and before the answer (FACE-9, FACE-10)."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a tool server says and asks while a call runs, over stdio: who hears it, and in which order (UP-8)."""
+"""Messages and questions of a tool server while a call runs, over stdio: their receivers and their order (UP-8)."""
 
 import asyncio
 from typing import Any

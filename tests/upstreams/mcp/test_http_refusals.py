@@ -1,4 +1,4 @@
-"""What an HTTP server of the handshake era may do to its client: forget its session, answer too much, compress it,
+"""Misdeeds of an HTTP server of the handshake era: forget its session, answer too much, compress it,
 and ask for streams without end (UP-5)."""
 
 import asyncio

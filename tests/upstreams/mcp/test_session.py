@@ -1,4 +1,4 @@
-"""What each message on a connection means, whatever requests are in flight (UP-9 to UP-14)."""
+"""The meaning of each message on a connection, for any requests in flight (UP-9 to UP-14)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a tool server over stdio may do wrong, and what it costs: its own call at most (UP-4, UP-9 to UP-14)."""
+"""Faults of a tool server over stdio: each costs its own call at most (UP-4, UP-9 to UP-14)."""
 
 import asyncio
 import json
