@@ -58,11 +58,14 @@ format: $(VENV)/.dev ## rewrite the code in the house style
 openapi: $(VENV)/.dev ## write openapi/ from the code
 	@$(BIN)/python -m app openapi --write openapi
 
-bench-catalog: $(VENV)/.dev ## what refreshing and browsing cost, and how well queries are answered
-	@$(BIN)/python -m bench.catalog
+bench-catalog: $(VENV)/.dev ## how well tools are found and what browsing costs, beside peers (ARGS="--no-peers --no-costs")
+	@$(BIN)/python -m bench.catalog $(ARGS)
 
-bench-pause: $(VENV)/.dev ## the longest pause of the event loop while 10,000 tools are refreshed
+bench-pause: $(VENV)/.dev ## the longest pause of the event loop: while 10,000 tools are refreshed, then by cause (CAUSES="callers batch")
+ifndef CAUSES
 	@$(BIN)/python -m bench.pause
+endif
+	@$(BIN)/python -m bench.pause_causes $(CAUSES)
 
 bench-execute: $(VENV)/.dev ## what tool_execute adds to a direct call, over stdio and HTTP, in process and over /mcp
 	@$(BIN)/python -m bench.execute

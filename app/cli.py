@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 import sys
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import click
 from pydantic import ValidationError
 
 from app.commands.options import parse_identity, with_config, with_identity
+from app.commands.output import log_to_terminal, printable_text
 from app.commands.terminal import browse, chat, execute, view
 from app.conform.command import conform
 from app.local_key import new_key
@@ -141,6 +144,44 @@ def lock_command(config: Path | None, path: Path | None, diff: bool, chosen: tup
 
 
 @cli.group()
+def learned() -> None:
+    """List and forget the words that led to tools (browse.learn), as the file of storage.url has them."""
+
+
+_of_actor = click.option("--actor", help="Only what this actor's executions taught.")
+_of_tool = click.option("--tool", metavar="ID", help="Only this tool, by its id, with the hash or without.")
+
+
+@learned.command("list")
+@with_config
+@_of_actor
+@_of_tool
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def learned_list(config: Path | None, actor: str | None, tool: str | None, as_json: bool) -> None:
+    """List tools with the words that lead to them, by actor, with how many executions they stood for.
+
+    Executions count half after 30 days. A service may run meanwhile.
+    """
+    settings = load_settings(config)
+    from app.commands.learned import list_learned
+
+    list_learned(settings, actor, tool, as_json=as_json)
+
+
+@learned.command("reset")
+@with_config
+@_of_actor
+@_of_tool
+@click.option("--yes", "sure", is_flag=True, help="Do not ask.")
+def learned_reset(config: Path | None, actor: str | None, tool: str | None, sure: bool) -> None:
+    """Forget what was learned. A service that runs on the same file forgets it within seconds."""
+    settings = load_settings(config)
+    from app.commands.learned import reset_learned
+
+    reset_learned(settings, actor, tool, sure=sure)
+
+
+@cli.group()
 def key() -> None:
     """Make API keys."""
 
@@ -156,14 +197,29 @@ def key() -> None:
     show_default=True,
     help="A permission of the actor; may be repeated.",
 )
-def key_new(key_id: str, actor: str, permissions: tuple[str, ...]) -> None:
+@click.option("--not-before", metavar="TIME", help="The key is good from then on: 2027-01-31T00:00:00Z.")
+@click.option("--expires-at", metavar="TIME", help="The key is good until then: 2027-01-31T00:00:00Z.")
+@click.option("--expires-in", metavar="DURATION", help="The same, counted from now: 90d, 12h or 30m.")
+def key_new(
+    key_id: str,
+    actor: str,
+    permissions: tuple[str, ...],
+    not_before: str | None,
+    expires_at: str | None,
+    expires_in: str | None,
+) -> None:
     """Print a new key, once, and its entry for auth.keys, which holds only its hash."""
+    if expires_in is not None:
+        if expires_at is not None:
+            raise click.UsageError("--expires-at and --expires-in say the same; give one of them")
+        expires_at = _after(expires_in)
     secret, digest = new_key(key_id)
-    entry = {"id": key_id, "sha256": digest, "actor": actor, "permissions": list(permissions)}
+    entry: dict[str, object] = {"id": key_id, "sha256": digest, "actor": actor, "permissions": list(permissions)}
+    entry |= {name: at for name, at in (("not_before", not_before), ("expires_at", expires_at)) if at is not None}
     try:
         KeySettings.model_validate(entry)
     except ValidationError as error:
-        faults = "; ".join(f"{fault['loc'][0]}: {fault['msg']}" for fault in error.errors())
+        faults = "; ".join(": ".join([*map(str, fault["loc"]), fault["msg"]]) for fault in error.errors())
         raise click.UsageError(f"not a usable key: {faults}") from None
     click.echo(f"Key (shown only now): {secret}", err=True)
     click.echo("Put this under auth.keys:", err=True)
@@ -193,16 +249,29 @@ for command in (conform, browse, execute, view, chat):
 
 def main(args: list[str] | None = None) -> None:
     """The entry point. An expected failure is one plain line on stderr and exit code 1, never a traceback."""
+    log_to_terminal()
     try:
         cli.main(args=args, prog_name="wicketgate", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except ConfigError as error:
-        click.echo(f"wicketgate: {error}", err=True)
+        click.echo(printable_text(f"wicketgate: {error}"), err=True)
         sys.exit(1)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
+
+
+_UNITS_S = {"d": 86_400, "h": 3_600, "m": 60}
+
+
+def _after(duration: str) -> str:
+    """Returns the time that is *duration* from now, as in ISO 8601, in whole seconds."""
+    match = re.fullmatch(r"(\d{1,5})([dhm])", duration)
+    if match is None or int(match[1]) == 0:
+        raise click.UsageError(f"not a duration: {duration!r}. Write 90d, 12h or 30m")
+    end = datetime.now(UTC) + timedelta(seconds=int(match[1]) * _UNITS_S[match[2]])
+    return end.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _identity(settings: Settings, actor: str, permissions: tuple[str, ...]) -> Identity:

@@ -16,7 +16,11 @@ import click
 
 from app.local_key import LocalKey
 from app.logs import json_logs, set_log_level
+from app.loop_lag import watch_loop
 from app.mcp_door import McpDoors
+from app.memory import giving_back
+from app.pace import Pace
+from app.port.connections import ConnectionCounts
 from app.process import collect_seldom, on_hangup, on_stop, search_python_folders
 from wicketgate.config.reload import Reloader
 from wicketgate.config.settings import Settings
@@ -27,8 +31,8 @@ from wicketgate.log_text import Redactor
 log = logging.getLogger("wicketgate.service")
 
 _OTHER_SERVER = (
-    "this is not the server of `wicketgate serve`: it chooses the address itself, bounds neither request heads nor "
-    "readers that stop reading, and at its stop waits without a bound for MCP calls under way "
+    "this is not the server of `wicketgate serve`: it chooses the address itself, bounds neither connections, request "
+    "heads nor readers that stop reading, and at its stop has no bound for what does not end "
     "(uvicorn: set --timeout-graceful-shutdown)"
 )
 _USUAL_ADDRESS = "http://127.0.0.1:8000"
@@ -41,11 +45,12 @@ _LAST_ENDS_S = 1.0
 class OwnServer:
     """The server of ``wicketgate serve``, which drains the gate before it closes connections.
 
-    *fail* stops it with the reason why the start has failed.
+    *fail* stops it with the reason why the start has failed. *connections* counts those of its port.
     """
 
     address: str
     fail: Callable[[ConfigError], None]
+    connections: ConnectionCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +67,29 @@ class Program:
 
 @asynccontextmanager
 async def service_lifespan(
-    gate: Gate, doors: McpDoors, program: Program | None, local: LocalKey | None
+    gate: Gate,
+    doors: McpDoors,
+    program: Program | None,
+    local: LocalKey | None,
+    loop_late: Callable[[float], None],
+    pace: Pace,
 ) -> AsyncIterator[None]:
-    """Raises ConfigError if a required upstream is missing; the own server gets the error by ``fail`` instead."""
+    """Raises ConfigError if a required upstream is missing; the own server gets the error by ``fail`` instead.
+
+    *loop_late* gets the delays of the event loop, in seconds.
+    """
     server = program.server if program is not None else None
     async with AsyncExitStack() as stack:
         # The process: logs first, so that every later line is written.
         if program is not None:
             _own_process(stack, gate, local)
+            pace.install(asyncio.get_running_loop())
+            stack.enter_context(giving_back())
         if server is None:
             log.info(_OTHER_SERVER)
         # The gate, and the doors in front of it.
+        _warn_of_ends(gate)
+        gate.on_apply(lambda settings: _warn_of_ends(gate))
         await stack.enter_async_context(gate)
         await stack.enter_async_context(doors.running())
         # Required upstreams: they keep another server from starting; the own one answers meanwhile.
@@ -80,15 +97,25 @@ async def service_lifespan(
             await _wait_for_required(gate)
         # Signals: reloads, and the drain under another server.
         if program is not None:
-            reloader = Reloader(program.load, gate.apply, ready=gate.wait_ready, watched=program.watched)
+            reloader = Reloader(
+                program.load,
+                gate.apply,
+                ready=gate.wait_ready,
+                watched=program.watched,
+                unreadable=gate.audit_events.reload_failed,
+            )
             stack.enter_context(on_hangup(reloader.request))
             await stack.enter_async_context(reloader.running())
         if program is not None and server is None:
             stack.enter_context(on_stop(lambda: gate.drain.begin(gate.settings.server.drain_s)))
         async with asyncio.TaskGroup() as tasks:
-            greeting = tasks.create_task(_greet_when_ready(gate, program, local))
+            running = [
+                tasks.create_task(_greet_when_ready(gate, program, local)),
+                tasks.create_task(watch_loop(loop_late)),
+            ]
             yield
-            greeting.cancel()
+            for task in running:
+                task.cancel()
         if server is None:
             await _drain(gate)
 
@@ -105,6 +132,11 @@ def _own_process(stack: AsyncExitStack, gate: Gate, local: LocalKey | None) -> N
     gate.on_apply(put_in_force)
     search_python_folders(gate.settings)
     collect_seldom()
+
+
+def _warn_of_ends(gate: Gate) -> None:
+    for note in gate.key_notes():
+        log.warning("%s", note)
 
 
 def _required(gate: Gate) -> list[str]:

@@ -61,9 +61,7 @@ def local_key(file: Path | None) -> LocalKey:
         except (OSError, ValueError):
             file.unlink()  # without the shown key the file would lock every caller out
             raise ConfigError("auth.key_file: the new key cannot be shown, since stderr is closed") from None
-    return LocalKey(
-        HashedKey(entry.id, entry.sha256, Identity(entry.actor, entry.permissions), entry.suspended), secret, file
-    )
+    return LocalKey(entry.hashed(), secret, file)
 
 
 def _make(file: Path) -> str:

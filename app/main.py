@@ -7,29 +7,37 @@
 import os
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from time import time
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.routing import Route
 
+from app.gauges import Gauges
 from app.lifespan import Program, service_lifespan
 from app.local_key import LocalKey, local_key
 from app.logs import json_logs
 from app.mcp_door import DoorLimits, McpDoors
-from app.metrics import CONTENT_TYPE, Gauges, Metrics
+from app.metrics import CONTENT_TYPE, Metrics
+from app.pace import Pace, PaceMiddleware
+from app.port.connections import ConnectionCounts
 from app.process import Heap
-from middleware.auth import AuthMiddleware, RefusedCredential
+from middleware.auth import AuthMiddleware
+from middleware.client_address import ClientAddressMiddleware, TrustedProxies
 from middleware.correlation import CorrelationMiddleware
+from middleware.drain import DrainMiddleware
+from middleware.hosts import HostMiddleware, HostRule
 from middleware.refusals import BodyLimitMiddleware, LastResortMiddleware
 from routers.engine import engine_router
 from routers.health import health_router, metrics_router
 from routers.openapi import publish_openapi
 from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
-from wicketgate.access.identity import HashedKey, Identity, KeyRing
+from wicketgate.access.identity import HashedKey
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
 from wicketgate.config.settings_file import find_config, load_settings
 from wicketgate.errors import ConfigError
@@ -37,9 +45,6 @@ from wicketgate.gate import VERSION, Gate
 from wicketgate.log_text import Redactor
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
-
-_LOOPBACK_NAMES = [f"[{host}]" if ":" in host else host for host in LOOPBACK_HOSTS]
-_LOOPBACK = [*_LOOPBACK_NAMES, *(f"{name}:*" for name in _LOOPBACK_NAMES)]
 
 
 def create_app(
@@ -49,20 +54,21 @@ def create_app(
     extra_keys: Sequence[HashedKey] = (),
     upstreams: Sequence[Upstream] | None = None,
     provider: Provider | None = None,
+    clock: Callable[[], float] = time,
 ) -> FastAPI:
     """Makes the application; ``app.state.gate`` is the gate behind it.
 
     Without *settings* it is a program of its own, configured by the file that ``find_config`` finds; a wrong one ends
     the process with one line on stderr. With *settings* and no *program* it is part of another program, whose process
     stays as it is; a wrong one raises ConfigError. *upstreams* and *provider* stand in for the configured ones, at the
-    edge only. Without any key it takes the one kept in ``auth.key_file``; without that file it makes one, shows it at
-    the start, and serves only callers on this machine.
+    edge only, as *clock* does for the system's (seconds since the epoch). Without any key it takes the one kept in
+    ``auth.key_file``; without that file it makes one, shows it at the start, and serves only callers on this machine.
     """
     if settings is not None:
-        return _make_app(settings, program, extra_keys, upstreams, provider)
+        return _make_app(settings, program, extra_keys, upstreams, provider, clock)
     try:
         load = partial(load_settings, find_config(os.environ))
-        return _make_app(load(), program or Program(load), extra_keys, upstreams, provider)
+        return _make_app(load(), program or Program(load), extra_keys, upstreams, provider, clock)
     except ConfigError as error:
         # A server would show the exception with forty lines of its own.
         raise SystemExit(f"wicketgate: {error}") from None
@@ -74,6 +80,7 @@ def _make_app(
     extra_keys: Sequence[HashedKey],
     upstreams: Sequence[Upstream] | None,
     provider: Provider | None,
+    clock: Callable[[], float],
 ) -> FastAPI:
     """Raises ConfigError."""
     # A key, if none is configured.
@@ -85,18 +92,32 @@ def _make_app(
     metrics = Metrics()
     with _logs(program, settings):
         heap = None if program is None else Heap()
-        gate = Gate(settings, upstreams=upstreams, provider=provider, keys=extra_keys, meter=metrics, heap=heap)
-    doors = McpDoors(gate.faces, version=VERSION, seal=gate.seal, limits=_door_limits(settings))
+        gate = Gate(
+            settings,
+            upstreams=upstreams,
+            provider=provider,
+            keys=extra_keys,
+            meter=metrics,
+            heap=heap,
+            clock=clock,
+        )
+    gate.authenticator.observe(metrics.auth_failed)
+    gate.authenticator.observe(gate.audit_events.login_failed)
+    limits = _door_limits(settings)
+    doors = McpDoors(gate.faces, version=VERSION, seal=gate.seal, limits=limits, calls=gate.shares.calls)
     gate.runtime.watch(doors.catalog_changed)
     gate.runtime.watch_access(doors.access_changed)
     gate.drain.follow(doors.end_listening)
-    metrics.watch(partial(_gauges, gate, doors))
+    gate.revocation.add(doors.end_of)
+    own_server = program.server if program is not None else None
+    metrics.watch(partial(_gauges, gate, doors, own_server.connections if own_server is not None else None))
 
     # Without the framework's documentation pages, which load scripts from other hosts.
+    pace = Pace()
     app = FastAPI(
         title="Wicketgate",
         version=VERSION,
-        lifespan=lambda app: service_lifespan(gate, doors, program, local),
+        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace),
         openapi_url=None,
         redirect_slashes=False,
         # The framework would look for telemetry providers at each request; there are none here.
@@ -106,11 +127,19 @@ def _make_app(
     _add_paths(app, gate, doors, metrics)
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
-    app.add_middleware(BodyLimitMiddleware, max_bytes=settings.server.max_body_bytes)
+    server = settings.server
+    app.add_middleware(BodyLimitMiddleware, max_bytes=server.max_body_bytes, timeout_s=server.body_timeout_s)
     local_only = local is not None and local.file is None
-    app.add_middleware(AuthMiddleware, authenticate=partial(_authenticate, gate.keys), local_only=local_only)
+    app.add_middleware(AuthMiddleware, authenticator=gate.authenticator, uses=gate.key_uses, local_only=local_only)
+    app.add_middleware(DrainMiddleware, drain=gate.drain)
+    hosts = [f"{server.host}:*", *server.allowed_hosts]
+    app.add_middleware(HostMiddleware, rule=HostRule(LOOPBACK_HOSTS, hosts, server.allowed_origins))
     app.add_middleware(LastResortMiddleware)
-    app.add_middleware(CorrelationMiddleware, new_id=lambda: f"req_{secrets.token_hex(12)}")
+    app.add_middleware(
+        CorrelationMiddleware, new_id=lambda: f"req_{secrets.token_hex(12)}", measure=metrics.http_answer
+    )
+    app.add_middleware(ClientAddressMiddleware, proxies=TrustedProxies(server.trusted_proxies))
+    app.add_middleware(PaceMiddleware, pace=pace)
     return app
 
 
@@ -128,17 +157,31 @@ else:
 
 def _add_paths(app: FastAPI, gate: Gate, doors: McpDoors, metrics: Metrics) -> None:
     heartbeat_s = gate.settings.engine.heartbeat_s
+    max_values = gate.settings.server.max_body_values
     refuse_in_one_shape(app)
-    app.include_router(engine_router(gate.engine, gate.streams, gate.keyed, ready=gate.ready, heartbeat_s=heartbeat_s))
-    app.include_router(health_router(gate.runtime, gate.fleet, gate.ready))
-    app.include_router(metrics_router(metrics.render, CONTENT_TYPE))
-    app.include_router(operations_router(gate.operations))
+    routers = [
+        engine_router(
+            gate.engine,
+            gate.streams,
+            gate.keyed,
+            ready=gate.taking,
+            heartbeat_s=heartbeat_s,
+            max_values=max_values,
+        ),
+        health_router(gate.runtime, gate.fleet, gate.ready),
+        metrics_router(metrics.render, CONTENT_TYPE),
+        operations_router(gate.operations, gate.shares.calls, max_values),
+    ]
+    for router in routers:
+        app.include_router(router)
     # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.
     faces = {"/mcp": gate.settings.mcp.face, **{f"/mcp/{name}": name for name in doors.endpoints}}
     app.router.routes.extend(
         Route(path, endpoint=doors.endpoints[name], include_in_schema=False) for path, name in faces.items()
     )
     publish_openapi(app)
+    paths = (route.path for router in routers for route in router.routes if isinstance(route, Route | APIRoute))
+    metrics.know_paths([*faces, *paths])
 
 
 def _logs(program: Program | None, settings: Settings) -> AbstractContextManager[None]:
@@ -146,26 +189,27 @@ def _logs(program: Program | None, settings: Settings) -> AbstractContextManager
     return nullcontext() if program is None else json_logs(settings.server.log_level, Redactor(settings.secrets()))
 
 
-def _gauges(gate: Gate, doors: McpDoors) -> Gauges:
-    tools = Counter(item.server for item in gate.runtime.catalog().items.values())
+def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -> Gauges:
+    tools = Counter(item.server for item in gate.runtime.catalog().tools.values())
     lost, refused = (gate.auditor.lost, gate.auditor.refused) if gate.auditor else ({}, {})
-    return Gauges(gate.fleet.states(), tools, gate.streams.active, doors.open_sessions(), lost, refused)
-
-
-async def _authenticate(keys: KeyRing, credential: str) -> Identity | RefusedCredential:
-    key = keys.find(credential)
-    if key is None:
-        return RefusedCredential("Invalid credentials")
-    return RefusedCredential("Identity is suspended") if key.suspended else key.identity
+    return Gauges(
+        gate.fleet.states(),
+        tools,
+        [*gate.shares, *doors.session_counts()],
+        lost,
+        refused,
+        audit_seconds=gate.auditor.seconds if gate.auditor else {},
+        storage=gate.storage,
+        keys=gate.key_life(),
+        connections=connections,
+        learned=gate.runtime.learning.lessons,
+    )
 
 
 def _door_limits(settings: Settings) -> DoorLimits:
     return DoorLimits(
-        # A foreign Host header comes from a page in a browser whose name was rebound to this address.
-        [*_LOOPBACK, *settings.mcp.allowed_hosts],
-        # Pages of this machine may call; they still need a credential.
-        [*(f"http://{host}" for host in _LOOPBACK), *settings.mcp.allowed_origins],
         settings.server.max_body_bytes,
+        settings.server.max_body_values,
         settings.mcp.max_sessions,
         settings.mcp.max_sessions_per_actor,
     )

@@ -1,9 +1,7 @@
-"""Counters in the Prometheus text format. Labels are closed sets: never an actor or a tool id."""
+"""Counters in the Prometheus text format. Labels are closed sets: never an actor or a tool id; of a key
+only the id, and only while it is configured."""
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -13,29 +11,17 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from wicketgate.fleet.guards import BreakerState
-from wicketgate.fleet.member import MemberState
+from app.gauges import GaugeCollector, Gauges
+from wicketgate.access.identity import FailureReason
 from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import Usage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-
-
-@dataclass(frozen=True, slots=True)
-class Gauges:
-    """Values that are read at a scrape. *tools*: in force, by upstream. *audit_lost* and *audit_refused*: by sink."""
-
-    upstreams: Mapping[str, MemberState]
-    tools: Mapping[str, int]
-    active_streams: int
-    sessions: int
-    audit_lost: Mapping[str, int]
-    audit_refused: Mapping[str, int]
+_LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_OTHER = "other"
 
 
 class Metrics:
@@ -61,6 +47,32 @@ class Metrics:
         self._streams = Counter(
             "wicketgate_streams", "Chat streams by how they ended.", ["outcome"], registry=self._registry
         )
+        self._http = Counter(
+            "wicketgate_http_requests",
+            "HTTP requests by path and status; status 0: the client left before an answer began.",
+            ["path", "status"],
+            registry=self._registry,
+        )
+        self._http_seconds = Histogram(
+            "wicketgate_http_seconds",
+            "How long until the answer began.",
+            ["path"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._loop_lag = Histogram(
+            "wicketgate_loop_lag_seconds",
+            "How late the event loop ran what was due, looked at ten times a second.",
+            buckets=_LAG_SECONDS,
+            registry=self._registry,
+        )
+        self._paths: frozenset[str] = frozenset()
+        self._auth_failures = Counter(
+            "wicketgate_auth_failures",
+            "Requests without a credential that is good, by reason.",
+            ["reason"],
+            registry=self._registry,
+        )
         model_tokens = Counter(
             "wicketgate_model_tokens",
             "As the provider counted them; cache_read and cache_write are parts of prompt, reasoning of completion.",
@@ -71,8 +83,20 @@ class Metrics:
 
     def watch(self, read: Callable[[], Gauges]) -> None:
         """Reads these gauges at each scrape."""
-        self._registry.register(_GaugeCollector(read))
+        self._registry.register(GaugeCollector(read))
         ProcessCollector(registry=self._registry)  # memory, file descriptors, CPU, where the system has them
+
+    def know_paths(self, paths: Iterable[str]) -> None:
+        """Counts requests to these paths by path, and those to all others as one."""
+        self._paths = frozenset(paths)
+
+    def http_answer(self, path: str, status: int, seconds: float) -> None:
+        label = path if path in self._paths else _OTHER
+        self._http.labels(label, status).inc()
+        self._http_seconds.labels(label).observe(seconds)
+
+    def loop_late(self, seconds: float) -> None:
+        self._loop_lag.observe(seconds)
 
     def meta_tool(self, tool: str, outcome: str, seconds: float, cost: TokenCost) -> None:
         self._meta_tools.labels(tool, outcome).inc()
@@ -86,11 +110,13 @@ class Metrics:
             if tokens:
                 counter.inc(tokens)
 
+    def auth_failed(self, reason: FailureReason, key_id: str, source: str) -> None:
+        """Implements OnFailure."""
+        self._auth_failures.labels(reason).inc()
+
     def render(self) -> bytes:
         return generate_latest(self._registry)
 
-
-_BREAKER: Mapping[BreakerState, int] = {"closed": 0, "half_open": 1, "open": 2}
 
 _KINDS = ("prompt", "completion", "cache_read", "cache_write", "reasoning")
 
@@ -104,59 +130,3 @@ def _counts(usage: Usage) -> tuple[int, ...]:
         usage.cache_write_tokens,
         usage.reasoning_tokens,
     )
-
-
-class _GaugeCollector(Collector):
-    def __init__(self, read: Callable[[], Gauges]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterable[Metric]:
-        gauges = self._read()
-        yield from _of_upstreams(gauges)
-        yield from _of_audit(gauges)
-        yield GaugeMetricFamily("wicketgate_active_streams", "Chat streams open now.", value=gauges.active_streams)
-        yield GaugeMetricFamily("wicketgate_mcp_sessions", "Handshake sessions open on /mcp.", value=gauges.sessions)
-        yield GaugeMetricFamily("wicketgate_tasks", "Tasks of the event loop.", value=len(asyncio.all_tasks()))
-        yield GaugeMetricFamily("wicketgate_threads", "Threads.", value=threading.active_count())
-
-
-def _of_audit(gauges: Gauges) -> Iterable[Metric]:
-    lost = CounterMetricFamily("wicketgate_audit_lost", "Records that a sink did not keep.", labels=["sink"])
-    refused = CounterMetricFamily(
-        "wicketgate_audit_refused", "Calls not made, since a critical sink could not be written.", labels=["sink"]
-    )
-    for family, counts in ((lost, gauges.audit_lost), (refused, gauges.audit_refused)):
-        for sink, count in counts.items():
-            family.add_metric([sink], count)
-    return lost, refused
-
-
-def _of_upstreams(gauges: Gauges) -> Iterable[Metric]:
-    label = ["upstream"]
-    up = GaugeMetricFamily("wicketgate_upstream_up", "1 while connected.", labels=label)
-    tools = GaugeMetricFamily("wicketgate_tools", "Tools in force.", labels=label)
-    connected = GaugeMetricFamily(
-        "wicketgate_upstream_connected_seconds", "How long ago its newest session began.", labels=label
-    )
-    connections = CounterMetricFamily("wicketgate_upstream_connections", "Sessions it has had.", labels=label)
-    breaker = GaugeMetricFamily(
-        "wicketgate_upstream_breaker", "0: closed, 1: half open, 2: open, nothing is sent.", labels=label
-    )
-    opened = CounterMetricFamily("wicketgate_upstream_breaker_opened", "How often it has opened.", labels=label)
-    in_flight = GaugeMetricFamily("wicketgate_upstream_calls_in_flight", "Calls that run now.", labels=label)
-    queued = GaugeMetricFamily("wicketgate_upstream_calls_queued", "Calls that wait for a place.", labels=label)
-    turned_away = CounterMetricFamily(
-        "wicketgate_upstream_calls_turned_away", "Calls not made: no place, or the breaker is open.", labels=label
-    )
-    for name, state in gauges.upstreams.items():
-        up.add_metric([name], int(state.status.phase == "ready"))
-        tools.add_metric([name], gauges.tools.get(name, 0))
-        if state.connected_s is not None:
-            connected.add_metric([name], state.connected_s)
-        connections.add_metric([name], state.connections)
-        breaker.add_metric([name], _BREAKER[state.breaker])
-        opened.add_metric([name], state.breaker_opened)
-        in_flight.add_metric([name], state.in_flight)
-        queued.add_metric([name], state.queued)
-        turned_away.add_metric([name], state.turned_away)
-    return up, tools, connected, connections, breaker, opened, in_flight, queued, turned_away

@@ -19,11 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 # Servers with real definitions first; the large single-server sets last, or they would fill a small catalog alone.
 _TOOL_SETS = ("mcpzero", "azure", "sealtools", "metatool", "bfcl")
 _QUERY_SETS = ("azure", "metatool", "sealtools", "bfcl")
+_NEEDED = (*_TOOL_SETS, "toolbench")
 
 # Not WICKETGATE_...: the service takes that prefix for settings of its own and refuses names that it does not know.
 ROUTING_DATA = "BENCH_ROUTING_DATA"
 MISSING = (
-    f"{ROUTING_DATA} is not set: name the folder with the public sets {', '.join(_TOOL_SETS)}, each with its "
+    f"{ROUTING_DATA} is not set: name the folder with the public sets {', '.join(_NEEDED)}, each with its "
     'tools.jsonl and most with queries_dev.jsonl (docs/benchmarks.md, "Data from outside")'
 )
 """Printed by a benchmark that goes without the real tools, and the reason of a test that is skipped."""
@@ -43,17 +44,12 @@ def routing_data() -> Path | None:
     named = os.environ.get(ROUTING_DATA)
     if not named:
         return None
-    for name in _TOOL_SETS:
+    for name in _NEEDED:
         if not (expected := Path(named, name, "tools.jsonl")).is_file():
             raise FileNotFoundError(
                 f"{ROUTING_DATA}: {expected} is not there; docs/benchmarks.md says what belongs there"
             )
     return Path(named)
-
-
-def dev_sets(data: Path) -> list[str]:
-    """The sets with queries, as the harness names them."""
-    return [f"{name}:queries_dev" for name in _QUERY_SETS if (data / name / "queries_dev.jsonl").exists()]
 
 
 def corpus(size: int, queries: int, data: Path | None) -> Corpus:
@@ -77,7 +73,7 @@ def _real(data: Path) -> list[Definition]:
         tools = [json.loads(line) for line in (data / name / "tools.jsonl").read_text("utf-8").splitlines()]
         tools.sort(key=lambda tool: _digest(tool["server"]))
         for tool in tools:
-            full = f"{_slug(tool['server'])}.{tool['name']}"
+            full = f"{slug(tool['server'])}.{tool['name']}"
             schema = tool.get("inputSchema") or {"type": "object", "properties": {}}
             # Slugs can meet, and the same tool twice is a collision: the first one counts.
             found.setdefault(full, {"name": full, "description": tool["description"], "inputSchema": schema})
@@ -92,8 +88,8 @@ def _renamed(tool: Definition, copy: int) -> Definition:
 
 
 def _real_queries(data: Path) -> Iterator[str]:
-    for spec in dev_sets(data):
-        for line in (data / spec.partition(":")[0] / "queries_dev.jsonl").read_text("utf-8").splitlines():
+    for name in _QUERY_SETS:
+        for line in (data / name / "queries_dev.jsonl").read_text("utf-8").splitlines():
             yield json.loads(line)["query"]
 
 
@@ -102,9 +98,10 @@ def _spread(items: list[str], count: int) -> list[str]:
     return sorted(items, key=_digest)[:count]
 
 
-def _slug(server: str) -> str:
-    slug = re.sub(r"[^a-z0-9_-]+", "-", server.lower()).strip("-_")
-    return re.sub(r"_{2,}", "_", slug if slug[:1].isalpha() else f"s-{slug}")[:60].rstrip("-_")
+def slug(server: str) -> str:
+    """The name of a server as a namespace of the gate."""
+    words = re.sub(r"[^a-z0-9_-]+", "-", server.lower()).strip("-_")
+    return re.sub(r"_{2,}", "_", words if words[:1].isalpha() else f"s-{words}")[:60].rstrip("-_")
 
 
 _VERBS = ("create", "delete", "get", "list", "search", "update", "export", "archive", "share", "rename")

@@ -1,4 +1,4 @@
-"""What a contestant of ``bench.catalog`` can do. Standard library only: the peer's environment has nothing else."""
+"""Abilities of a contestant of ``bench.catalog``. Standard library only: the peer's environment has nothing else."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol

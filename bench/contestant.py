@@ -78,20 +78,21 @@ class Stage:
         }
 
     async def _timed(self, calls: Sequence[Mapping[str, Any]], budget_s: float) -> dict[str, Any]:
-        """Milliseconds a call, None for a refused one; the calls that the budget does not reach are left out."""
-        took: list[float | None] = []
+        """Milliseconds a call, wall and CPU, None for a refused one; the calls that the budget does not reach are left
+        out."""
+        took: list[tuple[float, float] | None] = []
         cards = 0
         end = time.perf_counter() + budget_s
         for number, arguments in enumerate(calls):
             session = f"s{number // _CALLS_A_SESSION}"
-            start = time.perf_counter()
+            cpu, start = time.process_time(), time.perf_counter()
             try:
                 answer = await self._contestant.browse(arguments, session)
             except Refused:
                 took.append(None)
                 continue
             now = time.perf_counter()
-            took.append((now - start) * 1e3)
+            took.append(((now - start) * 1e3, (time.process_time() - cpu) * 1e3))
             cards += len(self._contestant.cards(answer))
             if now > end:
                 break

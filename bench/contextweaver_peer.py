@@ -19,9 +19,9 @@ _tokens: Any = import_module("contextweaver.tokens")
 
 
 class Contextweaver:
-    def __init__(self) -> None:
+    def __init__(self, *, cache_stable: bool = True) -> None:
         self._upstream = _Given()
-        self._runtime = _runtime.ProxyRuntime(self._upstream, cache_stable=True)
+        self._runtime = _runtime.ProxyRuntime(self._upstream, cache_stable=cache_stable)
 
     @property
     def remarks(self) -> Sequence[str]:
@@ -48,6 +48,10 @@ class Contextweaver:
     def cards(self, answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         cards: Sequence[Mapping[str, Any]] = json.loads(answer["content"][0]["text"])
         return cards
+
+    def name_of(self, card: Mapping[str, Any]) -> str:
+        """The upstream's name of a card's tool; the card cuts it off."""
+        return str(self._runtime.catalog.get(card["id"]).name)
 
     def path_of(self, card: Mapping[str, Any]) -> str:
         return str(card["id"]).removeprefix("root")

@@ -1,4 +1,4 @@
-"""What ``tool_execute`` costs of itself: in process, over a stub upstream, whole and part by part."""
+"""The cost of ``tool_execute`` itself: in process, over a stub upstream, whole and part by part."""
 
 import asyncio
 import time
@@ -11,13 +11,12 @@ from bench.execute_upstream import SCHEMA, TOOL, text_of
 from bench.table import NONE, figure, percentile, table
 from wicketgate.access.identity import Identity
 from wicketgate.faces.gateway import GatewayFace
-from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import Artifact, CallContext
 from wicketgate.results.firewall import is_bulky, seal_result
 from wicketgate.schemas.validation import compile_schema
-from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
-from wicketgate.tokens import load_token_counter
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.tokens import shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
 
 _CONTEXT = CallContext(Identity("bench", ("tools:*",)), "bench", "bench")
@@ -66,9 +65,9 @@ async def _works(chars: int) -> dict[str, Work]:
     async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         return {"content": [{"type": "text", "text": text_of(**arguments)}], "isError": False}
 
-    tokens = load_token_counter()
+    tokens = shipped_token_counter()
     stub = _Forgetful([_DEFINITION], answer)
-    runtime = ProxyRuntime(stub, RuntimeOptions(sessions=MemorySessionStore()))
+    runtime = ProxyRuntime(stub, cache_stable=True)
     await runtime.refresh_catalog()
     (tool_id,) = runtime.catalog().items
     face = GatewayFace(runtime, meter=Metrics())

@@ -36,7 +36,7 @@ _LINES = "".join(f"line {number:06} of a text that is kept\n" for number in rang
 
 def text_of(number: int, chars: int) -> str:
     """Another one for each *number*, so that no store can keep two as one."""
-    return (f"{number:012}\n" + _LINES[:chars])[:chars]
+    return (f"{number:012}\n" + _LINES * (chars // len(_LINES) + 1))[:chars]
 
 
 def make_server() -> "Server[Any]":

@@ -166,7 +166,7 @@ async def _client(url: str, headers: Mapping[str, str], mode: str) -> AsyncItera
 
 
 async def _and_children(opening: Awaitable[T]) -> tuple[list[int], T]:
-    """What is opened, and the processes that it started."""
+    """The value of *opening*, and the processes that it started."""
     before = children(os.getpid())
     opened = await opening
     return [pid for pid in children(os.getpid()) if pid not in before], opened

@@ -1,4 +1,4 @@
-"""How long an HTTP server's event loop pauses, seen from outside: ``GET /healthz`` every two milliseconds on one
+"""Measures the pauses of an HTTP server's event loop, seen from outside: ``GET /healthz`` every two milliseconds on one
 kept-alive connection, from a process that does nothing else.
 
 ``python -m bench.loop_probe HOST PORT`` writes one JSON line when its stdin ends: ``[[at_s, took_ms, overslept_ms]]``,

@@ -24,6 +24,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from app.local_key import new_key
 from bench.catalogs import ROOT, corpus, routing_data
+from bench.helper_process import helper_process, next_line
 from bench.table import figure, percentile, table
 from tests.support.process import Program, program
 
@@ -41,7 +42,7 @@ Sample = tuple[float, float, float]
 
 @dataclass
 class Phase:
-    """What was going on from *start* to *end*; *browses* holds milliseconds by era."""
+    """Work under way from *start* to *end*; *browses* holds milliseconds by era."""
 
     name: str
     start: float
@@ -69,8 +70,10 @@ async def measure(tools: int, page: int, refreshes: int) -> list[dict[str, Any]]
     queries = corpus(1, 400, routing_data()).queries
     key, digest = new_key("bench")
     async with AsyncExitStack() as stack:
-        big = await stack.enter_async_context(_child("bench.big_upstream", "--tools", str(tools), "--page", str(page)))
-        upstream = (await _line(big)).rpartition(" ")[2]
+        big = await stack.enter_async_context(
+            helper_process("bench.big_upstream", "--tools", str(tools), "--page", str(page))
+        )
+        upstream = (await next_line(big, _BOUND_S)).rpartition(" ")[2]
         config = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "wicketgate.yaml"
         entry = {"id": "bench", "sha256": digest, "actor": "bench", "permissions": ["tools:*"]}
         config.write_text(
@@ -93,7 +96,9 @@ async def measure(tools: int, page: int, refreshes: int) -> list[dict[str, Any]]
 
         clients = {era: await stack.enter_async_context(_client(f"{url}/mcp", key, mode)) for era, mode in ERAS.items()}
         address = urlsplit(url)
-        probe = await stack.enter_async_context(_child("bench.loop_probe", str(address.hostname), str(address.port)))
+        probe = await stack.enter_async_context(
+            helper_process("bench.loop_probe", str(address.hostname), str(address.port))
+        )
         phases = [Phase("idle", time.monotonic())]
         await asyncio.sleep(_IDLE_S)
         phases[-1].end = time.monotonic()
@@ -117,7 +122,7 @@ async def measure(tools: int, page: int, refreshes: int) -> list[dict[str, Any]]
         if probe.stdin is None:
             raise RuntimeError("no pipe")
         probe.stdin.close()
-        samples: list[Sample] = json.loads(await _line(probe))
+        samples: list[Sample] = json.loads(await next_line(probe, _BOUND_S))
     return [
         _row(name, [one for one in phases if one.name == name], samples)
         for name in dict.fromkeys(one.name for one in phases)
@@ -199,39 +204,6 @@ async def _client(url: str, key: str, mode: str) -> AsyncIterator[Client]:
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         yield client
-
-
-@asynccontextmanager
-async def _child(module: str, *args: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A helper that ends with its stdin."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        module,
-        *args,
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=2**26,
-    )
-    try:
-        yield process
-    finally:
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            async with asyncio.timeout(10):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-
-
-async def _line(process: asyncio.subprocess.Process) -> str:
-    if process.stdout is None:
-        raise RuntimeError("no pipe")
-    async with asyncio.timeout(_BOUND_S):
-        return (await process.stdout.readline()).decode().strip()
 
 
 def _refreshes(gateway: Program) -> int:

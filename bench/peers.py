@@ -1,4 +1,4 @@
-"""The peer's environment: contextweaver, pinned, in a virtual environment of its own below ``bench/out``."""
+"""The peers of the catalog's benchmarks, pinned, each in a virtual environment of its own below ``bench/out``."""
 
 import gzip
 import os
@@ -10,7 +10,11 @@ from bench.catalogs import ROOT
 from bench.environments import environment
 from wicketgate.tokens import SHIPPED_TABLE
 
-REQUIREMENT = "contextweaver==0.18.2"
+PINNED: Mapping[str, tuple[str, ...]] = {
+    "bm25s": ("bm25s==0.3.16", "numpy==2.4.6"),
+    "fastmcp": ("fastmcp==4.1.2",),
+    "contextweaver": ("contextweaver==0.18.2",),
+}
 
 # tiktoken looks for a table under the sha1 of its address.
 _TABLE_NAME = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"
@@ -24,9 +28,10 @@ class Peer:
     env: Mapping[str, str]
 
 
-def install(folder: Path = ROOT / "bench" / "out" / ".venv-peers") -> Peer | str:
-    """The peer, installed when it is not there yet; or why there is none."""
-    python = environment(folder, [REQUIREMENT])
+def install(name: str, folder: Path = ROOT / "bench" / "out") -> Peer | str:
+    """One of the peers, installed when it is not there yet; or why there is none."""
+    folder = folder / f".venv-{name}"
+    python = environment(folder, PINNED[name])
     if isinstance(python, str):
         return python
     tables = folder / "tiktoken"

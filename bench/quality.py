@@ -1,57 +1,95 @@
-"""Routing quality on the dev sets, by an outside harness: each contestant on each set in a process of its own."""
+"""Routing quality on the dev sets beside the peers: each contestant on each set in a process of its own."""
 
 import json
-import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.catalogs import ROOT, dev_sets
-from bench.peers import Peer
+from bench.catalogs import ROOT
+from bench.metrics import mean, score
+from bench.peers import PINNED, Peer
+from bench.progress import step
+from bench.routing_sets import DEV_SETS, Task, routing_set, sample
+from bench.table import Table, figure, percentile, share
+from wicketgate.tokens import shipped_token_counter
 
-PEER_QUERIES = 200
-"""The peer is asked a sample only, drawn by the harness: it needs up to a second for a query."""
+SAMPLE = 100
+"""Tasks a set: contextweaver needs over a second for one."""
 
-
-_HARNESS = "BENCH_ROUTING_HARNESS"
-NO_HARNESS = (
-    f"{_HARNESS} is not set: name the script that measures routing on those sets "
-    '(docs/benchmarks.md, "Data from outside", says how it is called)'
-)
-
-
-def routing_harness() -> Path | None:
-    """The script that measures; None if the variable is not set. Raises FileNotFoundError if it is not there."""
-    named = os.environ.get(_HARNESS)
-    if not named:
-        return None
-    if not Path(named).is_file():
-        raise FileNotFoundError(f"{_HARNESS}: {named} is not there")
-    return Path(named)
+_OURS = "wicketgate"
+_ALL = 1_000_000
 
 
-def quality(harness: Path, data: Path, peer: Peer | None) -> Iterator[dict[str, Any]]:
-    """One row a contestant and set, as the harness gives it (R@k and MRR from 0 to 1)."""
-    for spec in dev_sets(data):
-        yield {"contestant": "wicketgate", **_run(harness, data, spec, None)}
-        if peer is not None:
-            yield {"contestant": "contextweaver", **_run(harness, data, spec, peer)}
+def quality(data: Path, peers: Mapping[str, Peer | str], count: int = SAMPLE) -> Iterator[dict[str, Any]]:
+    """One row a set and contestant, all on the same sample, and one of ours on all tasks. A contestant that fails on a
+    set has a row that says so."""
+    for name in DEV_SETS:
+        tasks = routing_set(data, name).tasks
+        drawn = sample(tasks, count)
+        with step(f"quality: {name}, {_OURS}, {len(tasks)} tasks"):
+            ours = _answers(_OURS, None, data, name, _ALL)
+        for asked in (tasks, drawn):
+            yield {"set": name, "contestant": _OURS, **figures(ours, asked)}
+        for peer_name, peer in peers.items():
+            if isinstance(peer, str):
+                yield {"set": name, "contestant": peer_name, "n": 0, "remarks": [peer]}
+                continue
+            with step(f"quality: {name}, {peer_name}, {len(drawn)} tasks"):
+                answers = _answers(peer_name, peer, data, name, count)
+            yield {"set": name, "contestant": peer_name, **figures(answers, drawn)}
 
 
-def _run(harness: Path, data: Path, spec: str, peer: Peer | None) -> dict[str, Any]:
-    adapter = ROOT / "bench" / ("contextweaver_adapter.py" if peer else "routing_adapter.py")
-    with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as answer:
-        command: list[str | Path] = [sys.executable, harness, "run", "--adapter", f"{adapter}:build", "--set", spec]
-        command += ["--json", answer.name]
-        if peer:
-            command += ["--python", peer.python, "--limit", str(PEER_QUERIES)]
-        env = {**(peer.env if peer else {}), "ROUTING_DATA": str(data), "PATH": ""}
-        done = subprocess.run(command, env=env, capture_output=True, text=True)
-        lines = answer.read().splitlines()
-    if not lines:
-        raise RuntimeError(f"the harness gave no result for {spec}:\n{done.stdout}{done.stderr}")
-    row: dict[str, Any] = json.loads(lines[-1])
-    return row
+def quality_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    told = {name: pins[0].replace("==", " ") for name, pins in PINNED.items()} | {_OURS: _OURS}
+    shown = [
+        [row["set"], told[row["contestant"]], f"{row['n']:,}"]
+        + ([share(row[key]) for key in ("recall_1", "recall_5", "any_5")] if row["n"] else ["", "", ""])
+        + [figure(row.get(key)) for key in ("shown", "tokens", "cpu_ms")]
+        for row in rows
+    ]
+    remarks = {f"{told[row['contestant']]}: {remark}" for row in rows for remark in row["remarks"]}
+    return Table(
+        "Routing quality on the dev sets, %",
+        ["set", "", "tasks", "recall@1", "recall@5", "any@5", "tools shown", "tokens a browse", "CPU ms a query"],
+        shown,
+        sorted(remarks),
+    )
+
+
+def _answers(name: str, peer: Peer | None, data: Path, set_name: str, count: int) -> list[dict[str, Any]]:
+    """The lines of a contestant's process; as many as there were before it failed, if it did."""
+    command = [peer.python if peer else sys.executable, "-m", "bench.ranked", f"bench.rank_{name}"]
+    done = subprocess.run(
+        [*command, data, set_name, str(count)],
+        cwd=ROOT,
+        env=peer.env if peer else None,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode and peer is None:
+        raise RuntimeError(f"{name} failed on {set_name}; see above")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def figures(answers: Sequence[Mapping[str, Any]], tasks: Sequence[Task]) -> dict[str, Any]:
+    """*answers* to more than *tasks* are passed over."""
+    by_id = {row["id"]: row for row in answers if "id" in row}
+    remarks = answers[-1]["remarks"] if answers and "remarks" in answers[-1] else None
+    if remarks is None or not tasks:
+        return {"n": 0, "remarks": ["failed on a set; its process said why"]}
+    rows = [by_id[task.id] for task in tasks]
+    scores = mean([score(row["ranked"], task) for row, task in zip(rows, tasks, strict=True)])
+    count = shipped_token_counter().count
+    texts = [row["text"] for row in rows if row["text"] is not None]
+    return {
+        "n": len(tasks),
+        "recall_1": scores.recall_1,
+        "recall_5": scores.recall_5,
+        "any_5": scores.any_5,
+        "shown": sum(row["shown"] for row in rows) / len(rows) if texts else None,
+        "tokens": sum(map(count, texts)) / len(texts) if texts else None,
+        "cpu_ms": percentile([row["cpu_ms"] for row in rows], 50),
+        "remarks": remarks,
+    }

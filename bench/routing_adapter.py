@@ -1,7 +1,6 @@
-"""The Router as the routing harness wants it: ``build(tools) -> search`` over its sets.
+"""The Router alone, in the form that outside harnesses for routing sets take: ``build(tools) -> search(query, k)``.
 
-``ROUTING_DATA=$BENCH_ROUTING_DATA python $BENCH_ROUTING_HARNESS run --adapter bench/routing_adapter.py:build
---set azure:queries_dev``; docs/benchmarks.md says what belongs there.
+They load this file by its path. ``bench.quality`` measures the whole answer of ``tool_browse`` instead.
 """
 
 import re

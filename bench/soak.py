@@ -37,7 +37,7 @@ _MB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the service holds while nobody calls."""
+    """Sizes of the service while nobody calls."""
 
     memory_mb: float
     tasks: int
@@ -49,7 +49,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much more may be held at the end than after the warm-up."""
+    """The amount by which more may be held at the end than after the warm-up."""
 
     memory: float
     memory_mb: float
@@ -91,7 +91,7 @@ class Soak:
             int(told["wicketgate_tasks"]),
             int(told["wicketgate_threads"]),
             int(told["process_open_fds"]),
-            int(told["wicketgate_mcp_sessions"]),
+            int(sum(count for name, count in told.items() if name.startswith('wicketgate_active{kind="sessions_'))),
             len(children(self._running.process.pid)),
         )
 
@@ -284,7 +284,7 @@ def report(tally: Tally, chaos: Chaos, reloads: Reloads, begin: Held, end: Held)
 
 
 def judge(begin: Held, end: Held, limits: Limits) -> list[str]:
-    """What has grown that should not have."""
+    """Things that have grown and should not have."""
     faults = []
     if end.memory_mb > begin.memory_mb * limits.memory + limits.memory_mb:
         faults.append(f"memory grew from {begin.memory_mb:.0f} to {end.memory_mb:.0f} MB")
@@ -298,7 +298,7 @@ def judge(begin: Held, end: Held, limits: Limits) -> list[str]:
 
 
 def _tracebacks(log: str) -> list[str]:
-    """What nobody expected inside the service, the first few."""
+    """The first few failures inside the service that nobody expected."""
     found = [line for line in map(json.loads, log.splitlines()) if "exception" in line]
     return [f"in the service: {line['message']}\n{line['exception']}" for line in found[:5]]
 

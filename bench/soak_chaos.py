@@ -1,4 +1,4 @@
-"""What the soak does to upstreams: processes are killed, stopped for a while, and started again."""
+"""Faults that the soak brings upon upstreams: processes are killed, stopped for a while, and started again."""
 
 import asyncio
 import json

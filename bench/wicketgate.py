@@ -1,4 +1,4 @@
-"""This program as a contestant: the gateway face over the runtime, with cache-stable browsing, as ``/mcp`` has it."""
+"""This program as a contestant: the gateway face over the runtime, in cache-stable order like its peer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,11 +10,10 @@ from wicketgate.faces.surface import SurfaceResult
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, UpstreamStatus
-from wicketgate.storage.memory_store import MemorySessionStore
-from wicketgate.tokens import load_token_counter
+from wicketgate.tokens import shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
 
-_TOKENS = load_token_counter()
+_TOKENS = shipped_token_counter()
 _CALLER = Identity("bench", ("tools:*",))
 
 
@@ -25,7 +24,8 @@ class Wicketgate:
         self._upstream = _Given()
         self._runtime = ProxyRuntime(
             self._upstream,
-            RuntimeOptions(RuntimePolicies(inferred=[self._upstream.name]), sessions=MemorySessionStore()),
+            RuntimeOptions(RuntimePolicies(inferred=[self._upstream.name])),
+            cache_stable=True,
         )
         self._face = GatewayFace(self._runtime)
 

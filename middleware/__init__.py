@@ -1,1 +1,2 @@
-"""Pure ASGI middleware, outermost first: ``correlation``, the last resort of ``refusals``, ``auth``, the body limit."""
+"""Pure ASGI middleware, outermost first: ``client_address``, ``correlation``, the last resort of ``refusals``,
+``hosts``, ``auth``, the body limit."""

@@ -5,14 +5,18 @@ ACCESS-2, ACCESS-4).
 credential.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
+from collections.abc import Awaitable
+from ipaddress import ip_address
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from middleware.refusals import send_refusal
+from middleware.client_address import FORWARDING_HEADERS
+from middleware.refusals import closing_headers, send_refusal
+from wicketgate.access.authenticator import NO_LONGER_VALID, Authenticator, KeyUses, RefusedCredential
 from wicketgate.access.identity import Identity
+from wicketgate.net.addresses import unmapped
+from wicketgate.ports import source_of
 
 OPEN_PATHS = frozenset({"/healthz"})
 
@@ -22,30 +26,20 @@ OPTIONAL_PATHS = frozenset({"/readyz"})
 _IDENTITY_HEADERS = frozenset({b"x-actor-id", b"x-actor-permissions"})
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="wicketgate"'),)
 _MAX_CREDENTIAL = 8192
-_ONLY_LOCAL = "Only callers on this machine are served, because no keys are configured"
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedCredential:
-    """The reason why a credential was refused, for the client."""
-
-    message: str
-
-
-Authenticate = Callable[[str], Awaitable[Identity | RefusedCredential]]
-"""Gives the identity of a bearer credential. It must not raise."""
 
 
 class AuthMiddleware:
-    """``scope["state"]["identity"]`` is the Identity that the routes read.
+    """``scope["state"]["identity"]`` is the Identity that the routes read, ``scope["state"]["key_use"]`` the KeyUse by
+    which the request ends when its key is not good any more (ACCESS-41).
 
     With *local_only* a client at an address outside this machine is refused first of all, on every path: a server other
     than ours may listen on any address.
     """
 
-    def __init__(self, app: ASGIApp, authenticate: Authenticate, *, local_only: bool = False) -> None:
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, uses: KeyUses, *, local_only: bool = False) -> None:
         self._app = app
-        self._authenticate = authenticate
+        self._authenticator = authenticator
+        self._uses = uses
         self._local_only = local_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,8 +53,10 @@ class AuthMiddleware:
 
     async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Addresses and forged headers first.
-        if self._local_only and not _is_local(scope.get("client")):
-            return await send_refusal(send, 403, "forbidden", _ONLY_LOCAL)
+        source = source_of(scope)
+        if self._local_only and not _is_local(scope):
+            refused = self._authenticator.refuse("not_local", source)
+            return await send_refusal(send, 403, "forbidden", refused.message, closing_headers(scope))
         headers = [(key, value) for key, value in scope["headers"] if _canonical(key) not in _IDENTITY_HEADERS]
         if scope["path"] in OPEN_PATHS:
             return await self._app({**scope, "headers": headers}, receive, send)
@@ -69,9 +65,7 @@ class AuthMiddleware:
         optional = scope["path"] in OPTIONAL_PATHS
         if credential is None and optional:
             return await self._app({**scope, "headers": headers}, receive, send)
-        if credential is None:
-            return await send_refusal(send, 401, "unauthorized", "No credentials provided", _CHALLENGE)
-        outcome = await self._authenticate(credential)
+        outcome = self._authenticator.authenticate(credential, source)
         if isinstance(outcome, RefusedCredential) and optional:
             return await self._app({**scope, "headers": headers}, receive, send)
         if isinstance(outcome, RefusedCredential):
@@ -80,17 +74,42 @@ class AuthMiddleware:
         headers.append((b"x-actor-id", outcome.actor.encode("latin-1")))
         headers.append((b"x-actor-permissions", ",".join(outcome.permissions).encode("latin-1")))
         scope.setdefault("state", {})["identity"] = outcome
-        await self._app({**scope, "headers": headers}, receive, send)
+        await self._serve(outcome, {**scope, "headers": headers}, receive, send)
+
+    async def _serve(self, identity: Identity, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves the request for as long as its key is good. After that it is cancelled, and answered with 401 if it
+        has no answer yet."""
+        request = anyio.CancelScope()
+        use = self._uses.begin(identity.key_id, request.cancel)
+        scope["state"]["key_use"] = use
+
+        # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.
+        def watched(message: Message) -> Awaitable[None]:
+            use.answering = True
+            return send(message)
+
+        with request:
+            try:
+                await self._app(scope, receive, watched)
+            finally:
+                use.finish()
+        if request.cancelled_caught and not use.answering:
+            await send_refusal(send, 401, "unauthorized", NO_LONGER_VALID, _CHALLENGE)
 
 
-def _is_local(client: tuple[str, int] | None) -> bool:
-    """Returns True for a loopback address. A Unix socket has none, and may be that of a proxy for other machines."""
+def _is_local(scope: Scope) -> bool:
+    """Returns True for a loopback address. A Unix socket has none, and may be that of a proxy for other machines.
+
+    So may a peer that forwards: the headers of a trusted proxy have been read and removed before.
+    """
+    if any(key in FORWARDING_HEADERS for key, _ in scope["headers"]):
+        return False
+    client = scope.get("client")
     try:
         address = ip_address(client[0] if client else "")
     except ValueError:
         return False
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback
+    return unmapped(address).is_loopback
 
 
 def _canonical(header: bytes) -> bytes:

@@ -1,4 +1,5 @@
-"""Gives every request its correlation id and one log line (OPS-14). The outermost middleware.
+"""Gives every request its correlation id and one log line with the client's address (OPS-14,
+ACCESS-31).
 
 The id is that of ``X-Correlation-ID`` if it is well formed, otherwise a new one. The engine's route replaces it with
 ``metadata.correlation_id`` after reading the body; the response header and the log line show the replaced one.
@@ -19,11 +20,15 @@ _HEADER = HEADER.lower().encode()
 
 
 class CorrelationMiddleware:
-    """``scope["state"]["correlation_id"]`` holds the current id."""
+    """``scope["state"]["correlation_id"]`` holds the current id. *measure* gets path, status (0 for no answer) and the
+    seconds until the answer began."""
 
-    def __init__(self, app: ASGIApp, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, app: ASGIApp, new_id: Callable[[], str], measure: Callable[[str, int, float], None] = lambda *_: None
+    ) -> None:
         self._app = app
         self._new_id = new_id
+        self._measure = measure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -32,14 +37,14 @@ class CorrelationMiddleware:
         state = scope.setdefault("state", {})
         state["correlation_id"] = sent if is_correlation_id(sent) else self._new_id()
         token = correlation_id.set(state["correlation_id"])
-        status = 0
+        status, began_s = 0, 0.0
         started = time.monotonic()
 
         # Returns the awaitable and awaits nothing itself: one frame less for each delta of a stream.
         def send_with_id(message: Message) -> Awaitable[None]:
-            nonlocal status
+            nonlocal status, began_s
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, began_s = message["status"], time.monotonic() - started
                 message["headers"] = [*message["headers"], (_HEADER, state["correlation_id"].encode())]
             return send(message)
 
@@ -47,12 +52,15 @@ class CorrelationMiddleware:
             await self._app(scope, receive, send_with_id)
         finally:
             correlation_id.set(state["correlation_id"])
-            took_ms = round((time.monotonic() - started) * 1000, 1)
+            client = scope.get("client")
+            took_s = time.monotonic() - started
+            took_ms = round(took_s * 1000, 1)
+            self._measure(scope["path"], status, began_s if status else took_s)
             log.info(
                 "%s %s %s",
                 scope["method"],
                 scope["path"][:_PATH_CHARS],
                 status or "no response",
-                extra={"fields": {"status": status, "duration_ms": took_ms}},
+                extra={"fields": {"status": status, "duration_ms": took_ms, "client": client[0] if client else ""}},
             )
             correlation_id.reset(token)

@@ -3,15 +3,22 @@
 Every refusal here has the shape ``{code, message}`` (CHAT-2 to CHAT-24).
 """
 
+import asyncio
 import json
 import logging
+import time
 from collections.abc import Awaitable, Iterable
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.json_body import declared_bytes
+
 log = logging.getLogger("wicketgate.http")
+
+GRACE_S = 10.0
+LEAST_BYTES_PER_S = 1_024
 
 
 async def send_refusal(
@@ -32,24 +39,46 @@ async def send_refusal(
     await send({"type": "http.response.body", "body": body})
 
 
-class BodyLimitMiddleware:
-    """Refuses a body over *max_bytes* with 413: by its declared length at once, by its real one while it arrives."""
+def closing_headers(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
+    """Headers of a refusal after which the connection is not wanted. Later versions of HTTP know none."""
+    return ((b"connection", b"close"),) if scope.get("http_version", "1.1").startswith("1.") else ()
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+
+class BodyLimitMiddleware:
+    """Refuses a body over *max_bytes* with 413: by its declared length at once, by its real one while it arrives.
+
+    A body that takes longer than *timeout_s*, or after ten seconds comes more slowly than 1 KiB a second, is refused
+    with 408 (OPS-29). Only the time counts in which the application waits for it: a client whose body is not read yet
+    cannot send it.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, timeout_s: float) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        declared = next((value for key, value in scope["headers"] if key == b"content-length"), b"0")
-        if declared.isdigit() and int(declared) > self._max_bytes:
+        declared = declared_bytes(scope)
+        if declared is not None and declared > self._max_bytes:
             return await self._refuse(send)
         seen = 0
+        waited_s = 0.0
+        whole = False
 
         async def counted() -> Message:
-            nonlocal seen
-            message = await receive()
+            nonlocal seen, waited_s, whole
+            if whole:
+                return await receive()
+            started = time.monotonic()
+            try:
+                async with asyncio.timeout(self._longest_wait_s(seen) - waited_s):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "The request body did not arrive in time") from None
+            waited_s += time.monotonic() - started
+            whole = not message.get("more_body", False)
             if message["type"] == "http.request":
                 seen += len(message.get("body", b""))
                 if seen > self._max_bytes:
@@ -58,8 +87,11 @@ class BodyLimitMiddleware:
 
         await self._app(scope, counted, send)
 
+    def _longest_wait_s(self, seen: int) -> float:
+        return min(self._timeout_s, max(GRACE_S, seen / LEAST_BYTES_PER_S))
+
     async def _refuse(self, send: Send) -> None:
-        # Without "connection: close", which would cut a client that still sends before it could read the answer.
+        # The port closes the connection in order; another server might cut a client that still sends.
         await send_refusal(send, 413, "payload_too_large", self._text())
 
     def _text(self) -> str:

@@ -1,7 +1,7 @@
 """``POST /engine/chat`` (CHAT-1).
 
-An answer of 400, 401 or 503 is decided before the response starts. Later failures are events: the last one of every
-stream is ``done`` or ``error``.
+An answer of 400, 401, 429 or 503 is decided before the response starts. Later failures are events: the last one of
+every stream is ``done`` or ``error``.
 
 Headers by which a client may come back to a run (CHAT-73 to CHAT-78):
 
@@ -21,16 +21,20 @@ from starlette.datastructures import Headers
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from app.json_body import NotAnObject, TooManyValues, read_object
 from routers.event_stream import EventStream
 from routers.refusals import refuse
+from wicketgate.access.authenticator import KeyUse
 from wicketgate.access.identity import Identity
+from wicketgate.access.shares import RETRY_AFTER_S, ShareRefused
 from wicketgate.engine.contract import ChatRequest, InvalidRequest, call_context, parse_chat_request
 from wicketgate.engine.events import Done, ErrorEvent, Event, encode
-from wicketgate.engine.keyed_runs import KeyedRuns, OnDisconnect, Resumption, TooManyStreams
+from wicketgate.engine.keyed_runs import KeyedRuns, OnDisconnect, Resumption
 from wicketgate.engine.limits import Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ProviderError
 from wicketgate.log_text import CORRELATION_ID, HEADER, correlation_id, is_correlation_id
+from wicketgate.ports import CallContext, source_of
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -40,11 +44,19 @@ ON_DISCONNECT = "X-On-Disconnect"
 
 CHOICES = ("cancel", "continue")
 
+_LATER = {"Retry-After": str(RETRY_AFTER_S)}
+
 
 def engine_router(
-    engine: Engine, streams: StreamLimit, keyed: KeyedRuns, *, ready: Callable[[], bool], heartbeat_s: float
+    engine: Engine,
+    streams: StreamLimit,
+    keyed: KeyedRuns,
+    *,
+    ready: Callable[[], bool],
+    heartbeat_s: float,
+    max_values: int,
 ) -> APIRouter:
-    """A comment line every *heartbeat_s* keeps idle connections open."""
+    """A comment line every *heartbeat_s* keeps idle connections open. A body has at most *max_values* values."""
     router = APIRouter()
 
     async def chat(request: Request) -> Response:
@@ -54,7 +66,7 @@ def engine_router(
             return refuse(401, "unauthorized", "No credentials provided")
         # Read the request; refuse what can be refused.
         try:
-            chat_request = parse_chat_request(await request.body())
+            chat_request = parse_chat_request(await read_object(request.receive, max_values))
             _same_id(request, chat_request)
             resumed = _resumption(request.headers)
             if not ready():
@@ -63,20 +75,22 @@ def engine_router(
             request.scope["state"]["correlation_id"] = chat_request.metadata.correlation_id
             # A run that its client can resume.
             if resumed is not None:
-                reader = await keyed.open(chat_request, identity, resumed)
+                reader = await keyed.open(chat_request, identity, resumed, source_of(request.scope))
+                _hand_over(request, None if reader.ends_with_run else reader.revoke)
                 return EventStream(
                     reader.pieces(), heartbeat_s=heartbeat_s, on_leave=reader.disconnect, on_end=reader.aclose
                 )
-        except InvalidRequest as error:
+            # A run of this connection alone.
+            place = await streams.enter(identity)
+        except (InvalidRequest, NotAnObject) as error:
             return refuse(400, "invalid_request", str(error))
-        except TooManyStreams:
-            return _unavailable()
-        # A run of this connection alone.
-        place = streams.enter()
-        if place is None:
-            return _unavailable()
+        except TooManyValues as error:
+            return refuse(413, "payload_too_large", str(error))
+        except ShareRefused as refused:
+            return _full(refused)
+        _hand_over(request, None)
         return EventStream(
-            _pieces(engine, chat_request, identity, place),
+            _pieces(engine, chat_request, call_context(chat_request, identity, source_of(request.scope)), place),
             heartbeat_s=heartbeat_s,
             on_leave=partial(place.interruption.request, "disconnected"),
             on_end=partial(_leave, place),
@@ -102,10 +116,9 @@ class _Endpoint:
 
 
 async def _pieces(
-    engine: Engine, request: ChatRequest, identity: Identity, place: Place
+    engine: Engine, request: ChatRequest, context: CallContext, place: Place
 ) -> AsyncGenerator[bytes, None]:
     """Yields encoded events. Those that came in one read of the model's stream are one piece, and so one send."""
-    context = call_context(request, identity)
     last: Event | None = None
     try:
         async with aclosing(engine.batches(request, context, place.interruption)) as batches:
@@ -119,13 +132,32 @@ async def _pieces(
             yield encode(ErrorEvent(ProviderError.code, ProviderError.safe_message))
 
 
+def _hand_over(request: Request, revoke: Callable[[], None] | None) -> None:
+    """From now on the stream ends properly when its key does: by its place, or by *revoke* for a reader of a run that
+    another key has started (CHAT-92)."""
+    use: KeyUse | None = request.scope["state"].get("key_use")
+    if use is None:
+        return
+    if revoke is None:
+        use.finish()
+    else:
+        use.kind, use.end = "streams", revoke
+
+
 async def _leave(place: Place) -> None:
     place.leave()
 
 
 def _unavailable() -> Response:
     message = "Agent Loop is not accepting requests"
-    return refuse(503, "engine_unavailable", message, headers={"Retry-After": "1"})
+    return refuse(503, "engine_unavailable", message, headers=_LATER)
+
+
+def _full(refused: ShareRefused) -> Response:
+    if refused.scope == "all":
+        return _unavailable()
+    message = "This actor has as many streams open as it may have now"
+    return refuse(429, "rate_limited", message, headers=_LATER)
 
 
 def _same_id(request: Request, chat_request: ChatRequest) -> None:

@@ -19,8 +19,9 @@ AppStatus.enable_automatic_graceful_drain = False
 _HEARTBEAT = ServerSentEvent(comment="keepalive", sep="\n").encode()
 
 _PAUSE_EVERY = 32
-"""A write to a client that has left returns at once; if the model never waits either, no other task would run any more,
-and the news that it has left would never arrive."""
+_PAUSE_BYTES = 16_384
+"""The pieces, or the bytes in them, after which others may run. A write to a client that has left returns at once; if
+the model never waits either, no other task would run any more, and the news that it has left would never arrive."""
 
 
 class EventStream(EventSourceResponse):
@@ -64,13 +65,15 @@ class EventStream(EventSourceResponse):
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 now = asyncio.get_running_loop().time
                 heart.idle_since = now()
-                sent = 0
+                sent = sent_bytes = 0
                 async for piece in pieces:
                     heart.idle_since = None
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     heart.idle_since = now()
                     sent += 1
-                    if sent % _PAUSE_EVERY == 0:
+                    sent_bytes += len(piece)
+                    if sent == _PAUSE_EVERY or sent_bytes > _PAUSE_BYTES:
+                        sent = sent_bytes = 0
                         await asyncio.sleep(0)
             await heart.aclose()
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,7 +1,7 @@
-"""``/healthz``: the process lives. ``/readyz``: it can serve. ``/metrics``: counters, for callers with a credential.
+"""``/healthz``: the process lives. ``/readyz``: it can serve. ``/metrics``: counters.
 
 ``/healthz`` and ``/readyz`` answer without a credential, so that a load balancer needs none. The details of readiness
-name tools that callers may not see, so they need the permission ``ops:read``.
+and the metrics name upstreams and tools that callers may not see, so they need the permission ``ops:read``.
 """
 
 from collections import Counter
@@ -12,10 +12,11 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from routers.refusals import refuse
 from wicketgate.access.identity import Identity
 from wicketgate.catalog.definition_change import Impact
 from wicketgate.catalog.pins import HeldFor, Screened
-from wicketgate.fleet.guards import BreakerState
+from wicketgate.fleet.breaker import BreakerState
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.catalog_keeper import tools_left_out
 from wicketgate.gateway.runtime import ProxyRuntime
@@ -32,6 +33,7 @@ class Alive(BaseModel):
 class UpstreamHealth(BaseModel):
     """*error* is empty without a failure. *stale*: the tools are those of the last listing. *last_error*: why the
     session before the present one ended. *connected_s*: the age of the newest session; null if there is none.
+    *breaker*: for all callers; *held_off*: the number of actors whom their own failures keep away.
     """
 
     state: UpstreamPhase
@@ -42,6 +44,7 @@ class UpstreamHealth(BaseModel):
     connected_s: float | None
     connections: int
     breaker: BreakerState
+    held_off: int
     in_flight: int
     queued: int
 
@@ -62,13 +65,16 @@ class CatalogHealth(BaseModel):
     version: str
     tools: int
     left_out: dict[str, str]
-    """Tools that cannot be shown, with the reason."""
+    """Definitions that give no tool, by their place in the list of their upstream, with the reason; and tools that are
+    called but not browsed, by their id, because no card can hold them."""
     quarantined: dict[str, QuarantinedTool]
     """By ``upstream:tool``: hidden from callers until they are accepted (``wicketgate lock``)."""
     suspicious: dict[str, list[str]]
     """Tools in use with hidden text or instructions to the model in their definitions, with the signs."""
     missing: list[str]
     """Pinned tools that their upstream no longer has."""
+    unmatched: list[str]
+    """Rules, quotas and other patterns of the configuration that match no tool, with their places."""
 
 
 class Readiness(BaseModel):
@@ -103,16 +109,17 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
         catalog = runtime.catalog()
         troubles = runtime.troubles()
         screened = runtime.screened()
-        tools = Counter(item.server for item in catalog.items.values())
+        tools = Counter(item.server for item in catalog.tools.values())
         return ReadinessDetails(
             ready=ready(),
             catalog=CatalogHealth(
                 version=catalog.version,
-                tools=len(catalog.items),
-                left_out=tools_left_out(catalog),
+                tools=len(catalog.tools),
+                left_out=dict(islice(tools_left_out(catalog).items(), _MAX_NAMED)),
                 quarantined=_quarantined(screened),
                 suspicious=_suspicious(screened),
                 missing=[f"{server}:{name}" for server, each in screened.items() for name in each.gone][:_MAX_NAMED],
+                unmatched=list(runtime.unmatched()[:_MAX_NAMED]),
             ),
             upstreams={
                 name: UpstreamHealth(
@@ -124,6 +131,7 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
                     connected_s=None if state.connected_s is None else round(state.connected_s, 1),
                     connections=state.connections,
                     breaker=state.breaker,
+                    held_off=state.held_off,
                     in_flight=state.in_flight,
                     queued=state.queued,
                 )
@@ -162,7 +170,10 @@ def metrics_router(render: Callable[[], bytes], content_type: str) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/metrics")
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
+        identity: Identity = request.scope["state"]["identity"]
+        if not identity.allows("ops:read"):
+            return refuse(403, "forbidden", "The metrics name every upstream: they need the permission ops:read")
         return Response(render(), media_type=content_type)
 
     return router

@@ -220,6 +220,7 @@ _CHAT: dict[str, Any] = {
         "400": _refusal("The body breaks the contract; nothing was started."),
         "401": _refusal("No credential, or one that is not valid."),
         "413": _refusal("The body is larger than the deployment allows."),
+        "429": _refusal("The actor has as many streams open as it may have; try again."),
         "503": _refusal("Starting, draining, or at the limit of concurrent streams; try again."),
     },
 }

@@ -2,15 +2,18 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from app.json_body import NotAnObject, TooManyValues, read_object
 from routers.refusals import refuse
 from wicketgate.access.identity import Identity
+from wicketgate.access.shares import RETRY_AFTER_S, Scope, ShareRefused, Shares, too_many_text
 from wicketgate.catalog.selectable import OperationKind
 from wicketgate.faces.operations import (
     DEFAULT_LIMIT,
@@ -22,13 +25,12 @@ from wicketgate.faces.operations import (
     check_fields,
 )
 from wicketgate.log_text import correlation_id
-from wicketgate.ports import CallContext, session_key
-
-_RETRY_AFTER_S = 1
+from wicketgate.ports import CallContext, session_key, source_of
 
 
 class OperationEntry(BaseModel):
-    """*name* is ``/namespace/name``."""
+    """*name* is ``/namespace/name``, with version and hash where the caller may use several of that name. In the answer
+    of a search *description* is one line of at most 30 tokens; in a specification it is whole."""
 
     name: str
     description: str
@@ -97,7 +99,10 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
     422: {"description": "The input does not fit", "model": OperationFailure},
     429: {"description": "Too many calls", "model": OperationFailure},
     500: {"description": "The tool or its server failed", "model": OperationFailure},
-    503: {"description": "The tool server cannot be reached", "model": OperationFailure},
+    503: {
+        "description": "The tool server cannot be reached, or too many calls are under way",
+        "model": OperationFailure,
+    },
     504: {"description": "The tool server did not answer in time", "model": OperationFailure},
 }
 
@@ -128,8 +133,10 @@ _CALL_BODY = {"requestBody": {"required": True, "content": {"application/json": 
 _BATCH_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _BATCH}}}}
 
 
-def operations_router(operations: Operations) -> APIRouter:
-    router = APIRouter(prefix="/operations", responses=_FAILURES)
+def operations_router(operations: Operations, calls: Shares, max_values: int) -> APIRouter:
+    """Every request takes a place among the *calls* under way before its body is read, which has at most *max_values*
+    values."""
+    router = APIRouter(prefix="/operations", responses=_FAILURES, route_class=_counted_route(calls))
 
     @router.get("", operation_id="searchOperations", response_model=FoundOperations, openapi_extra=_LIMIT)
     async def search(
@@ -158,9 +165,9 @@ def operations_router(operations: Operations) -> APIRouter:
     @router.post("/call", operation_id="callOperation", openapi_extra=_CALL_BODY, response_model=Any)
     async def call(request: Request) -> JSONResponse:
         """Run one operation; the answer is its output."""
-        body = await _json_object(request)
-        if body is None:
-            return _not_an_object()
+        body = await _json_object(request, max_values)
+        if not isinstance(body, dict):
+            return body
         try:
             return SurrogateJson((await operations.call(body, _context(request))).value)
         except OperationError as error:
@@ -174,9 +181,9 @@ def operations_router(operations: Operations) -> APIRouter:
         description=f"Run at most {MAX_BATCH} independent operations; results in the order of the calls.",
     )
     async def batch(request: Request) -> JSONResponse:
-        body = await _json_object(request)
-        if body is None:
-            return _not_an_object()
+        body = await _json_object(request, max_values)
+        if not isinstance(body, dict):
+            return body
         try:
             check_fields(body, "batch", ("calls",))
             ended = await operations.batch(body.get("calls"), _context(request))
@@ -187,9 +194,40 @@ def operations_router(operations: Operations) -> APIRouter:
     return router
 
 
+def _counted_route(calls: Shares) -> type[APIRoute]:
+    class CountedRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            run = super().get_route_handler()
+
+            async def counted(request: Request) -> Response:
+                identity: Identity = request.scope["state"]["identity"]
+                try:
+                    lease = await calls.take(identity.actor)
+                except ShareRefused as refused:
+                    return _failed(_too_many(refused.scope))
+                try:
+                    return await run(request)
+                finally:
+                    calls.give_back(lease)
+
+            return counted
+
+    return CountedRoute
+
+
+def _too_many(scope: Scope) -> OperationError:
+    return OperationError(
+        "RATE_LIMITED" if scope == "actor" else "UNAVAILABLE",
+        too_many_text("calls under way", scope),
+        retryable=True,
+        details={"scope": scope, "retry_after_s": RETRY_AFTER_S},
+    )
+
+
 def _context(request: Request) -> CallContext:
     identity: Identity = request.scope["state"]["identity"]
-    return CallContext(identity, correlation_id.get(), session_key("named", identity.actor, ""))
+    session = session_key("named", identity.actor, "")
+    return CallContext(identity, correlation_id.get(), session, source=source_of(request.scope))
 
 
 def _number(text: str) -> object:
@@ -197,22 +235,23 @@ def _number(text: str) -> object:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
 
 
-async def _json_object(request: Request) -> Mapping[str, Any] | None:
+async def _json_object(request: Request, max_values: int) -> dict[str, Any] | JSONResponse:
+    """The object in the body, or the refusal of any other body."""
     try:
-        body = json.loads(await request.body())
-    except (ValueError, RecursionError):
-        return None
-    return body if isinstance(body, dict) else None
-
-
-def _not_an_object() -> JSONResponse:
+        body = json.loads(await read_object(request.receive, max_values))
+    except TooManyValues as error:
+        return refuse(413, "payload_too_large", str(error))
+    except (NotAnObject, ValueError, RecursionError):
+        body = None
+    if isinstance(body, dict):
+        return body
     return refuse(400, "invalid_request", "Request body must be a JSON object")
 
 
 def _failed(error: OperationError) -> JSONResponse:
     headers = {}
     if error.retryable and error.http_status in (429, 503):
-        wait_s = (error.details or {}).get("retry_after_s", _RETRY_AFTER_S)
+        wait_s = (error.details or {}).get("retry_after_s", RETRY_AFTER_S)
         headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
     return SurrogateJson(error.as_dict(), error.http_status, headers)
 

@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 _CODES = {
     404: ("not_found", "There is nothing at this path"),
     405: ("method_not_allowed", "This path does not take that method"),
+    408: ("request_timeout", ""),
     413: ("payload_too_large", ""),
 }
 

@@ -14,7 +14,7 @@ _FOREIGN = re.compile(
     r"DESIGN §|(?<![\w`\"/])S[0-4]\b(?![\w`\"])|\bE\d\d\b|\bgatekit\b|\balknet\b|\bgateway \d{1,3}\b|"
     r"\bW-[A-Z]{3}|(?<!\w)\.\./shared\b"
 )
-"""How documents that are not in this repository were cited."""
+"""The forms in which documents outside this repository were cited."""
 
 _CODE = ("app", "wicketgate", "routers", "middleware", "tests", "bench", "examples")
 
@@ -26,7 +26,8 @@ def clauses() -> list[str]:
 def sources(*folders: str) -> Iterator[tuple[str, str]]:
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
-            if path != Path(__file__):
+            # The benchmarks install their peers below bench/out.
+            if path != Path(__file__) and ROOT / "bench" / "out" not in path.parents:
                 yield str(path.relative_to(ROOT)), path.read_text("utf-8")
 
 

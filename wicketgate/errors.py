@@ -100,6 +100,13 @@ class UpstreamRefused(UpstreamError):
         self.name = name
 
 
+class UpstreamBusy(UpstreamError):
+    """The server, or what stands in front of it, answered 429 or 503: it takes no call now, but may later. Callers get
+    the same code."""
+
+    retryable = True
+
+
 class UpstreamLost(UpstreamError):
     """The connection was lost while the call ran, so its effect is unknown. Callers get the same code."""
 
@@ -130,6 +137,19 @@ class Forbidden(GatewayError):
     code = "FORBIDDEN"
 
 
+class OutOfOrder(GatewayError):
+    """Not one tool or server failed, but what every call needs: something that must be kept could not be. Callers get
+    the code of the class beside it; a chat stream ends (CHAT-104)."""
+
+
+class NotAdmitted(Forbidden, OutOfOrder):
+    """Nothing was run, because what must be kept of it cannot be kept now."""
+
+
+class NotRecorded(UpstreamError, OutOfOrder):
+    """The record that an answer needs could not be kept, so the answer is withheld."""
+
+
 class ApprovalRequired(GatewayError):
     """Nothing ran: the owner has to approve this very call first (CHAT-65)."""
 
@@ -139,11 +159,13 @@ class ApprovalRequired(GatewayError):
 class InputRequired(WicketgateError):
     """A tool server has a question, which the client answers with a second attempt (2026-07-28).
 
-    Not a failure: the door passes *requests* (by key, wire JSON) and *request_state* on.
+    Not a failure: the door passes *requests* (by key, wire JSON) and *request_state* on. *definition* is the digest of
+    the tool whose call asks; empty if it is no tool.
     """
 
-    def __init__(self, requests: Mapping[str, Any], request_state: str | None) -> None:
+    def __init__(self, requests: Mapping[str, Any], request_state: str | None, definition: str = "") -> None:
         super().__init__("input required")
+        self.definition = definition
         self.requests = requests
         self.request_state = request_state
 

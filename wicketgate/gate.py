@@ -6,7 +6,8 @@ process that it runs in. A caller that owns the process passes what may: *heap* 
 a refresh.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -14,7 +15,8 @@ from time import time
 from types import TracebackType
 from typing import Self
 
-from wicketgate.access.identity import HashedKey, Identity, KeyRing
+from wicketgate.access.authenticator import Authenticator, KeyUses, Revocation
+from wicketgate.access.identity import HashedKey, KeyLife, KeyRing, expiry_notes
 from wicketgate.config.engine import (
     engine_limits,
     make_approval_desk,
@@ -25,21 +27,27 @@ from wicketgate.config.engine import (
     reseal,
 )
 from wicketgate.config.plugins import make_auditor
-from wicketgate.config.reload import Applied, Changes
-from wicketgate.config.runtime import make_artifact_store, make_runtime
-from wicketgate.config.settings import KeySettings, Settings
+from wicketgate.config.reload import Applied, Changes, changed_sections
+from wicketgate.config.runtime import make_artifact_store, make_learned_store, make_runtime
+from wicketgate.config.settings import Settings
+from wicketgate.config.shares import make_shares
 from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules
+from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.limits import Drain, StreamLimit
 from wicketgate.engine.loop import Engine
+from wicketgate.errors import ConfigError
 from wicketgate.faces.assembly import make_faces
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.operations import Operations
 from wicketgate.fleet.member import MultiplexUpstream
+from wicketgate.fleet.turns import Turns
+from wicketgate.gateway.audit_events import AuditEvents
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
-from wicketgate.tokens import load_token_counter
+from wicketgate.storage.sqlite_writer import StorageMeasures
+from wicketgate.tokens import shipped_token_counter
 
 VERSION = version("wicketgate")
 
@@ -48,7 +56,8 @@ class Gate:
     """An async context manager: upstreams are connected while it is open. Enter it once.
 
     *upstreams* and *provider* stand in for the configured ones. *keys* are valid besides the configured ones, also
-    after a reload. Making one connects nothing, opens nothing and needs no event loop. Raises ConfigError.
+    after a reload. *clock* gives seconds since the epoch, for the life of keys. Making one connects nothing, opens
+    nothing and needs no event loop. Raises ConfigError.
     """
 
     def __init__(
@@ -60,16 +69,32 @@ class Gate:
         keys: Sequence[HashedKey] = (),
         meter: Meter | None = None,
         heap: HeapKeeper | None = None,
+        clock: Callable[[], float] = time,
     ) -> None:
         meter = meter or NoMeter()
-        tokens, outgoing = load_token_counter(), outgoing_rules(settings)
+        tokens, outgoing = shipped_token_counter(), outgoing_rules(settings)
+        # The keys, and what ends with them.
+        self._clock = clock
+        self._extra_keys = tuple(keys)
+        self._keys = KeyRing((), clock)
+        self.authenticator = Authenticator(self._keys)
+        self.revocation = Revocation(self._keys)
+        self.key_uses = KeyUses()
         # The runtime: upstreams, catalog, calls.
-        self._artifacts = make_artifact_store(settings.storage)
-        self.auditor = make_auditor(settings.plugins, time)
+        self.storage = StorageMeasures()
+        self._artifacts = make_artifact_store(settings.storage, self.storage)
+        self._learned = make_learned_store(settings.storage, self.storage)
+        self.auditor = make_auditor(settings.plugins, time, settings.auth.digest_key)
+        self.audit_events = AuditEvents(self.auditor)
+        turns = Turns()
         self.fleet = MultiplexUpstream(
-            make_members(settings, outgoing) if upstreams is None else [guarded(upstream) for upstream in upstreams]
+            make_members(settings, outgoing, turns)
+            if upstreams is None
+            else [guarded(upstream) for upstream in upstreams]
         )
-        self.runtime = make_runtime(settings, self.fleet, tokens, self._artifacts, auditor=self.auditor, heap=heap)
+        self.runtime = make_runtime(
+            settings, self.fleet, tokens, self._artifacts, self._learned, auditor=self.auditor, heap=heap
+        )
         self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=settings.server.start_deadline_s)
         # The faces over it.
         self.surface = GatewayFace(self.runtime, started=self.lifecycle.started, meter=meter)
@@ -85,17 +110,21 @@ class Gate:
         # The engine, whose tools are those of the gateway's face.
         self._provider = make_provider(settings.model, outgoing) if provider is None else provider
         self.seal = make_seal(settings.auth)
-        self._approvals = make_approval_desk(settings, self.seal)
+        self._approvals = make_approval_desk(settings, self.seal, self.audit_events.approval_decided, self.storage)
         window = model_window(settings.model, tokens)
-        self.engine = Engine(self._provider, self.surface, window, engine_limits(settings), meter, self._approvals)
-        self.streams = StreamLimit(settings.engine.max_streams)
-        self.keyed = make_keyed_runs(self.engine, self.streams, settings.engine)
+        self.engine = Engine(
+            self._provider, self.surface, window, engine_limits(settings), meter, self._approvals, self._keys.stands
+        )
+        self.shares = make_shares(settings)
+        detached = DetachedRuns(self.shares.detached)
+        self.streams = StreamLimit(self.shares.chat, detached.give_way)
+        self.keyed = make_keyed_runs(self.engine, self.streams, detached, settings.engine)
         # What changes while it runs, and how it ends.
-        self._extra_keys = tuple(keys)
-        self.keys = KeyRing(())
+        self.revocation.add(self.streams.end_of)
+        self.revocation.add(self.key_uses.end_of)
         self.drain = Drain(self.lifecycle, self.streams)
         self._applied = Applied(
-            settings, self.runtime, self.fleet, self.lifecycle, partial(make_member, outgoing=outgoing)
+            settings, self.runtime, self.fleet, self.lifecycle, partial(make_member, outgoing=outgoing, turns=turns)
         )
         self._put_in_force(settings)
         self._applied.on_apply(self._put_in_force)
@@ -109,11 +138,15 @@ class Gate:
         async with AsyncExitStack() as stack:
             if self.auditor is not None:
                 stack.push_async_callback(self.auditor.aclose)  # last: what ends before it is recorded there
+                stack.callback(self.audit_events.end_window)
             stack.push_async_callback(self._artifacts.aclose)
+            stack.push_async_callback(self._learned.aclose)
             stack.push_async_callback(self._approvals.aclose)
             stack.push_async_callback(self._provider.aclose)
+            await self.runtime.learning.load()
             await stack.enter_async_context(self.lifecycle.running())
             stack.push_async_callback(self.keyed.aclose)
+            stack.push_async_callback(_cancelled, asyncio.create_task(self.revocation.watch(), name="ends of keys"))
             self._open = stack.pop_all()
         return self
 
@@ -128,11 +161,23 @@ class Gate:
         return self._applied.settings
 
     def ready(self) -> bool:
-        """Returns true while requests are taken: once the upstreams had their turn, until the drain begins."""
+        """Returns true once the upstreams had their turn, until the first sign of a stop."""
         return self.lifecycle.ready()
+
+    def taking(self) -> bool:
+        """Returns true while requests are taken: once the upstreams had their turn, until the drain begins."""
+        return self.lifecycle.taking()
 
     async def wait_ready(self) -> None:
         await self.lifecycle.wait_ready()
+
+    def key_life(self) -> Mapping[str, KeyLife]:
+        """Returns the last use and the end of each key, by its id."""
+        return self._keys.life()
+
+    def key_notes(self) -> list[str]:
+        """Returns a line on each key that has expired or soon expires."""
+        return list(expiry_notes(self._keys.keys(), self._clock()))
 
     def on_apply(self, step: Callable[[Settings], None]) -> None:
         """Calls *step* within each ``apply``. It must neither wait nor fail."""
@@ -143,12 +188,22 @@ class Gate:
 
         Raises ConfigError; then nothing has changed.
         """
-        return await self._applied.apply(settings)
+        before = self.settings
+        try:
+            changes = await self._applied.apply(settings)
+        except ConfigError:
+            self.audit_events.reload_failed()
+            raise
+        self.audit_events.reloaded(changed_sections(before, self.settings), changes.waiting)
+        return changes
 
     def _put_in_force(self, settings: Settings) -> None:
-        self.keys.replace([*map(_hashed, settings.auth.keys), *self._extra_keys])
+        self._keys.replace([*(key.hashed() for key in settings.auth.keys), *self._extra_keys])
+        self.revocation.enforce()
         self.engine.limits = engine_limits(settings)
         reseal(self.seal, self._approvals, settings.auth)
+        if self.auditor is not None:
+            self.auditor.use_key(settings.auth.digest_key)
 
 
 @asynccontextmanager
@@ -164,5 +219,6 @@ async def running_engine(
         yield gate.engine
 
 
-def _hashed(key: KeySettings) -> HashedKey:
-    return HashedKey(key.id, key.sha256, Identity(key.actor, key.permissions), key.suspended)
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -10,7 +10,7 @@ its result on the way back, and never reaches the wire. Three kinds, each with v
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -28,8 +28,9 @@ Result = Mapping[str, Any]
 class Request:
     """One call as plugins see it. *id* and *method* are fixed: a plugin that changes one fails the call.
 
-    *method* is ``tools/call``, ``resources/read`` or ``prompts/get``; *name* is the tool's own name, the resource's
-    URI or the prompt's name; *server* is the configured name of the upstream. All three of these may be redirected.
+    *method* is ``tools/call``, ``resources/read``, ``prompts/get`` or ``completion/complete``; *name* is the tool's own
+    name, the resource's URI or the prompt's name; *server* is the configured name of the upstream. All three of these
+    may be redirected.
     """
 
     id: str
@@ -38,6 +39,17 @@ class Request:
     name: str
     arguments: Mapping[str, Any]
     identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Words that pass while a call runs. *to* the client: progress (``notifications/progress``: ``message``), a log
+    message (``notifications/message``: ``data``, ``logger``) or a question (``elicitation/create``, its parameters).
+    *to* the server: a person's answer to a question (``elicitation/create``, its content)."""
+
+    method: str
+    params: Mapping[str, Any]
+    to: Literal["client", "server"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +121,11 @@ class SecurityPlugin(_Plugin):
     async def on_result(self, request: Request, result: Result) -> Allow | Block:
         return ALLOW
 
+    async def on_message(self, request: Request, message: Message) -> Allow | Block:
+        """Awaited for words that pass while the call *request* runs. ``Allow(instead=...)`` gives other ``params``.
+        What is blocked does not pass: a question is cancelled, progress comes without its text."""
+        return ALLOW
+
 
 class MiddlewarePlugin(_Plugin):
     """Base of middleware plugins."""
@@ -128,6 +145,11 @@ class MiddlewarePlugin(_Plugin):
         A tool that is given another ``name`` keeps its own under ``_meta[UPSTREAM_NAME_KEY]``.
         """
         return tools
+
+    def tool_patterns(self) -> Sequence[str]:
+        """The names of tools in the configuration, as the server spells them, ``*`` allowed. Those that match no tool
+        are reported to the operator."""
+        return ()
 
 
 Plugin = SecurityPlugin | MiddlewarePlugin

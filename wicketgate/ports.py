@@ -1,13 +1,15 @@
-"""The runtime's needs from outside: upstreams, stores of artifacts and of browsing sessions."""
+"""The runtime's needs from outside: upstreams, stores of artifacts, of browsing sessions and of learned words."""
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from wicketgate.access.identity import LOCAL, Identity
 from wicketgate.catalog.card import ChoiceCard
+from wicketgate.catalog.learned_words import Lesson, ToolWords
 from wicketgate.errors import ApprovalRequired
 
 UpstreamPhase = Literal["connecting", "ready", "down"]
@@ -64,18 +66,25 @@ SILENT = SilentCaller()
 @dataclass(frozen=True, slots=True)
 class InputAnswers:
     """The answers of a client's second attempt after ``InputRequired``, by the key of the request, and the tool
-    server's own state, byte for byte."""
+    server's own state, byte for byte. *definition* is the digest of the tool that asked; empty if no tool did."""
 
     responses: Mapping[str, Any]
     request_state: str | None
+    definition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call that waits for the owner's approval: the tool, and the arguments that would be sent."""
+    """A call that waits for the owner's approval: the tool, the digest of its definition, and the arguments that would
+    be sent."""
 
     tool_id: str
+    definition: str
     args: Mapping[str, Any]
+
+
+TOOL_CHANGED = "the tool has changed"
+"""The reason of a refusal, when a person agreed to a call, or answered for it, and the definition differs now."""
 
 
 class Approver(Protocol):
@@ -117,7 +126,9 @@ class CallMarks:
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """The caller's identity, trace and browsing session (BROWSE-25), with the ways to reach the caller while
-    the call runs, the answers to the tool server's questions, and the owner's approval."""
+    the call runs, the answers to the tool server's questions, and the owner's approval. *source* is the address of the
+    client, empty over stdio and in a program that embeds the runtime. *cache_stable* asks for that order of cards, or
+    for the best first; None is as the runtime is set (BROWSE-27)."""
 
     identity: Identity
     correlation_id: str
@@ -126,6 +137,8 @@ class CallContext:
     answers: InputAnswers | None = None
     approver: Approver = NO_APPROVER
     marks: CallMarks = field(default_factory=CallMarks)
+    source: str = ""
+    cache_stable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +192,33 @@ class Upstream(Protocol):
         ...
 
 
+PingAnswer = Literal["answered", "reached"]
+"""``answered``: by the server itself, so it lives. ``reached``: something took the connection, which says nothing of
+the server behind it."""
+
+
+@runtime_checkable
+class HasPing(Protocol):
+    """An upstream that the gate can try by itself, without any caller's call."""
+
+    async def ping(self, timeout_s: float) -> PingAnswer:
+        """Ask for something that costs the server nothing and changes nothing there. The caller enforces *timeout_s*.
+
+        Raises UpstreamUnavailable when there is no answer, and there will be none.
+        """
+        ...
+
+
+@runtime_checkable
+class HasSpellings(Protocol):
+    """An upstream whose server says how it writes its own name."""
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """The name and title of the last connection; none before the first. They only help to find its tools."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """Bytes kept out of the model's context. *handle* is content-addressed (EXEC-28)."""
@@ -215,17 +255,70 @@ class ArtifactStore(Protocol):
         ...
 
 
+NO_DIGESTS: Mapping[str, str] = MappingProxyType({})
+
+
 class SessionStore(Protocol):
     """Seen cards of browsing sessions, by session key (BROWSE-20 to BROWSE-25). A session lapses when it was not used
     for its time to live."""
 
-    def order(self, session: str, cards: Sequence[ChoiceCard]) -> tuple[ChoiceCard, ...]:
-        """*cards*, best first, in cache-stable order; they count as seen from now on."""
+    def order(
+        self, session: str, cards: Sequence[ChoiceCard], digests: Mapping[str, str] = NO_DIGESTS
+    ) -> tuple[ChoiceCard, ...]:
+        """*cards*, best first, in cache-stable order; they count as seen from now on. *digests* are by id those of the
+        definitions of tools: with another digest a card is new (BROWSE-26)."""
         ...
 
-    def hydrated(self, session: str, tool_id: str) -> None:
-        """A tool was hydrated or executed with success, so it counts as seen (BROWSE-20, BROWSE-23)."""
+    def hydrated(self, session: str, tool_id: str, digest: str = "") -> None:
+        """A tool was hydrated or executed with success, so it counts as seen (BROWSE-20, BROWSE-23). *digest* is that
+        of its definition; if that is empty, the next one counts."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedRows:
+    """The changes in a store of learned words up to its *version*: rows of actor, tool id and counts. *whole*: these
+    are all that there is, because something was taken out."""
+
+    version: int
+    rows: Sequence[tuple[str, str, ToolWords]]
+    whole: bool = False
+
+
+class LearnedStore(Protocol):
+    """Counts of words that led to tools, by actor and tool id. Bounded, fairly for the actors (BROWSE-48)."""
+
+    @property
+    def shared(self) -> bool:
+        """True if other processes may write to it too."""
+        ...
+
+    def now(self) -> float:
+        """The time of the store's clock, in seconds, as in the counts."""
+        ...
+
+    async def learn(self, lessons: Sequence[Lesson], since: int) -> LearnedRows | None:
+        """Count *lessons*, if there are any, and return what changed after the version *since*; 0 gives everything.
+
+        None if the store is out of order, which it logs: the lessons are lost, and nothing else. Never raises for what
+        the store is or holds.
+        """
+        ...
+
+    async def reset(self, actor: str | None = None, tool_id: str | None = None) -> int:
+        """Forget what was learned, of this actor and this tool only if they are given. Returns the number of tools
+        that it was forgotten of. Raises ConfigError when the store is out of order."""
+        ...
+
+    async def aclose(self) -> None:
+        """Once, when nothing is learned any more."""
+        ...
+
+
+def source_of(scope: Mapping[str, Any]) -> str:
+    """The client's address in the ASGI *scope* of a request, empty where there is none, as on a Unix socket."""
+    client = scope.get("client")
+    return str(client[0] or "") if client else ""
 
 
 def session_key(kind: str, actor: str, name: str) -> str:

@@ -12,9 +12,8 @@ from wicketgate.catalog.catalog import Catalog
 from wicketgate.config.plugins import plugin_lines
 from wicketgate.config.settings import Settings
 from wicketgate.gate import Gate
-from wicketgate.gateway.catalog_keeper import tools_left_out
 from wicketgate.gateway.explain import explain
-from wicketgate.ports import UpstreamStatus
+from wicketgate.ports import CallContext, UpstreamStatus
 
 
 @asynccontextmanager
@@ -41,24 +40,40 @@ async def check_all(settings: Settings) -> int:
     """
     async with connected(settings) as gate:
         runtime = gate.runtime
+        await runtime.declared_offers()  # read now, so that what is held of them is known
         catalog, statuses, screened = runtime.catalog(), gate.fleet.statuses(), runtime.screened()
-        troubles, left_out = runtime.troubles(), tools_left_out(catalog)
+        troubles = runtime.troubles()
         for line in (
             *_upstream_lines(catalog, statuses, troubles),
             *(f"{upstream.name}: disabled" for upstream in settings.upstreams if not upstream.enabled),
-            *(f"left out: {tool}: {reason}" for tool, reason in left_out.items()),
+            *(printable(f"left out: {each.server}[{each.index}]: {each.reason}") for each in catalog.skipped),
+            *(printable(f"not browsed: {tool}: {reason}") for tool, reason in catalog.quarantine.items()),
             *(f"left aside: {tool}: a subscription, which no tool call can carry" for tool in catalog.subscriptions),
             *screened_lines(screened),
+            *(printable(f"no tool matches: {pattern}") for pattern in runtime.unmatched()),
+            *_key_lines(settings, gate),
             *plugin_lines(settings.plugins),
+            *(f"warning: {note}" for note in gate.key_notes()),
         ):
             click.echo(line)
         held = sum(len(each.held) for each in screened.values())
         down = [name for name, status in statuses.items() if status.phase != "ready"]
-        click.echo(
-            f"{len(statuses) - len(down)} of {len(statuses)} upstreams connected, {len(catalog.items)} tools, "
-            f"{len(left_out) + held} left out"
-        )
-    return 1 if down or left_out or held or troubles else 0
+        click.echo(_summary(catalog, connected=len(statuses) - len(down), upstreams=len(statuses), held=held))
+        refused = [name for name in troubles if name not in down]
+        if refused:
+            click.echo(f"not in use: the tools that {', '.join(refused)} lists now")
+    return 1 if down or catalog.skipped or catalog.quarantine or held or troubles else 0
+
+
+def _summary(catalog: Catalog, *, connected: int, upstreams: int, held: int) -> str:
+    counts = [
+        f"{connected} of {upstreams} upstreams connected",
+        f"{len(catalog.tools)} tools",
+        f"{len(catalog.skipped) + held} left out",
+        *([f"{len(catalog.quarantine)} not browsed"] if catalog.quarantine else []),
+        *([f"{len(catalog.subscriptions)} left aside"] if catalog.subscriptions else []),
+    ]
+    return ", ".join(counts)
 
 
 async def explain_tool(settings: Settings, tool: str, identity: Identity, query: str) -> int:
@@ -66,11 +81,27 @@ async def explain_tool(settings: Settings, tool: str, identity: Identity, query:
     async with connected(without_audit(settings)) as gate:
         runtime = gate.runtime
         usable, lines = explain(
-            runtime.catalog(), runtime.access, tool, identity, query, runtime.screened(), runtime.declared()
+            runtime.catalog(),
+            runtime.access,
+            tool,
+            identity,
+            query,
+            runtime.screened(),
+            runtime.declared(),
+            runtime.learning.words(CallContext(identity, "-", "-")),
         )
         for line in lines:
             click.echo(printable(line))
     return 0 if usable else 1
+
+
+def _key_lines(settings: Settings, gate: Gate) -> Iterator[str]:
+    """Yields the number of tools that exist for each key."""
+    tools = gate.runtime.catalog().tools
+    for key in settings.auth.keys:
+        visible = gate.runtime.visible(CallContext(Identity(key.actor, key.permissions, key.id), "-", "-"))
+        shown = len(tools) if visible is None else sum(map(visible, tools))
+        yield f"key: {key.id} ({key.actor}): {shown} of {len(tools)} tools"
 
 
 def _upstream_lines(
@@ -82,4 +113,4 @@ def _upstream_lines(
         if not trouble and status.connections > 1:
             trouble = f"connected {status.connections} times; before: {status.last_error}"
         yield f"{name}: {status.phase}{f' ({trouble})' if trouble else ''}"
-        yield from (f"  {item.id}" for _, item in sorted(catalog.items.items()) if item.server == name)
+        yield from (f"  {item.id}" for item in catalog.tools.values() if item.server == name)

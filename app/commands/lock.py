@@ -21,7 +21,8 @@ def lock(settings: Settings, path: Path, *, diff: bool, chosen: Sequence[str], e
     pins = read_lock(path) if path.exists() else None
     declared, silent = asyncio.run(_declared(settings))
     for name in silent:
-        click.echo(f"{name}: gave no tools; its pins stay as they are", err=True)
+        what = name.partition("/")[2] or "tools"
+        click.echo(f"{name}: gave no {what}; its pins stay as they are", err=True)
     if pins is None and not diff:
         if chosen:
             raise ConfigError(f"There is no {path} yet. Make it with: wicketgate lock --config FILE --lock {path}")
@@ -45,16 +46,25 @@ def lock(settings: Settings, path: Path, *, diff: bool, chosen: Sequence[str], e
 
 
 async def _declared(settings: Settings) -> tuple[Declared, list[str]]:
-    """Returns what the upstreams declare, with no pins applied, and the names of those that gave no tools."""
+    """Returns what the upstreams declare, with no pins applied, and the names of the sources that gave nothing."""
     async with connected(without_audit(settings).model_copy(update={"pins": PinSettings()})) as gate:
         declared = dict(gate.runtime.declared())
-        return declared, [name for name in gate.fleet.statuses() if name not in declared]
+        silent = [name for name in gate.fleet.statuses() if name not in declared]
+        offers, missing = await gate.runtime.declared_offers()
+        # An upstream that is down is reported once.
+        silent += [source for source in missing if source.partition("/")[0] not in silent]
+        return {**declared, **offers}, silent
 
 
 def _write_first(path: Path, declared: Declared) -> int:
     pins = pin_all(declared)
     write_lock(path, pins)
-    click.echo(f"{path}: {_count(sum(map(len, pins.values())), 'tool')} of {_count(len(pins), 'upstream')} pinned")
+    tools = {source: pinned for source, pinned in pins.items() if "/" not in source}
+    others = sum(map(len, pins.values())) - sum(map(len, tools.values()))
+    also = f", and {_count(others, 'other offer')}" if others else ""
+    click.echo(
+        f"{path}: {_count(sum(map(len, tools.values())), 'tool')} of {_count(len(tools), 'upstream')} pinned{also}"
+    )
     for line in quarantine_lines([each for each in differences(pins, declared) if each.kind == "suspicious"]):
         click.echo(line)
     return 0
@@ -62,7 +72,12 @@ def _write_first(path: Path, declared: Declared) -> int:
 
 def _with_gone_upstreams(settings: Settings, pins: Pins, found: Sequence[Difference]) -> list[Difference]:
     configured = {upstream.name for upstream in settings.upstreams}
-    gone = [Difference(server, name, "gone") for server in pins if server not in configured for name in pins[server]]
+    gone = [
+        Difference(server, name, "gone")
+        for server in pins
+        if server.partition("/")[0] not in configured
+        for name in pins[server]
+    ]
     return [*found, *gone]
 
 

@@ -2,9 +2,11 @@
 OPS-5)."""
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 from wicketgate.catalog.pins import Difference, Screened
+from wicketgate.log_text import Redactor
 
 
 def printable(line: str) -> str:
@@ -20,6 +22,25 @@ def printable(line: str) -> str:
 def printable_text(text: str) -> str:
     """Does the same for a text of several lines."""
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+class TerminalFormatter(logging.Formatter):
+    """The warnings of a command on stderr: the message alone, secrets masked. Servers choose parts of it."""
+
+    def __init__(self) -> None:
+        super().__init__("%(message)s")
+        self._redact = Redactor()
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_text(self._redact(super().format(record)))
+
+
+def log_to_terminal() -> None:
+    """Logs warnings to stderr. A command that serves replaces this by its own log."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(TerminalFormatter())
+    logging.getLogger().addHandler(handler)
 
 
 def quarantine_lines(differences: Sequence[Difference]) -> Iterator[str]:

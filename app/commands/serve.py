@@ -1,20 +1,26 @@
 """``wicketgate serve``: the listening socket, the loop and the server. ``app.lifespan`` does the rest."""
 
 import asyncio
+import logging
+import os
+import resource
 import signal
-import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from app.lifespan import OwnServer, Program
 from app.main import create_app
-from app.port.server import serve_app
-from wicketgate.config.settings import Settings
+from app.port.connections import ConnectionCounts, Connections, connection_limits
+from app.port.listener import open_listener
+from app.port.server import Stop, serve_app
+from middleware.client_address import TrustedProxies
+from wicketgate.config.settings import ServerSettings, Settings
 from wicketgate.errors import ConfigError
 from wicketgate.gate import Gate
 
-_BACKLOG = 2048
+log = logging.getLogger("wicketgate.http")
 
 
 def serve_until_stopped(settings: Settings, load: Callable[[], Settings], watched: Path | None) -> int:
@@ -22,31 +28,50 @@ def serve_until_stopped(settings: Settings, load: Callable[[], Settings], watche
 
     After SIGHUP or a change of *watched* the settings that *load* reads take the place of *settings*.
     """
-    listener = _bind(settings.server.host, settings.server.port)
+    listener = open_listener(settings.server.host, settings.server.port, os.environ)
     failures: list[ConfigError] = []
 
     def fail(error: ConfigError) -> None:
         failures.append(error)
         signal.raise_signal(signal.SIGTERM)
 
-    with listener:
-        app = create_app(settings, program=Program(load, watched, OwnServer(_address(listener), fail)))
+    with listener.socket:
+        connections = _connections(settings.server)
+        server = OwnServer(listener.address, fail, connections.counts)
+        app = create_app(settings, program=Program(load, watched, server))
         gate: Gate = app.state.gate
 
         async def run() -> bool:
-            return await serve_app(
-                app,
-                listener,
-                drain_s=settings.server.drain_s,
-                stuck_reader_s=settings.engine.stuck_reader_s,
+            stop = Stop(
+                settings.server.settle_s,
+                settings.server.drain_s,
+                settling=gate.drain.settle,
                 stopping=gate.drain.begin,
                 drained=gate.drain.wait,
+                ready=gate.wait_ready,
             )
+            return await serve_app(app, listener, stop, connections, stuck_reader_s=settings.engine.stuck_reader_s)
 
         served = _runner()(run())
     if failures:
         raise failures[0]
     return 0 if served else 1
+
+
+def _connections(server: ServerSettings) -> Connections:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        files = sys.maxsize
+    trusted = TrustedProxies(server.trusted_proxies)
+    limits = connection_limits(server.max_connections, server.max_connections_per_address, files, trusted.trusts)
+    if server.max_connections is not None and limits.most < server.max_connections:
+        log.warning(
+            "server.max_connections is %s, but the process may open %s files only: %s connections are kept",
+            server.max_connections,
+            files,
+            limits.most,
+        )
+    return Connections(limits, ConnectionCounts())
 
 
 def _runner() -> Callable[[Any], bool]:
@@ -56,25 +81,3 @@ def _runner() -> Callable[[Any], bool]:
     except ImportError:
         return asyncio.run
     return uvloop.run
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """Listens before anything is started. A taken port is the most common failure, so its error says what to do."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio's own loop sends without delay only if it sees this number.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)  # binding alone does not claim the port
-    except OSError as error:
-        listener.close()
-        raise ConfigError(
-            f"Cannot listen on {host} port {port}: {error.strerror}. Choose another with --port or server.port."
-        ) from None
-    return listener
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -32,7 +32,11 @@ def _where(command: F) -> F:
 
 @click.command()
 @click.argument("what")
-@click.option("--top-k", type=click.IntRange(1, 50), help="How many cards at most, for words.  [default: 10]")
+@click.option(
+    "--top-k",
+    type=click.IntRange(1, 50),
+    help="How many cards at most, for words.  [default: as many as the scores deserve]",
+)
 @_as_json
 @_where
 def browse(what: str, top_k: int | None, as_json: bool, **where: Any) -> None:
@@ -53,7 +57,7 @@ def execute(tool_id: str, args: str, dry_run: bool, as_json: bool, **where: Any)
     """Run the tool TOOL_ID with ARGS, a JSON object; '-' reads it from stdin.
 
     \b
-    wicketgate execute --config wicketgate.yaml 'shop:search_customers#1a2b3c4d' '{"words": "Ada"}'
+    wicketgate execute --config wicketgate.yaml shop:search_customers '{"words": "Ada"}'
     """
     text = sys.stdin.read() if args == "-" else args
     arguments = {"tool_id": tool_id, "args": _json(text, "ARGS"), "dry_run": dry_run}

@@ -12,8 +12,14 @@ from app.conform.transcript import EventStream, Transcript, read_stream
 
 PATH = "/engine/chat"
 MAX_BODY_BYTES = 64 * 1024 * 1024
+MAX_ALL_BYTES = 256 * 1024 * 1024
+"""Of all answers together."""
 # A stream that lasts this many times the longest silence counts as endless.
 _ENDLESS = 10
+
+
+class TooMuch(Exception):
+    """The engine sent more than is read in one examination."""
 
 
 class EngineClient:
@@ -25,6 +31,7 @@ class EngineClient:
         self.url = url
         self.key = key
         self._limit_s = _ENDLESS * timeout_s
+        self._bytes_left = MAX_ALL_BYTES
         self.transcripts: list[Transcript] = []
 
     async def send(
@@ -39,7 +46,8 @@ class EngineClient:
     ) -> Transcript:
         """Send *content* (bytes as they are, everything else as JSON) and read the answer to its end.
 
-        Nothing that an engine does raises: the transcript holds it.
+        Nothing that an engine does in one answer raises: the transcript holds it. Raises TooMuch when all answers
+        together are beyond ``MAX_ALL_BYTES``.
         """
         status, got, body, reads, broken = 0, httpx.Headers(), bytearray(), 0, ""
         raw = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -62,7 +70,10 @@ class EngineClient:
         except httpx.HTTPError as error:
             broken = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
         names = {name.lower(): value for name, value in got.items()}
+        self._bytes_left -= len(body)
         self.transcripts.append(Transcript(label, status, names, bytes(body), reads, broken))
+        if self._bytes_left < 0:
+            raise TooMuch
         return self.transcripts[-1]
 
     async def hang_up(self, body: Mapping[str, Any]) -> bool:

@@ -23,16 +23,30 @@ import click
     show_default=True,
     help="Longest silence in seconds; a stream may take ten times as long.",
 )
+@click.option(
+    "--deadline",
+    "deadline_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=900.0,
+    show_default=True,
+    help="Seconds for the whole examination.",
+)
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the findings as JSON here.")
 def conform(
-    url: str, key: str | None, prompt: str, tool_prompt: str | None, timeout_s: float, report: Path | None
+    url: str,
+    key: str | None,
+    prompt: str,
+    tool_prompt: str | None,
+    timeout_s: float,
+    deadline_s: float,
+    report: Path | None,
 ) -> None:
     """Check any engine at URL against the chat contract, from outside: POST URL/engine/chat.
 
     One line for each requirement, with the case or section it comes from: pass, FAIL, or ---- where this engine gave no
     occasion to see it (no key, no tool prompt, no error). It asks the model some twenty times.
 
-    Exits with 0 when nothing failed, 1 when something did, 2 when there was nothing to examine.
+    Exits with 0 when nothing failed, 1 when something did or the deadline passed, 2 when there was nothing to examine.
 
     \b
     wicketgate conform http://127.0.0.1:8080 --key "$KEY" --tool-prompt "What time is it in Tokyo?"
@@ -41,7 +55,9 @@ def conform(
     from app.conform.examine import CannotExamine, examine
 
     try:
-        found = asyncio.run(examine(url, key, prompt=prompt, tool_prompt=tool_prompt, timeout_s=timeout_s))
+        found = asyncio.run(
+            examine(url, key, prompt=prompt, tool_prompt=tool_prompt, timeout_s=timeout_s, deadline_s=deadline_s)
+        )
     except CannotExamine as error:
         click.echo(f"wicketgate: {error}", err=True)
         sys.exit(2)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.conform.client import EngineClient, connected
+from app.conform.client import MAX_ALL_BYTES, EngineClient, TooMuch, connected
 from app.conform.grammar import RULES, judge_streams, not_refused, refusal_faults
 from app.conform.transcript import EventStream, Finding, Report, Transcript, Verdict, judge, not_testable, read_stream
 
@@ -64,20 +64,33 @@ async def examine(
     prompt: str = "hi",
     tool_prompt: str | None = None,
     timeout_s: float = 60.0,
+    deadline_s: float = 900.0,
     large_bytes: int = 20_000_000,
 ) -> Report:
     """Examine the engine whose root is *url*, with some forty requests. Raises CannotExamine.
 
+    *deadline_s* bounds the whole examination; what was not seen by then is not testable, and the report unfinished.
     *large_bytes* is the size of the body that the engine must find too large.
     """
     _check_arguments(url, key)
     async with connected(url.rstrip("/").removesuffix("/engine/chat"), key, timeout_s) as client:
-        first = [await _plain_answer(client, prompt) for _ in range(2)]
-        session = Session(client, prompt, tool_prompt, large_bytes, *first)
-        findings = [Finding(case, text, *await probe(session)) for case, text, probe in PROBES]
+        findings: list[Finding] = []
+        unfinished = ""
+        try:
+            async with asyncio.timeout(deadline_s):
+                first = [await _plain_answer(client, prompt) for _ in range(2)]
+                session = Session(client, prompt, tool_prompt, large_bytes, *first)
+                for case, text, probe in PROBES:
+                    findings.append(Finding(case, text, *await probe(session)))
+        except TimeoutError:
+            unfinished = f"not examined to the end within {deadline_s:g} s; give more time with --deadline"
+        except TooMuch:
+            unfinished = f"not examined to the end: its answers have more than {MAX_ALL_BYTES:,} bytes together"
+        # What was not reached, and the grammar over all that was read.
+        findings += [Finding(case, text, *not_testable("not reached")) for case, text, _ in PROBES[len(findings) :]]
         streams = client.streams()
         findings += [Finding(case, text, *judge_streams(rule, streams)) for case, text, rule in RULES]
-        return Report(client.url, findings)
+        return Report(client.url, findings, unfinished)
 
 
 def _check_arguments(url: str, key: str | None) -> None:
@@ -257,7 +270,6 @@ async def no_credential_shown(session: Session) -> Verdict:
 _USER = {"role": "user", "content": "hi"}
 _CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 _META = {"correlation_id": "conform-0"}
-_PARTS = [{"type": "text", "text": "x"}]
 
 
 # Bytes are sent as they are, everything else as JSON.
@@ -283,9 +295,9 @@ _REFUSED: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("CHAT-7", "an unknown role is 400", {"role robot": with_messages({"role": "robot", "content": "hi"})}),
     (
         "CHAT-8",
-        "content that is not a string is 400",
+        "content that is neither a text nor text parts is 400",
         {
-            "content in parts": with_messages({"role": "user", "content": _PARTS}),
+            "content 5": with_messages({"role": "user", "content": 5}),
             "content null": with_messages({"role": "user", "content": None}),
         },
     ),

@@ -48,13 +48,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """*unfinished* is the reason why the examination was given up before its end, empty otherwise."""
+
     url: str
     findings: Sequence[Finding]
+    unfinished: str = ""
 
     @property
     def conforms(self) -> bool:
-        """True if nothing failed; what could not be tested does not count against the engine."""
-        return all(finding.status != "fail" for finding in self.findings)
+        """True if nothing failed and the examination reached its end; what could not be tested does not count against
+        the engine."""
+        return not self.unfinished and all(finding.status != "fail" for finding in self.findings)
 
     def lines(self) -> Iterator[str]:
         width = max(len(finding.id) for finding in self.findings)
@@ -63,10 +67,12 @@ class Report:
             yield f"{_MARKS[finding.status]}  {finding.id.ljust(width)}  {finding.requirement}{seen}"
         counted = Counter(finding.status for finding in self.findings)
         yield f"{counted['pass']} passed, {counted['fail']} failed, {counted['not-testable']} not testable"
+        if self.unfinished:
+            yield f"FAIL  {self.unfinished}"
 
     def as_dict(self) -> dict[str, Any]:
         findings = [asdict(finding) for finding in self.findings]
-        return {"url": self.url, "conforms": self.conforms, "findings": findings}
+        return {"url": self.url, "conforms": self.conforms, "findings": findings, "unfinished": self.unfinished}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""Runs the HTTP server of the process, and drains it at its end (CHAT-22, CHAT-78)."""
+"""Runs the HTTP server of the process, and drains it at its end (CHAT-22, CHAT-78, OPS-24, OPS-36, OPS-37)."""
 
 import asyncio
 import signal
 import socket
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any, cast
@@ -11,28 +12,48 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
+from app.port.acceptor import Acceptor
+from app.port.connections import Connections
+from app.port.listener import Listener
 from app.port.protocol import GuardedHttpProtocol
 
 _CUT_AFTER_S = 1
+_SETTLE_STEP_S = 0.05
+_STEPS_ALONE = 3
+_LEAST_SETTLE_S = 2.0
+"""Time for a socket whose next connections another process takes: those accepted before the signal are served, not
+refused."""
+_MOST_UNREADY_S = 10.0
 _KEEP_ALIVE_S = 75
 """Longer than clients and proxies keep an idle connection, mostly a minute. The side that sends requests must close
 first: otherwise a request meets a closing connection, and fails unseen."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The steps of a stop, each called on the loop, and their times in seconds.
+
+    SIGTERM calls *settling*; *settle_s* later, SIGINT at once, comes ``stopping(drain_s)``, and a further signal calls
+    ``stopping(0)``. *drained* returns when all that ran is over.
+    """
+
+    settle_s: float
+    drain_s: float
+    settling: Callable[[], None]
+    stopping: Callable[[float], None]
+    drained: Callable[[], Coroutine[Any, Any, None]]
+    ready: Callable[[], Coroutine[Any, Any, None]]
+    """Returns when requests can be served, and is waited for only where connections can wait meanwhile (OPS-52)."""
+
+
 async def serve_app(
-    app: ASGIApp,
-    listener: socket.socket,
-    *,
-    drain_s: float,
-    stuck_reader_s: float,
-    stopping: Callable[[float], None],
-    drained: Callable[[], Coroutine[Any, Any, None]],
+    app: ASGIApp, listener: Listener, stop: Stop, connections: Connections, *, stuck_reader_s: float
 ) -> bool:
     """Serves until SIGINT or SIGTERM; returns False if the application could not start.
 
-    The signal calls *stopping* on the loop, with the time that running streams have left. The port stays open until
-    *drained* returns, so that new requests get a 503. A second after *drain_s* every connection is cut. A second signal
-    calls ``stopping(0)``.
+    The port stays open until the end of the drain, so that new requests get a 503 and ``/readyz`` answers. A listener
+    that outlives the process is left at the first signal instead: what connects waits for the next process. A second
+    after *drain_s* every connection is cut.
     """
     server = _DrainingServer(
         uvicorn.Config(
@@ -40,49 +61,64 @@ async def serve_app(
             log_config=None,
             access_log=False,
             server_header=False,
-            http=cast(Any, partial(GuardedHttpProtocol, stuck_reader_s=stuck_reader_s)),
+            http=cast(Any, partial(GuardedHttpProtocol, stuck_reader_s=stuck_reader_s, connections=connections)),
             ws="none",
+            proxy_headers=False,  # the application decides which proxies it trusts
             timeout_keep_alive=_KEEP_ALIVE_S,
         ),
-        drain_s,
-        stopping,
-        drained,
+        stop,
+        connections,
+        outlived=listener.outlives_process,
     )
     # The server raises the signal that stopped it once more at its end. This is a normal end, with exit code 0.
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop_signal, lambda number, frame: None)
-    await server.serve(sockets=[listener])
+    await server.serve(sockets=[listener.socket])
     return server.started
 
 
 class _DrainingServer(uvicorn.Server):
     """Made on the loop that it runs on."""
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        drain_s: float,
-        stopping: Callable[[float], None],
-        drained: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, stop: Stop, connections: Connections, *, outlived: bool) -> None:
         super().__init__(config)
         self._loop = asyncio.get_running_loop()
-        self._drain_s = drain_s
-        self._stopping = stopping
-        self._drained = drained
+        self._stop = stop
+        self._connections = connections
+        self._outlived = outlived
+        self._signals = 0
         self._cut = asyncio.Event()
+        self._signalled = asyncio.Event()
         self._cut_timer: asyncio.TimerHandle | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # The original would exit at a second signal without ending the upstreams' processes.
-        if self.should_exit:
-            self._loop.call_soon_threadsafe(self._stop_within, 0.0)
+        self._signals += 1
+        self._loop.call_soon_threadsafe(self._signalled.set)
+        if self._signals > 1:
+            self._loop.call_soon_threadsafe(self._begin_drain, 0.0)
+        elif self._outlived or (sig == signal.SIGTERM and self._stop.settle_s):
+            self._loop.call_soon_threadsafe(self._settle)
         else:
-            self._loop.call_soon_threadsafe(self._stop_within, self._drain_s)
-            super().handle_exit(sig, frame)
+            self._loop.call_soon_threadsafe(self._begin_drain, self._stop.drain_s)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        # The application is started, and the sockets are ours.
+        await super().startup(sockets=[])
+        if self._outlived:
+            waiting = [asyncio.create_task(self._stop.ready()), asyncio.create_task(self._signalled.wait())]
+            await asyncio.wait(waiting, timeout=_MOST_UNREADY_S, return_when=asyncio.FIRST_COMPLETED)
+            for task in waiting:
+                task.cancel()
+            if self._signals:
+                return  # what connected waits for the next process
+        make = cast(Any, self.config.http_protocol_class)
+        make_protocol = partial(make, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        acceptors = [Acceptor(listener, make_protocol, self._connections) for listener in sockets or ()]
+        self.servers = cast(Any, acceptors)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        waiting = [asyncio.create_task(self._drained()), asyncio.create_task(self._cut.wait())]
+        waiting = [asyncio.create_task(self._stop.drained()), asyncio.create_task(self._cut.wait())]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()
@@ -91,8 +127,33 @@ class _DrainingServer(uvicorn.Server):
         self.config.timeout_graceful_shutdown = max(int(left_s), 0) + 1 + _CUT_AFTER_S
         await super().shutdown(sockets)
 
-    def _stop_within(self, drain_s: float) -> None:
-        self._stopping(drain_s)
+    def _settle(self) -> None:
+        self._leave_outlived()
+        self._stop.settling()
+        settle_s = max(self._stop.settle_s, _LEAST_SETTLE_S) if self._outlived else self._stop.settle_s
+        self._watch_settling(self._loop.time() + settle_s, 0)
+
+    def _watch_settling(self, until: float, steps_alone: int) -> None:
+        if self._signals > 1:
+            return  # the second signal has begun the drain
+        # Nobody can come any more, and nobody is left: there is nothing to wait for. Not at the first sight, because a
+        # connection that has just been accepted is not in the list yet.
+        alone = self._outlived and not self.server_state.connections
+        if steps_alone == _STEPS_ALONE or self._loop.time() >= until:
+            self._begin_drain(self._stop.drain_s)
+        else:
+            self._loop.call_later(_SETTLE_STEP_S, self._watch_settling, until, steps_alone + 1 if alone else 0)
+
+    def _leave_outlived(self) -> None:
+        """Accepts no more connections where another process will: in this one they would only be refused."""
+        if self._outlived:
+            for server in self.servers:
+                server.close()
+
+    def _begin_drain(self, drain_s: float) -> None:
+        self._leave_outlived()
+        self._stop.stopping(drain_s)
+        self.should_exit = True  # uvicorn's own loop ends, and calls shutdown
         if self._cut_timer is not None:
             self._cut_timer.cancel()
         self._cut_timer = self._loop.call_later(drain_s + _CUT_AFTER_S, self._cut_all)

@@ -1,4 +1,4 @@
-"""What the shop keeps: one frozen record a noun, and the words that its fields may hold.
+"""Records that the shop keeps: one frozen record a noun, and the words that its fields may hold.
 
 The records have no slots, like everything that the tools give back: the SDK reads a slot as a field's default value.
 """

@@ -1,4 +1,4 @@
-"""How a function becomes a tool of the shop: its hints, its argument types, and what it says when it refuses."""
+"""Makes a function a tool of the shop: its hints, its argument types, and what it says when it refuses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar

@@ -7,7 +7,7 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.access.seal import ApprovalSeal, ApprovalSubject, Seal
 
-SUBJECT = ApprovalSubject("shop:refund#0123abcd", "aa" * 32, "bb" * 32)
+SUBJECT = ApprovalSubject("shop:refund#0123abcd", "dd" * 32, "aa" * 32, "bb" * 32)
 
 
 class Clock:
@@ -79,7 +79,7 @@ def test_its_text_reveals_nothing_to_a_reader() -> None:
     assert "refund" not in issued
     assert len(issued) < 400
     longest = sealed.issue(
-        "a" * 128, ApprovalSubject(f"{'n' * 64}:{'t' * 128}@{'v' * 32}#0123abcd", "aa" * 32, "bb" * 32)
+        "a" * 128, ApprovalSubject(f"{'n' * 64}:{'t' * 128}@{'v' * 32}#0123abcd", "dd" * 32, "aa" * 32, "bb" * 32)
     )
     assert sealed.open("a" * 128, longest) is not None
 
@@ -87,7 +87,7 @@ def test_its_text_reveals_nothing_to_a_reader() -> None:
 @pytest.mark.parametrize("name", ["t" * 5_000, "\N{GRINNING FACE}" * 128, "\0" * 200])
 def test_a_long_tool_name_makes_no_longer_id(name: str) -> None:
     sealed, other = seal(), f"shop:{name}#89abcdef"
-    subject = ApprovalSubject(f"shop:{name}#0123abcd", "aa" * 32, "bb" * 32)
+    subject = ApprovalSubject(f"shop:{name}#0123abcd", "dd" * 32, "aa" * 32, "bb" * 32)
     issued = sealed.issue("a" * 128, subject)
     assert len(issued) <= 1_000
     opened = sealed.open("a" * 128, issued)

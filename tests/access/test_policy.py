@@ -7,7 +7,17 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy, AccessRule, Allowed, Condition, Decision, Denied, Hidden
+from wicketgate.access.policy import (
+    AccessDefault,
+    AccessPolicy,
+    AccessRule,
+    Allowed,
+    Condition,
+    Decision,
+    Denied,
+    Hidden,
+)
+from wicketgate.catalog.tool_id import tool_names
 
 
 def owner(*permissions: str, actor: str = "owner_1") -> Identity:
@@ -22,16 +32,16 @@ def decide(
     rules: list[AccessRule], tool: str, *permissions: str, actor: str = "owner_1", args: Mapping[str, Any] | None = None
 ) -> str:
     namespace, _, name = tool.partition(":")
-    return kind(AccessPolicy(rules).decide(owner(*permissions, actor=actor), namespace, name, args))
+    return kind(AccessPolicy(rules).decide(owner(*permissions, actor=actor), tool_names(namespace, name), args))
 
 
 @requirement("ACCESS-9")
 def test_without_rules_the_permission_of_the_tool_decides_alone() -> None:
     policy = AccessPolicy()
     reader = Identity("reader", ("tools:files:read",))
-    assert policy.decide(reader, "files", "read", {}) == Allowed()
-    assert isinstance(policy.decide(reader, "files", "write"), Hidden)
-    assert isinstance(policy.decide(reader, "files", "write", {}), Hidden)
+    assert policy.decide(reader, tool_names("files", "read"), {}) == Allowed()
+    assert isinstance(policy.decide(reader, tool_names("files", "write")), Hidden)
+    assert isinstance(policy.decide(reader, tool_names("files", "write"), {}), Hidden)
 
 
 @requirement("ACCESS-9")
@@ -116,7 +126,7 @@ def test_a_tool_that_no_call_could_reach_does_not_exist() -> None:
 @pytest.mark.parametrize("args", [{}, {"amount": "a lot"}, {"amount": 10**30}, {"amount": None}])
 def test_a_condition_that_cannot_be_evaluated_denies(args: Mapping[str, Any]) -> None:
     rules = [AccessRule("shop:*", when=Condition("args.amount > 100"), approval="always")]
-    decision = AccessPolicy(rules).decide(owner(), "shop", "refund", args)
+    decision = AccessPolicy(rules).decide(owner(), tool_names("shop", "refund"), args)
     assert isinstance(decision, Denied)
     assert "access[0] (shop:*)" in decision.reason
 
@@ -141,3 +151,20 @@ def test_equal_rights_are_equal_whoever_holds_them() -> None:
     assert policy.rights(Identity("ann", ("tools:*",))) == policy.rights(Identity("bob", ("tools:*",)))
     assert policy.rights(Identity("ann", ("tools:*",))) != policy.rights(Identity("ann", ("tools:*", "role:x")))
     assert policy.rights(Identity("ann", ("tools:*",))) != policy.rights(Identity("eve", ("tools:*",)))
+
+
+@requirement("ACCESS-74", "ACCESS-14", "ACCESS-12")
+@pytest.mark.parametrize("default", ["allow", "deny"])
+def test_a_condition_about_arguments_opens_no_resources_and_prompts(default: AccessDefault) -> None:
+    public = Condition("args.path.startsWith('/public')")
+
+    def offers(*rules: AccessRule) -> str:
+        return kind(AccessPolicy(rules, default).rules_on_all_of(owner(), "files"))
+
+    assert offers(AccessRule("files:*", when=public)) == "Hidden"
+    assert offers(AccessRule("files:*", when=public), AccessRule("files:*", effect="deny")) == "Hidden"
+    assert offers(AccessRule("files:*", when=public), AccessRule("files:*", approval="always")) == "Hidden"
+    assert offers(AccessRule("files:*", when=Condition("args.path == '/etc'"), effect="deny")) == "Hidden"
+    aside = AccessRule("files:*", when=Condition("has(args.path) && args.path == '/etc'"), effect="deny")
+    assert offers(aside, AccessRule("files:*")) == "Allowed"
+    assert offers(AccessRule("files:*", when=Condition("actor == 'owner_1'"))) == "Allowed"

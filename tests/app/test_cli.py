@@ -17,6 +17,7 @@ COMMANDS = {
     "check": [],
     "explain": ["a:b", "--actor", "ann"],
     "lock": [],
+    "learned": ["list"],
     "browse": ["/"],
     "execute": ["a:b"],
     "view": ["art_1"],

@@ -80,7 +80,7 @@ async def test_a_kept_key_serves_callers_elsewhere_and_a_key_for_one_run_does_no
 ) -> None:
     app = create_app(Settings(auth=AuthSettings(key_file=tmp_path / "key.json" if kept else None)))
     elsewhere = httpx.ASGITransport(app, client=("192.0.2.1", 40_000))
-    async with httpx.AsyncClient(transport=elsewhere, base_url="http://gate") as http:
+    async with httpx.AsyncClient(transport=elsewhere, base_url="http://localhost") as http:
         response = await http.post("/engine/chat", json=chat_body(), headers={"Authorization": "Bearer wg_local_wrong"})
     assert response.status_code == status
 

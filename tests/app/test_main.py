@@ -14,7 +14,7 @@ NEAR = ("127.0.0.1", 40_000)
 
 async def status(settings: Settings, client: tuple[str, int], path: str) -> int:
     transport = httpx.ASGITransport(create_app(settings), client=client)
-    async with httpx.AsyncClient(transport=transport, base_url="http://gate") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         return (await http.get(path)).status_code
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from bench.catalogs import MISSING, corpus, routing_data
 from wicketgate.catalog.catalog import build_catalog
-from wicketgate.tokens import load_token_counter
+from wicketgate.tokens import shipped_token_counter
 
 
 @pytest.mark.parametrize("size", [1, 100, 1_000])
@@ -18,7 +18,7 @@ def test_a_made_catalog_has_its_size_and_is_the_same_every_time(size: int) -> No
 
 
 def test_a_made_catalog_is_taken_whole_by_the_program() -> None:
-    catalog = build_catalog({"all": corpus(200, 0, None).definitions}, load_token_counter(), infer=["all"])
+    catalog = build_catalog({"all": corpus(200, 0, None).definitions}, shipped_token_counter(), infer=["all"])
     assert (len(catalog.items), catalog.quarantine, catalog.skipped) == (200, {}, ())
     assert len({item.namespace for item in catalog.items.values()}) > 1
 

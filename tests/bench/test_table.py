@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.table import figure, percentile, table
+from bench.table import Table, figure, markdown, percentile, share, table
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,19 @@ def test_a_percentile_is_one_of_the_values_and_that_share_does_not_exceed_it(val
 def test_columns_stand_below_one_another() -> None:
     lines = table(["", "ours"], [["refresh", "1.00"], ["a", "12,345"]]).splitlines()
     assert lines == ["           ours", "refresh    1.00", "a        12,345"]
+
+
+def test_markdown_has_a_title_the_rows_and_the_notes() -> None:
+    assert markdown(Table("Times", ["", "ours"], [["refresh", "1.00"]], ["one run"])).splitlines() == [
+        "**Times**",
+        "",
+        "|         | ours |",
+        "| ---     | ---  |",
+        "| refresh | 1.00 |",
+        "",
+        "- one run",
+    ]
+
+
+def test_a_share_is_per_cent_with_one_decimal() -> None:
+    assert [share(None), share(0.0), share(0.98765)] == ["–", "0.0", "98.8"]

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
-from wicketgate.tokens import TokenCounter, load_token_counter
+from wicketgate.tokens import TokenCounter, shipped_token_counter
 
 
 @functools.cache
 def tokens() -> TokenCounter:
-    return load_token_counter()
+    return shipped_token_counter()
 
 
 def vectors(section: str) -> list[dict[str, Any]]:

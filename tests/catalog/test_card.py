@@ -168,6 +168,18 @@ def test_n_cards_take_at_most_80_n_tokens_with_their_line_breaks(descriptions: l
     assert tokens().count(render_cards(cards)) <= HARD_CAP_TOKENS * len(cards)
 
 
+@requirement("CARD-33")
+@pytest.mark.parametrize("end", ["*<– -(}–`${", "a’", '&%"|—~✓}<|«|,', "..."])
+def test_the_line_break_is_counted_as_it_is_read(end: str) -> None:
+    """Behind the first of these signs the break costs two tokens."""
+    costs = []
+    for words in range(14):
+        for length in range(14, 20):
+            made = build_card(item("QXZ" * length + "t", description="w " * words + end), tokens())
+            costs.append(tokens().count(render_cards([made]) + "\n"))
+    assert max(costs) <= HARD_CAP_TOKENS < max(costs) + 2
+
+
 @requirement("CARD-23")
 def test_a_huge_description_costs_no_more_than_its_beginning() -> None:
     assert card(description="word " * 1_000_000) == card(description="word " * 10_000)
@@ -283,8 +295,40 @@ def test_a_card_once_sent_never_changes_over_any_sequence_of_browses(sequence: l
 
 @requirement("BROWSE-22")
 def test_a_card_rebuilt_by_a_refresh_does_not_change_what_was_sent() -> None:
-    first, seen = cache_order(SeenCards(), [plain_card("a")])
-    assert cache_order(seen, [replace(plain_card("a"), description="new")])[0] == first
+    first, seen = cache_order(SeenCards(), [plain_card("a")], {"a": "d1"})
+    assert cache_order(seen, [replace(plain_card("a"), description="new")], {"a": "d1"})[0] == first
+
+
+@requirement("BROWSE-26")
+def test_a_card_of_another_definition_is_new_and_the_former_is_never_sent_again() -> None:
+    _, seen = cache_order(SeenCards(), [plain_card("a"), plain_card("b")], {"a": "d1", "b": "d1"})
+    new = replace(plain_card("a"), description="new")
+    changed, seen = cache_order(seen, [new, plain_card("b")], {"a": "d2", "b": "d1"})
+    assert [(card.id, card.description) for card in changed] == [("b", ""), (MARKER, ""), ("a", "new")]
+    again, seen = cache_order(seen, [new, plain_card("b"), plain_card("c")], {"a": "d2", "b": "d1", "c": "d1"})
+    assert [(card.id, card.description) for card in again] == [("a", "new"), ("b", ""), (MARKER, ""), ("c", "")]
+    back, _ = cache_order(seen, [plain_card("a"), plain_card("b")], {"a": "d1", "b": "d1"})
+    assert ids(back) == ["b", MARKER, "a"]
+
+
+@requirement("BROWSE-26")
+def test_a_level_of_the_graph_that_has_other_tools_below_is_a_new_card() -> None:
+    level = replace(plain_card("/db", 0.5), kind="internal", description="2 tools: a, b")
+    first, seen = cache_order(SeenCards(), [level, plain_card("a")])
+    assert cache_order(seen, [replace(level, score=0.7), plain_card("a")])[0] == first
+    grown = replace(level, description="3 tools: a, b, c")
+    assert list(cache_order(seen, [grown, plain_card("a")])[0]) == [plain_card("a"), CACHE_BREAKPOINT, grown]
+
+
+@requirement("BROWSE-23", "BROWSE-26")
+def test_a_tool_that_changed_since_it_was_hydrated_is_new() -> None:
+    seen = SeenCards().hydrated("t", "d1").hydrated("t", "d1")
+    assert ids(cache_order(seen, [plain_card("t"), plain_card("x")], {"t": "d1"})[0]) == ["t", MARKER, "x"]
+    assert ids(cache_order(seen, [plain_card("t")], {"t": "d2"})[0]) == ["t"]
+    _, sent = cache_order(seen, [plain_card("t"), plain_card("x")], {"t": "d2"})
+    assert ids(cache_order(sent.hydrated("t", "d2"), [plain_card("t"), plain_card("y")], {"t": "d2"})[0]) == [
+        *("t", MARKER, "y")
+    ]
 
 
 ITEMS = [item(f"t{number}", _meta={"version": "1"}) for number in range(9)]

@@ -1,5 +1,6 @@
 import copy
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -7,9 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.catalog.fixtures import definition, item, tokens
+from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.catalog.card import card_json, render_card
 from wicketgate.catalog.catalog import Catalog, SkippedDefinition, build_catalog
+from wicketgate.catalog.former import with_former
+from wicketgate.catalog.graph import parse_path
+from wicketgate.catalog.selectable import OPERATION_KEY
 from wicketgate.catalog.tool_id import hash8, parse_tool_id
 from wicketgate.errors import CatalogError, HydrateFailed, PathNotFound
 
@@ -46,22 +51,67 @@ def test_with_infer_the_tools_of_one_upstream_have_several_namespaces() -> None:
     assert {made.server for made in found.items.values()} == {"gw", "up"}
 
 
+@requirement("CARD-31")
+def test_an_inferred_namespace_is_never_that_of_another_upstream() -> None:
+    gw = [definition("pyt.echo"), definition("gw.own"), definition("Pyt.map"), definition("old.x"), definition("ok.y")]
+    found = build_catalog(
+        {"gw": gw, "pyt": [definition("echo")]}, tokens(), infer=("gw",), taken=("gw", "pyt", "old"), unnamed=("up1",)
+    )
+    assert [(made.namespace, made.server) for made in found.items.values()] == [
+        *(("gw", "gw"), ("ok", "gw"), ("pyt", "pyt"))
+    ]
+    assert [(skipped.server, skipped.index) for skipped in found.skipped] == [("gw", 0), ("gw", 2), ("gw", 3)]
+    assert "'pyt.echo' gives the namespace 'pyt'" in found.skipped[0].reason
+    assert "another upstream, pyt" in found.skipped[0].reason
+    unnamed = build_catalog({"up1": gw}, tokens(), taken=("gw", "pyt", "up1"), unnamed=("up1",))
+    assert {made.namespace for made in unnamed.items.values()} == {"old", "ok"}
+
+
 @requirement("CARD-14")
-@pytest.mark.parametrize(
-    "definitions",
-    [
-        {"a": [definition("read", _meta={"version": "1"}), definition("a.read", "Other.", _meta={"version": "1"})]},
-        {"a": [definition("a.read"), definition("a.read", "Other.")]},
-        {"a": [definition("a.read"), definition("a.read")]},
-        {"gw": [definition("a.read")], "gw2": [definition("a.read")]},
-    ],
-)
-def test_a_collision_names_both_tools_and_the_former_catalog_stays_whole(definitions: Any) -> None:
+def test_a_collision_names_both_tools_and_the_former_catalog_stays_whole() -> None:
     former = build_catalog({"b": [definition("b.read")]}, tokens())
-    with pytest.raises(CatalogError, match=r"two tools have the id a:read.*read' of .* and 'a\.read' of "):
-        build_catalog(definitions, tokens(), previous=former, infer=("gw", "gw2"))
+    with pytest.raises(CatalogError, match=r"two tools have the id a:read.*'a\.read' of gw and 'a\.read' of gw2"):
+        build_catalog(
+            {"gw": [definition("a.read"), definition("a.read")], "gw2": [definition("a.read")]},
+            tokens(),
+            previous=former,
+            infer=("gw", "gw2"),
+        )
     assert former.get(one(former)) is not None
     assert [card.id for card in former.cards_at(("b",))] == [tool_id for tool_id, _ in former.router.route("read", 5)]
+
+
+VERSION_1: dict[str, Any] = {"_meta": {"version": "1"}}
+
+
+@requirement("CARD-36")
+@pytest.mark.parametrize(
+    ("first", "twin"),
+    [
+        (definition("read", **VERSION_1), definition("a.read", "Other.", **VERSION_1)),
+        (definition("a.read"), definition("a.read", "Other.")),
+        (definition("a.read"), definition("a.read")),
+        (definition(TOO_LONG), definition(TOO_LONG, "Other.")),
+    ],
+)
+def test_twins_of_one_upstream_leave_the_first_and_are_told_by_place_and_reason(first: Any, twin: Any) -> None:
+    alone = catalog(a=[definition("other"), first])
+    listed = [definition("other"), first, twin, twin]
+    for found in (catalog(a=listed), catalog(alone, a=listed), catalog(catalog(a=listed), a=listed)):
+        assert (found.tools, found.version) == (alone.tools, alone.version)
+        kept = next(made for made in found.tools.values() if made.upstream_name == first["name"])
+        assert kept.description == first["description"]
+        assert found.skipped == tuple(
+            SkippedDefinition("a", index, f"{twin['name']!r} has the id {kept.id}, as has a[1], which is kept")
+            for index in (2, 3)
+        )
+
+
+@requirement("CARD-36")
+def test_tools_of_one_name_with_other_ids_are_no_twins() -> None:
+    other_shape, other_version = definition("read", properties=("path",)), definition("read", **VERSION_1)
+    found = catalog(a=[definition("read"), other_shape, other_version])
+    assert (len(found.items), found.skipped) == (3, ())
 
 
 @requirement("CARD-8", "CARD-14")
@@ -103,16 +153,17 @@ def test_what_is_not_well_formed_is_skipped_and_told_by_its_index() -> None:
     assert found.skipped[1] == SkippedDefinition("files", 2, "definition: not an object")
 
 
-@requirement("CARD-24")
-def test_a_tool_whose_card_cannot_fit_is_quarantined_and_the_others_are_browsed() -> None:
+@requirement("CARD-24", "CARD-37")
+def test_a_tool_whose_card_cannot_fit_is_not_browsed_and_the_others_are() -> None:
     found = build_catalog({LONG_SERVER: [definition("read"), definition(TOO_LONG)]}, tokens())
     (held,) = found.quarantine
     assert held.startswith(f"{LONG_SERVER}:{TOO_LONG}#")
     assert "hard cap" in found.quarantine[held]
     assert [card.name for card in found.cards_at((LONG_SERVER,))] == ["read"]
     assert held not in [tool_id for tool_id, _ in found.router.route(TOO_LONG, 5)]
-    with pytest.raises(HydrateFailed):
-        found.hydrate(held)
+    assert held not in found.items
+    assert list(found.tools) == sorted([held, one(found)])
+    assert (found.hydrate(held).tool_id, found.tools[held].upstream_name) == (held, TOO_LONG)
 
 
 @requirement("CARD-18", "FACE-23")
@@ -305,6 +356,57 @@ def test_a_catalog_depends_on_the_tools_alone_and_shows_each_of_them(
         assert tokens().count(render_card(first.card(tool_id))) <= 80
 
 
+def state(found: Catalog) -> Any:
+    """All that a catalog shows."""
+    places = list(found.graph.walk())
+    levels = [(), *(parse_path(node.path) for node in places)]
+    return (
+        (found.version, list(found.items.items()), found.definition_chars(), found.skipped),
+        (found.subscriptions, dict(found.quarantine), places, [found.cards_at(path) for path in levels]),
+        [found.router.route(query, 9) for query in ("read", "a", "the tool of words")],
+    )
+
+
+changes = st.lists(
+    st.sampled_from(
+        [definition(f"{space}.{name}", text) for space in "ab" for name in "xyz" for text in ("Read.", "A.")]
+    )
+    | st.sampled_from([{"name": "sub", "_meta": {OPERATION_KEY: "subscription"}}, {"name": ""}, definition(TOO_LONG)]),
+    max_size=8,
+    unique_by=lambda tool: str(tool["name"]),
+)
+
+
+@requirement("CARD-16", "CARD-39")
+@settings(deadline=None, max_examples=60)
+@given(st.lists(changes, min_size=2, max_size=4))
+def test_a_catalog_that_took_over_what_was_there_is_as_one_built_anew(listings: list[list[Any]]) -> None:
+    found = catalog()
+    former: Sequence[Any] = ()
+    for listing in listings:
+        former = with_former(copy.deepcopy(listing), former)
+        found = catalog(found, ("x",), x=former)
+        assert state(found) == state(catalog(None, ("x",), x=listing))
+
+
+def many(count: int) -> list[Any]:
+    return [definition(f"service{number // 20}.get_thing_{number}", "Get one thing.") for number in range(count)]
+
+
+@requirement("CARD-39")
+def test_one_changed_description_costs_little_beside_building_the_catalog() -> None:
+    before = many(2_000)
+    first = catalog(infer=("x",), x=before)
+    after = copy.deepcopy(before)
+    after[700]["description"] = "Get another thing."
+    # Building takes several hundred calls a tool.
+    with bounded_effort(calls=2_000 * 20):
+        second = catalog(first, ("x",), x=with_former(after, before))
+    assert [tool_id for tool_id in first.items if first.items[tool_id] is not second.items[tool_id]] == [
+        tool_id for tool_id in first.items if "thing_700#" in tool_id
+    ]
+
+
 @requirement("LIB-11")
 def test_a_catalog_by_hand_is_browsed_and_hydrated_like_any_other() -> None:
     assert Catalog().all() == ()
@@ -319,7 +421,7 @@ def test_a_catalog_by_hand_is_browsed_and_hydrated_like_any_other() -> None:
 
 
 @requirement("LIB-11")
-def test_a_catalog_by_hand_refuses_two_tools_of_one_id_and_leaves_out_what_cannot_be_a_card() -> None:
+def test_a_catalog_by_hand_refuses_two_tools_of_one_id_and_browses_nothing_that_cannot_be_a_card() -> None:
     with pytest.raises(CatalogError, match="github:create_issue"):
         Catalog([item("create_issue"), item("create_issue")])
     too_large = item(TOO_LONG, LONG_SERVER)

@@ -310,7 +310,13 @@ def test_places_do_not_depend_on_order_or_on_what_was_there_before(drawn: list[t
     items = list({made.id: made for made in (_item(*one) for one in drawn)}.values())
     expected = tool_paths(ChoiceGraph(items))
     assert tool_paths(ChoiceGraph(reversed(items))) == expected
-    assert tool_paths(ChoiceGraph(items, ChoiceGraph(items[::2]))) == expected
+    halves = ChoiceGraph(items[::2]).updated((), items[1::2])
+    assert tool_paths(halves) == expected
+    assert list(halves.walk()) == list(ChoiceGraph(items).walk())
+    fewer = halves.updated(items[::3], ())
+    rest = [one for place, one in enumerate(items) if place % 3]
+    assert list(fewer.walk()) == list(ChoiceGraph(rest).walk())
+    assert list(fewer.updated((), items[::3]).walk()) == list(halves.walk())
 
 
 @requirement("BROWSE-16")
@@ -335,7 +341,8 @@ def test_a_level_parted_by_letters_keeps_its_tools_when_more_come() -> None:
 @requirement("BROWSE-16")
 def test_the_places_of_an_unchanged_namespace_are_kept_as_they_are() -> None:
     first = graph(["a.x", "b.y"], None)
-    second = ChoiceGraph([item("a.x", None), item("b.y", None), item("b.z", None)], first)
+    second = first.updated((), [item("b.z", None)])
+    assert second.namespaces["a"] is first.namespaces["a"]
     assert at(second, "/b") == ["/b/y", "/b/z"]
     assert at(second, "/a") == ["/a/x"]
 

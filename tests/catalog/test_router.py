@@ -1,12 +1,13 @@
 import random
 from collections.abc import Mapping
-from time import perf_counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.catalog.router import Router
 from wicketgate.catalog.selectable import SelectableItem
@@ -118,6 +119,22 @@ def test_a_namespace_repeated_in_the_name_counts_once() -> None:
         assert plain.route(query, 1) == repeated.route(query, 1)
 
 
+@requirement("BROWSE-38")
+@pytest.mark.parametrize(("server", "name"), [("CoinMarketCap", "quotes"), ("all", "CoinMarketCap.quotes")])
+def test_the_capitals_of_a_servers_name_part_its_words(server: str, name: str) -> None:
+    spelled = replace(tool("coinmarketcap:quotes", name=name), server=server)
+    router = Router.build([spelled, tool("a:coin"), tool("b:market")])
+    assert ids(router, "market cap of a coin", 1) == [spelled.id]
+    assert ids(router, "coinmarketcap", 1) == [spelled.id]
+
+
+@requirement("BROWSE-38")
+def test_a_servers_other_words_are_not_its_namespace() -> None:
+    router = Router.build([replace(tool("work:quotes"), server="GitHub of everyone"), tool("a:x")])
+    assert ids(router, "github") == []
+    assert ids(router, "work") == ["work:quotes"]
+
+
 @requirement("BROWSE-7")
 def test_argument_names_descriptions_and_enums_are_searched_at_every_level() -> None:
     schema = {
@@ -171,6 +188,99 @@ def test_small_talk_between_requests_brings_nothing_up() -> None:
     assert ids(router, "Can you help me? Create an invoice.") == ["a:create_invoice"]
 
 
+HALF = tool("a:menu_restaurant")
+
+
+def whole(length: int) -> SelectableItem:
+    text = "Translate the menu of a restaurant into simple French sentences "
+    return tool("b:words", text + "and other pages " * length)
+
+
+@requirement("BROWSE-36")
+def test_a_tool_with_the_whole_of_a_long_request_comes_before_one_that_is_called_by_half_of_it() -> None:
+    router = Router.build([*catalog(100), HALF, whole(60)])
+    assert ids(router, "translate menu restaurant simple french sentences", 2) == ["b:words", HALF.id]
+
+
+@requirement("BROWSE-36")
+def test_a_short_request_is_not_ordered_again() -> None:
+    router = Router.build([*catalog(100), HALF, whole(9)])
+    assert ids(router, "translate menu restaurant", 2) == [HALF.id, "b:words"]
+
+
+@requirement("BROWSE-36")
+def test_of_two_requests_each_tool_need_not_have_both() -> None:
+    router = Router.build(
+        [
+            tool("a:invoice", "Invoice"),
+            tool("b:weather", "Weather"),
+            tool("c:z", "Invoice and weather of " + "word " * 60),
+        ]
+    )
+    assert set(ids(router, "Pay the invoice. Then show the weather.", 2)) == {"a:invoice", "b:weather"}
+
+
+@requirement("BROWSE-62")
+@pytest.mark.parametrize("verb", ["create", "add", "make"])
+def test_new_behind_a_verb_of_creating_says_nothing_of_the_tool(verb: str) -> None:
+    tools = [
+        tool("git:git_create_branch", "Creates a new branch from an optional base branch."),
+        tool("shop:create_discount", "Make a new discount code."),
+        tool("shop:create_order", "Place an order of one product for a customer; the pieces are taken from stock."),
+        tool("shop:list_new_customers", "Lists customers of the last days."),
+    ]
+    router = Router.build(tools)
+    assert router.route(f"{verb} a new order", 1)[0][0] == "shop:create_order"
+    assert router.route(f"{verb} a new order", 9) == router.route(f"{verb} an order", 9)
+    assert router.route("new customers", 1)[0][0] == "shop:list_new_customers"
+
+
+@requirement("BROWSE-37")
+@pytest.mark.parametrize("asked", ["create a chat completion", "Could you please create a chat completion?"])
+def test_a_name_that_says_another_deed_comes_after_one_that_says_this(asked: str) -> None:
+    stored = "a stored chat completion. Only chat completions that have been created with `store` can be "
+    router = Router.build(
+        [
+            tool("ai:create", "A model response for the given conversation. " * 20, name="createChatCompletion"),
+            tool("ai:delete", f"Delete {stored} deleted.", name="deleteChatCompletion"),
+            tool("ai:get", f"Get {stored} returned.", name="getChatCompletion"),
+            tool("ai:update", f"Update {stored} modified.", name="updateChatCompletion"),
+        ]
+    )
+    assert ids(router, asked)[0] == "ai:create"
+
+
+@requirement("BROWSE-37")
+def test_a_verb_within_a_request_rules_no_name_out() -> None:
+    router = Router.build([tool("a:get_deleted_files", "Files"), tool("b:zip", "Files")])
+    assert ids(router, "files that somebody wants to delete")[0] == "a:get_deleted_files"
+
+
+GIT = {
+    "git_status": "Shows the working tree status",
+    "git_diff_unstaged": "Shows changes in the working directory that are not yet staged",
+    "git_diff_staged": "Shows changes that are staged for commit",
+    "git_diff": "Shows differences between branches or commits",
+    "git_commit": "Records changes to the repository",
+    "git_add": "Adds file contents to the staging area",
+    "git_reset": "Unstages all staged changes",
+    "git_log": "Shows the commit logs",
+    "git_create_branch": "Creates a new branch from an optional base branch",
+    "git_checkout": "Switches branches",
+    "git_show": "Shows the contents of a commit",
+    "git_init": "Initialize a new Git repository",
+    "git_branch": "List Git branches",
+}
+
+
+@requirement("BROWSE-7")
+@pytest.mark.parametrize("arguments", [{}, {"properties": {"repo_path": {"type": "string"}}}])
+def test_the_history_of_a_repository_is_its_log(arguments: dict[str, Any]) -> None:
+    git = [tool(f"git:{name}", description, args=arguments) for name, description in GIT.items()]
+    router = Router.build([*git, *catalog(100)])
+    assert "git:git_log" in ids(router, "git history of this repository", 3)
+
+
 def test_equal_scores_are_ordered_by_id() -> None:
     twins = [tool(f"{server}:run", "Send a letter") for server in ("d", "b", "a", "c")]
     assert ids(Router.build(twins), "letter", 3) == ["a:run", "b:run", "c:run"]
@@ -208,13 +318,38 @@ def test_an_updated_router_ranks_as_one_built_anew(
 
 
 @requirement("BROWSE-8")
-@given(QUERIES.filter(lambda query: "." not in query and "then" not in query), st.integers(1, 30))
+@given(QUERIES, st.integers(1, 70))
 @settings(max_examples=60)
 def test_stopping_early_never_changes_the_first_k(query: str, k: int) -> None:
     everything, first = LARGE_ROUTER.route(query, len(LARGE)), LARGE_ROUTER.route(query, k)
     assert [score for _, score in first] == [score for _, score in everything[:k]]
     least = first[-1][1] if first else 0.0
     assert [pair for pair in first if pair[1] > least] == [pair for pair in everything if pair[1] > least]
+
+
+@requirement("BROWSE-39")
+def test_a_common_word_counts_although_only_rare_ones_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Router.build([*LARGE, tool("a:create_zebra"), tool("a:delete_zebra")])
+    every = found.route("create the zebra of the github issue", 2)
+    monkeypatch.setattr("wicketgate.catalog.router.READ_POSTINGS", 2)
+    monkeypatch.setattr("wicketgate.catalog.router._ORDERED_AGAIN", 2)
+    assert found.route("create the zebra of the github issue", 2) == every
+    assert every[0][0] == "a:create_zebra"
+
+
+@requirement("BROWSE-39")
+def test_a_caller_who_sees_none_of_the_rare_ones_gets_common_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Router.build([*LARGE, *(tool(f"a:zebra_{number}") for number in range(60))])
+    monkeypatch.setattr("wicketgate.catalog.router.READ_POSTINGS", 2)
+    ranked = found.route("create a zebra", 10, lambda tool_id: not tool_id.startswith("a:"))
+    assert len(ranked) == 10
+
+
+@requirement("BROWSE-39")
+def test_a_paragraph_of_requests_costs_little_more_than_its_words() -> None:
+    query = "Create the issue of the branch. Then send a message. List the weather. Delete an invoice. " * 5
+    with bounded_effort(calls=20_000):
+        assert LARGE_ROUTER.route(query, 10)
 
 
 @requirement("BROWSE-18")
@@ -260,9 +395,8 @@ HOSTILE: dict[str, Any] = {
 @requirement("BROWSE-9")
 @pytest.mark.parametrize("schema", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_schema_is_indexed_quickly_and_the_tool_found(schema: Any) -> None:
-    began = perf_counter()
-    router = Router.build([tool("a:mark_target", args=schema)])
-    assert perf_counter() - began < 1
+    with bounded_effort():
+        router = Router.build([tool("a:mark_target", args=schema)])
     assert ids(router, "mark target") == ["a:mark_target"]
 
 
@@ -276,7 +410,6 @@ def test_a_description_that_is_not_text_is_passed_over() -> None:
 @pytest.mark.parametrize("filler", ["create ", "x", "作成", "a. then ", "\ud800", "ﷺ", ", and ", "aB1"])
 def test_a_query_of_a_megabyte_is_answered_quickly(filler: str) -> None:
     query = "invoice " + filler * (1_000_000 // len(filler))
-    began = perf_counter()
-    found = LARGE_ROUTER.route(query, 10)
-    assert perf_counter() - began < 1
+    with bounded_effort():
+        found = LARGE_ROUTER.route(query, 10)
     assert found

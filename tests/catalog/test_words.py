@@ -44,6 +44,14 @@ def test_an_acronym_ends_where_the_next_word_begins() -> None:
         ("status", "statuses"),
         ("analyze", "analysis", "analyse", "analyzing"),
         ("delete", "deletion", "deleting"),
+        ("movie", "movies"),
+        ("cookie", "cookies"),
+        ("calorie", "calories"),
+        ("zombie", "zombies"),
+        ("day", "days", "daily"),
+        ("month", "months", "monthly"),
+        ("quarter", "quarterly"),
+        ("year", "yearly"),
     ],
 )
 def test_words_of_one_family_meet_in_one_term(family: tuple[str, ...]) -> None:
@@ -60,6 +68,7 @@ def test_words_of_one_family_meet_in_one_term(family: tuple[str, ...]) -> None:
         ("order", "ord"),
         ("bus", "bu"),
         ("user", "use"),
+        ("tie", "ty"),
     ],
 )
 def test_words_that_only_look_alike_stay_apart(one: str, other: str) -> None:
@@ -109,6 +118,11 @@ def test_case_does_not_matter_in_any_alphabet() -> None:
     assert terms("ПОИСК Файлов") == terms("поиск файлов")
 
 
+@requirement("BROWSE-7")
+def test_a_plural_in_ies_has_the_synonyms_of_its_singular() -> None:
+    assert synonyms(stem("movies")) == synonyms(stem("movie")) == (stem("film"),)
+
+
 def test_synonyms_are_mutual_and_never_the_term_itself() -> None:
     for word in ("create", "delete", "search", "repo", "kubernetes", "email"):
         others = synonyms(stem(word))
@@ -132,6 +146,13 @@ def test_a_query_is_cut_where_one_request_ends() -> None:
     assert requests("天気を調べて。地図を開いて") == ["天気を調べて", "地図を開いて"]
 
 
+@requirement("BROWSE-35")
+def test_a_semicolon_does_not_end_a_request() -> None:
+    one = "file system or file operations; create and save a markdown file"
+    assert requests(one) == [one]
+    assert requests("天気；地図") == ["天気；地図"]
+
+
 @given(st.text(max_size=200))
 def test_any_text_has_short_terms_without_spaces(text: str) -> None:
     found = terms(text)
@@ -148,3 +169,11 @@ def test_the_terms_of_a_line_do_not_depend_on_the_next(one: str, other: str) -> 
 def test_a_lone_surrogate_and_a_blob_are_read_without_harm() -> None:
     assert terms("\ud800 list") == ["list"]
     assert terms("ab" * 50_000) == ["ab" * (MAX_WORD_CHARS // 2)]
+
+
+@requirement("BROWSE-58")
+def test_characters_that_stand_for_many_are_read_up_to_a_bound() -> None:
+    assert len(terms("\ufdfa " * 2_000)) < 3_000
+    assert terms("\ufb03\ufdfa") == terms(
+        "ffi\u0635\u0644\u0649 \u0627\u0644\u0644\u0647 \u0639\u0644\u064a\u0647 \u0648\u0633\u0644\u0645"
+    )

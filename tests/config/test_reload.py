@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
@@ -24,7 +25,7 @@ from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
-BOUND_S = 5.0
+BOUND_S = 30.0
 
 
 class Server(StubUpstream):
@@ -245,6 +246,30 @@ async def test_a_reload_is_announced_if_it_can_change_what_callers_see_and_other
     assert catalog == [], "the tools are those that they were"
 
 
+@requirement("ACCESS-50", "OPS-9")
+async def test_another_access_default_takes_effect_at_once_and_clients_are_notified() -> None:
+    async with running(settings(one("a"))) as house:
+        changed = list[None]()
+        house.runtime.watch_access(lambda: changed.append(None))
+        await house.call("a:go")
+        closed = await house.applied.apply(settings(one("a"), access_default="deny"))
+        assert (closed.waiting, len(changed)) == ((), 1)
+        with pytest.raises(HydrateFailed):
+            await house.call("a:go")
+        await house.applied.apply(settings(one("a"), access=[{"match": "a:go"}], access_default="deny"))
+        await house.call("a:go")
+
+
+@requirement("CARD-31", "OPS-9")
+async def test_a_disabled_upstream_keeps_its_name_from_others() -> None:
+    raw = one("raw", "pyt.echo", namespace="infer")
+    async with running(settings(raw)) as house:
+        await house.applied.apply(settings(raw, one("pyt", enabled=False)))
+        assert house.tools() == []
+        await house.applied.apply(settings(raw))
+        assert house.tools() == ["pyt:echo"]
+
+
 @requirement("OPS-8")
 async def test_a_configuration_that_cannot_be_applied_leaves_everything_as_it_was() -> None:
     keys = [{"id": "k", "sha256": "0" * 64, "actor": "x"}]
@@ -287,6 +312,16 @@ async def test_settings_that_need_a_restart_are_named_and_the_rest_is_applied(ca
         assert house.applied.settings.server.log_level == "debug"
         again = await house.applied.apply(wanted)
         assert again.waiting == changes.waiting, "named again as long as it waits"
+
+
+@requirement("OPS-55")
+async def test_the_scope_of_learning_follows_a_reload() -> None:
+    async with running(settings(one("a"))) as house:
+        changes = await house.applied.apply(settings(one("a"), browse={"learn": "all"}))
+        assert changes == Changes()
+        assert house.applied.settings.browse.learn == "all"
+        with pytest.raises(ValidationError, match="learn"):
+            settings(one("a"), browse={"learn": "everybody"})
 
 
 async def test_an_upstream_passed_in_beside_the_configuration_stays() -> None:
@@ -406,3 +441,25 @@ async def test_a_watched_file_counts_when_it_was_written_replaced_or_came_back(
         file.unlink()
         file.write_text("longer than before")
         await service.count(3)
+
+
+@requirement("OPS-56")
+async def test_words_of_tools_take_effect_at_a_reload_without_a_restart() -> None:
+    def said(*words: str) -> Settings:
+        return settings(one("a"), one("b"), browse={"words": [{"match": "a:go", "say": words}]} if words else {})
+
+    async with running(settings(one("a"), one("b"))) as house:
+
+        def found(query: str) -> list[str]:
+            return [card.id.partition("#")[0] for card in house.runtime.browse_query(query, context=CONTEXT).cards]
+
+        assert found("wombat") == []
+        changes = await house.applied.apply(said("wombat"))
+        assert (changes, found("wombat")) == (Changes(), ["a:go"])
+        await house.applied.apply(said("quokka"))
+        assert (found("wombat"), found("quokka")) == ([], ["a:go"])
+        await house.applied.apply(settings(one("a"), one("c"), **said("quokka").model_dump(include={"browse"})))
+        assert found("quokka") == ["a:go"], "upstreams change in the same step"
+        await house.applied.apply(said())
+        assert found("quokka") == []
+        assert [each.supervised for each in house.made[:1]] == [1], "the session is kept"

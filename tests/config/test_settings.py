@@ -40,6 +40,10 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
         ("model: {provider: nope}", "model.provider: "),
         ("model: {provider: openai-chat, model: m}", "model: base_url"),
         ("model: {provider: openai-chat, model: m, base_url: 'http://127.0.0.1:0'}", "model: base_url"),
+        ("server: {trusted_proxies: [proxy.example]}", "neither an address nor a network such as 10.0.0.0/8"),
+        ("server: {trusted_proxies: [10.0.0.1/8]}", "neither an address nor a network such as 10.0.0.0/8"),
+        ("server: {max_connections: 0}", "server.max_connections"),
+        ("mcp: {allowed_hosts: [gate.example]}", "mcp.allowed_hosts: unknown key"),
         ("model: {provider: openai-chat, base_url: 'http://x/v1'}", "model: model is required"),
         ("model: {fallbacks: [{base_url: 'http://x/v1', model: m}]}", "model.fallbacks[0].provider: "),
         ("model: {fallbacks: [{provider: anthropic-messages, model: m}]}", "model.fallbacks[0]: base_url"),
@@ -137,6 +141,41 @@ def test_each_fault_is_named_by_its_field(tmp_path: Path, text: str, expected: s
     with pytest.raises(ConfigError) as fault:
         load(tmp_path, text)
     assert expected in str(fault.value)
+
+
+@requirement("OPS-56")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("browse: {words: [{match: github, say: [x]}]}", "browse.words[0].match: must be <namespace>:<tool>"),
+        ("browse: {words: [{match: 'a:b', say: []}]}", "browse.words[0].say: is empty"),
+        ("browse: {words: [{match: 'a:b', say: history}]}", "browse.words[0].say: must be a list"),
+        ("browse: {words: [{match: 'a:b', say: [x, ' ?']}]}", "browse.words[0].say: the text 1 holds no word"),
+        (
+            "browse: {words: [{match: 'a:b', say: [" + "x" * 201 + "]}]}",
+            "browse.words[0].say: the text 0 has more than 200 characters",
+        ),
+        ("browse: {words: [{match: 'a:b', say: [" + "x, " * 51 + "]}]}", "browse.words[0].say: has more than 50 texts"),
+        ("browse: {words: [" + "{match: 'a:b', say: [x]}, " * 1_001 + "]}", "browse: words has more than 1000 entries"),
+        (
+            "browse: {words: [{match: 'a:b', say: [x]}, {match: 'a:b', say: [y]}]}",
+            "browse: the match 'a:b' is used twice",
+        ),
+        ("browse: {wrods: []}", "browse.wrods: unknown key"),
+    ],
+)
+def test_a_fault_in_the_words_of_tools_is_named_by_its_place(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert expected in str(caught.value)
+
+
+@requirement("OPS-56")
+def test_words_of_tools_are_read_by_pattern_in_their_order(tmp_path: Path) -> None:
+    words = [{"match": "a:b", "say": ["git log", "history"]}, {"match": "*:c#12345678", "say": ["時計"]}]
+    settings = load(tmp_path, {"browse": {"words": words}})
+    assert list(settings.browse.said().items()) == [("a:b", ("git log", "history")), ("*:c#12345678", ("時計",))]
+    assert load(tmp_path, "server: {}").browse.said() == {}
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def told(messages: Sequence[Message]) -> list[str]:
 
 
 def pieces(messages: Sequence[Message]) -> list[str]:
-    """What each message is, whatever was done to its text (that of `conversations` ends in a number of its own)."""
+    """A mark of each message, whatever was done to its text (that of `conversations` ends in a number of its own)."""
     return [
         message.get("tool_call_id")
         or ",".join(call["id"] for call in message.get("tool_calls", ()))

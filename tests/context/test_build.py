@@ -23,7 +23,7 @@ from tests.context.conversations import (
 from tests.support.requirement import requirement
 from wicketgate.context.build import Built, ChatMessage, CountedTexts, build, message_tokens, shrink
 from wicketgate.errors import ContextOverflow
-from wicketgate.tokens import load_token_counter
+from wicketgate.tokens import shipped_token_counter
 
 TOKENS = FourCharacters()
 HANDLE = "text:shop:orders.list#12345678:0123456789abcdef"
@@ -35,7 +35,7 @@ def size(messages: Sequence[ChatMessage]) -> int:
 
 
 def built(messages: Sequence[ChatMessage], room: int) -> Built:
-    """What is shown; a history that cannot fit is none of the test's business."""
+    """The part that is shown; a history that cannot fit is none of the test's business."""
     try:
         return build(messages, room, TOKENS)
     except ContextOverflow:
@@ -143,7 +143,7 @@ def test_what_was_shown_is_shown_again_byte_for_byte_while_what_follows_fits(
 
 @requirement("CARD-30")
 def test_a_prefix_lasts_for_several_turns() -> None:
-    tokens = CountedTexts(load_token_counter())
+    tokens = CountedTexts(shipped_token_counter())
     messages = [system("Be brief."), user("Go through all the orders.")]
     previous: tuple[ChatMessage, ...] = ()
     changes = 0
@@ -337,6 +337,21 @@ def test_cards_keep_the_ids_that_were_found() -> None:
     assert many["note"].startswith("30 more")
 
 
+@requirement("CHAT-83", "CHAT-96")
+def test_lines_of_cards_keep_the_ids_that_were_found() -> None:
+    lines = [
+        "shop:a#00000000 [mcp] (schema) — Reads it.",
+        "/shop/orders (internal) — 3 tools",
+        "shop:b@1 (side effects)",
+    ]
+    assert shrink("\n".join([*lines, "Browse / for more."])) == "shop:a#00000000\n/shop/orders (internal)\nshop:b@1"
+    many = "\n".join(f"shop:t{n}#00000000 — What it does." for n in range(50))
+    short = shrink(many).split("\n")
+    assert (len(short), short[-1]) == (21, "[30 more cards left out to save room]")
+    words = "shop:a#00000000\n" + "no card at all " * 100
+    assert shrink(words).startswith(words[:60])
+
+
 def test_a_view_keeps_what_it_showed_and_how_much_there_is() -> None:
     short = shrunk(view(HANDLE, LONG))
     assert {key: short[key] for key in ("handle", "selector", "total")} == {
@@ -400,8 +415,18 @@ _json = st.recursive(
 )
 
 
+_card_lines = st.lists(
+    st.builds(
+        "{}{}".format,
+        st.sampled_from(["shop:a@1", "shop:orders#00000000", "/shop/orders (internal)", "Browse more."]),
+        st.sampled_from(["", " (schema)", " — Reads.", " — " + LONG]),
+    ),
+    max_size=30,
+).map("\n".join)
+
+
 @requirement("CHAT-83")
-@given(st.text() | _json.map(json.dumps))
+@given(st.text() | _json.map(json.dumps) | _card_lines)
 def test_it_is_never_longer_never_raises_and_shrinks_no_further(content: str) -> None:
     short = shrink(content)
     assert len(short) <= len(content)

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from tests.context.conversations import FourCharacters, step, user
 from tests.support.requirement import requirement
 from wicketgate.context.build import PIECE_CHARS, CountedTexts, message_tokens
-from wicketgate.tokens import load_token_counter
+from wicketgate.tokens import shipped_token_counter
 
 WORD = "antidisestablishmentarianism"
 
 
-TABLE = load_token_counter()
+TABLE = shipped_token_counter()
 
 
 class Counting(FourCharacters):

@@ -22,7 +22,7 @@ Body = dict[str, Any]
 
 
 class Conversation:
-    """What a client keeps of a conversation, the way any client of the contract does."""
+    """The conversation that a client keeps, the way any client of the contract does."""
 
     def __init__(self, service: RunningService, **request: Any) -> None:
         self.service = service
@@ -260,7 +260,7 @@ async def test_a_tool_that_changed_its_schema_has_to_be_approved_anew() -> None:
         files.tools[:] = [{**files.tools[0], "inputSchema": schema}]
         files.announce("files")
         async with asyncio.timeout(5):
-            while 'wicketgate_tools{upstream="files"} 1.0' not in (await service.http.get("/metrics")).text:
+            while 'wicketgate_tools{upstream="files"} 1.0' not in await service.metrics():
                 await asyncio.sleep(0.01)
         stream = await talk.go_on((approval, "approve"))
     assert json.loads(results(stream)["c1"]["error"])["error"] == "HYDRATE_FAILED"

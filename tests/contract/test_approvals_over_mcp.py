@@ -1,5 +1,6 @@
 """Calls that wait for the owner's word, asked for by MCP clients (CHAT-71)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.contract.test_tool_calls import IDS
 from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import FileServer, running_service
+from wicketgate.config.settings import Settings
 
 GATED = {"access": [{"match": "files:read_file", "approval": "always"}]}
 CALL = {"tool_id": IDS["read_file"], "args": {"path": "a\u202e.md"}}
@@ -83,4 +85,26 @@ async def test_a_client_of_the_newer_era_is_not_asked_for_approval_yet() -> None
     ):
         result = await client.call_tool("tool_execute", CALL)
     assert (result.structured_content or {})["error"] == "APPROVAL_REQUIRED"
+    assert files.calls == []
+
+
+RULES = [
+    {"match": "files:*", "effect": "deny"},
+    {"match": "files:read_file", "when": "args.path.startsWith('a')", "effect": "deny"},
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=["tool", "arguments"])
+@requirement("ACCESS-70")
+async def test_a_call_that_was_forbidden_while_its_owner_was_asked_does_not_run(rule: Mapping[str, Any]) -> None:
+    files = FileServer()
+    async with running_service(upstreams=[files], settings=GATED) as service:
+
+        async def decide(context: Any, params: t.ElicitRequestParams) -> t.ElicitResult:
+            await service.app.state.gate.apply(Settings.model_validate({"access": [rule, *GATED["access"]]}))
+            return t.ElicitResult(action="accept", content={})
+
+        async with mcp_client(service, OLD, client={"elicitation_callback": decide}) as client:
+            result = await client.call_tool("tool_execute", CALL)
+    assert (result.structured_content or {})["error"] == "FORBIDDEN"
     assert files.calls == []

@@ -46,12 +46,30 @@ BAD_BODIES: list[tuple[str, str, bytes]] = [
             ("CHAT-6", "no role", with_messages([{"content": "hi"}])),
             ("CHAT-6", "no content", with_messages([{"role": "user"}])),
             ("CHAT-7", "an unknown role", with_messages([{"role": "robot", "content": "hi"}])),
-            (
-                "CHAT-8",
-                "content in parts",
-                with_messages([{"role": "user", "content": [{"type": "text", "text": "x"}]}]),
-            ),
+            ("CHAT-8", "a number as content", with_messages([{"role": "user", "content": 5}])),
             ("CHAT-8", "null content", with_messages([{"role": "user", "content": None}])),
+            ("CHAT-8", "null content of the system", with_messages([{"role": "system", "content": None}])),
+            ("CHAT-102", "null content without calls", with_messages([USER, {"role": "assistant", "content": None}])),
+            (
+                "CHAT-102",
+                "null content beside no call",
+                with_messages([USER, {"role": "assistant", "content": None, "tool_calls": []}]),
+            ),
+            (
+                "CHAT-102",
+                "a tool message without content",
+                with_messages(
+                    [
+                        USER,
+                        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+                        {"role": "tool", "tool_call_id": "c1"},
+                    ]
+                ),
+            ),
+            ("CHAT-101", "a part that is no object", with_messages([{"role": "user", "content": ["x"]}])),
+            ("CHAT-101", "a part without a type", with_messages([{"role": "user", "content": [{"text": "x"}]}])),
+            ("CHAT-101", "a text part without text", with_messages([{"role": "user", "content": [{"type": "text"}]}])),
+            ("CHAT-101", "no part at all", with_messages([{"role": "user", "content": []}])),
             ("CHAT-10", "no metadata", {"messages": [USER]}),
             ("CHAT-11", "metadata as text", {"messages": [USER], "metadata": "x"}),
             ("CHAT-11", "metadata as a list", {"messages": [USER], "metadata": [1]}),

@@ -274,10 +274,10 @@ async def test_a_run_has_only_so_many_readers() -> None:
         waiting = [asyncio.create_task(post(service)) for _ in range(9)]
         async with asyncio.timeout(BOUND_S):
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            refusal(done.pop().result(), 503, "engine_unavailable")
+            refusal(done.pop().result(), 429, "rate_limited")
             gate.set()
             answers = await asyncio.gather(*waiting)
-    assert sorted(answer.status_code for answer in answers) == [200] * 8 + [503]
+    assert sorted(answer.status_code for answer in answers) == [200] * 8 + [429]
     assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
 
 

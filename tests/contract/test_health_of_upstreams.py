@@ -9,13 +9,16 @@ from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import TOOLS, FileServer, RunningService, running_service
 from wicketgate.catalog.tool_id import derive_tool_id
-from wicketgate.errors import UpstreamLost
+from wicketgate.errors import UpstreamLost, UpstreamUnavailable
 from wicketgate.models.provider import ToolCall
-from wicketgate.ports import CallContext
+from wicketgate.ports import CallContext, PingAnswer
 
 
 class Crashing(FileServer):
-    """Every call to ``boom`` ends it; it is there again at once."""
+    """Every call to ``boom`` ends it, and it answers no ping."""
+
+    async def ping(self, timeout_s: float) -> PingAnswer:
+        raise UpstreamUnavailable("files cannot be reached.")
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
@@ -32,7 +35,7 @@ def execute(call_id: str, tool: str) -> ToolCall:
 
 
 async def metrics(service: RunningService) -> dict[str, float]:
-    text = (await service.http.get("/metrics")).text
+    text = await service.metrics()
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, value in lines}
 
@@ -51,6 +54,7 @@ async def test_one_that_crashes_at_every_call_is_left_alone_and_health_and_metri
     assert upstream["breaker"] == "open"
     assert told['wicketgate_upstream_breaker{upstream="files"}'] == 2
     assert told['wicketgate_upstream_breaker_opened_total{upstream="files"}'] == 1
+    assert upstream["held_off"] == told['wicketgate_upstream_actors_held_off{upstream="files"}'] == 1
     assert told['wicketgate_upstream_calls_turned_away_total{upstream="files"}'] == 1
 
 
@@ -72,4 +76,4 @@ async def test_calls_in_flight_are_shown_and_the_process_is_counted() -> None:
     assert told['wicketgate_upstream_calls_queued{upstream="files"}'] == 0
     for name in ("wicketgate_tasks", "wicketgate_threads", "process_open_fds", "process_resident_memory_bytes"):
         assert told[name] > 0
-    assert told["wicketgate_mcp_sessions"] == 0
+    assert told['wicketgate_active{kind="sessions_gateway"}'] == 0

@@ -14,7 +14,7 @@ from wicketgate.catalog.tool_id import derive_tool_id
 from wicketgate.context.build import message_tokens
 from wicketgate.models.provider import Message, ToolCall
 from wicketgate.ports import CallContext
-from wicketgate.tokens import load_token_counter
+from wicketgate.tokens import shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
 
 LOG = "".join(f"{number:05} the pump of hall 7 was started by hand\n" for number in range(2_000))
@@ -23,7 +23,7 @@ TOOL_ID = derive_tool_id("read_log", TOOL["inputSchema"], None, "plant")
 HANDLE = f"text:{TOOL_ID}:{hashlib.sha256(LOG.encode()).hexdigest()[:16]}"
 
 SMALL = {"model": {"context_tokens": 8_000, "answer_tokens": 1_000}}
-TOKENS = load_token_counter()
+TOKENS = shipped_token_counter()
 
 
 class Plant(StubUpstream):

@@ -19,7 +19,14 @@ INITIALIZE = {
     "method": "initialize",
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}},
 }
+ORDER = "wicketgate/cache_stable"
+MARKER = "__cache_breakpoint__"
 NOT_THE_ARGUMENTS: list[Any] = [[], 0, "", False, None, {}]
+
+
+def in_order(asked: object) -> Any:
+    """The ``_meta`` of a request that asks for an order of cards."""
+    return None if asked is None else {ORDER: asked}
 
 
 def body(result: CallToolResult) -> dict[str, Any]:
@@ -38,8 +45,7 @@ async def test_a_client_of_either_era_sees_three_tools_and_works_with_them(mode:
 
         browse = await client.call_tool("tool_browse", {"query": "read a file"})
         cards = body(browse)["cards"]
-        # The order is the one that keeps a prompt cache warm; the rank is in the score (BROWSE-22).
-        best = max(cards, key=lambda card: card["score"])
+        best = cards[0]
         assert best["id"] == IDS["read_file"]
         assert "inputSchema" not in json.dumps(cards)
         lines = browse.content[0].text.splitlines()  # type: ignore[union-attr]
@@ -54,6 +60,18 @@ async def test_a_client_of_either_era_sees_three_tools_and_works_with_them(mode:
         )
         assert (body(view)["content"], body(view)["total"]) == ("contents", len("contents of a.md"))
     assert [(name, arguments) for name, arguments, _ in files.calls] == [("read_file", {"path": "a.md"})]
+
+
+@ERAS
+@requirement("BROWSE-61")
+async def test_a_null_argument_of_a_browse_is_as_if_it_were_absent(mode: str) -> None:
+    async with running_service(upstreams=[FileServer()]) as service, mcp_client(service, mode) as client:
+        for nulls, plain in (
+            ({"query": "read", "path": None, "top_k": None}, {"query": "read"}),
+            ({"query": None, "path": "/files", "top_k": None}, {"path": "/files"}),
+        ):
+            told = await client.call_tool("tool_browse", nulls)
+            assert (told.is_error, body(told)) == (False, body(await client.call_tool("tool_browse", plain)))
 
 
 @ERAS
@@ -169,9 +187,51 @@ async def test_the_correlation_id_of_the_request_reaches_the_upstream(mode: str)
     assert (context.correlation_id, context.identity.actor) == ("trace-7", "owner_1")
 
 
+@ERAS
+@pytest.mark.parametrize("configured", [None, True])
+@requirement("BROWSE-20", "BROWSE-27", "BROWSE-28")
+async def test_a_client_of_either_era_asks_for_the_order_of_its_cards(mode: str, configured: bool | None) -> None:
+    settings = {} if configured is None else {"mcp": {"cache_stable": configured}}
+    query = {"query": "read a file", "top_k": 1}
+    async with (
+        running_service(upstreams=[FileServer()], settings=settings) as service,
+        mcp_client(service, mode) as client,
+    ):
+
+        async def shown(asked: Any) -> list[str]:
+            answer = await client.call_tool("tool_browse", {"path": "/files"}, meta=in_order(asked))
+            return [card["id"] for card in body(answer)["cards"]]
+
+        await client.call_tool("tool_browse", query)
+        plain, stable = await shown(False), await shown(True)
+        assert stable == (
+            [IDS["read_file"], MARKER, *(i for i in plain if i != IDS["read_file"])] if configured else plain
+        )
+        await client.call_tool("tool_browse", query, meta=in_order(True))
+        # Anything but true and false is as if it were not there.
+        assert await shown("yes") == await shown(None)
+        first = body(await client.call_tool("tool_browse", {"query": "write or read a file"}, meta=in_order(False)))
+    assert [card["score"] for card in first["cards"]] == sorted((c["score"] for c in first["cards"]), reverse=True)
+    assert MARKER not in plain
+
+
+@ERAS
+@requirement("BROWSE-31", "CARD-32")
+async def test_the_hint_is_the_last_line_of_the_text_and_in_the_structured_answer(mode: str) -> None:
+    async with running_service(upstreams=[FileServer()]) as service, mcp_client(service, mode) as client:
+        stable = await client.call_tool("tool_browse", {"query": "read a file"}, meta=in_order(True))
+        nothing = await client.call_tool("tool_browse", {"query": "zzzz qqqq"})
+    lines = stable.content[0].text.splitlines()  # type: ignore[union-attr]
+    assert [line.split()[0] for line in lines[:-1]] == [card["id"] for card in body(stable)["cards"]]
+    assert lines[-1] == body(stable)["hint"]
+    assert lines[-1].startswith(f"Best for this query: {IDS['read_file']}")
+    assert nothing.content[0].text == body(nothing)["hint"]  # type: ignore[union-attr]
+
+
 @requirement("BROWSE-25")
 async def test_a_session_header_of_the_newer_era_reaches_nobody_elses_session() -> None:
-    async with running_service(upstreams=[FileServer()]) as service:
+    stable = {"mcp": {"cache_stable": True}}
+    async with running_service(upstreams=[FileServer()], settings=stable) as service:
         async with mcp_client(service, "2026-07-28") as owner:
             first = body(await owner.call_tool("tool_browse", {"path": "/files"}))["cards"]
         for forged in ("actor:owner_1", "owner_1", "named"):
@@ -184,11 +244,11 @@ async def test_a_session_header_of_the_newer_era_reaches_nobody_elses_session() 
 
 @requirement("BROWSE-25")
 async def test_a_client_without_sessions_may_name_one() -> None:
-    meta: Any = {"wicketgate/session": "task-1"}
+    meta: Any = {"wicketgate/session": "task-1", ORDER: True}
     async with running_service(upstreams=[FileServer()]) as service, mcp_client(service, "2026-07-28") as client:
         await client.call_tool("tool_browse", {"query": "read file", "top_k": 1}, meta=meta)
         named = body(await client.call_tool("tool_browse", {"path": "/files"}, meta=meta))["cards"]
-        unnamed = body(await client.call_tool("tool_browse", {"path": "/files"}))["cards"]
+        unnamed = body(await client.call_tool("tool_browse", {"path": "/files"}, meta=in_order(True)))["cards"]
     assert [card["id"] for card in named][1] == "__cache_breakpoint__"
     assert "__cache_breakpoint__" not in [card["id"] for card in unnamed]
 
@@ -206,13 +266,13 @@ async def test_one_actor_cannot_take_all_sessions() -> None:
             "/mcp", headers={**headers, "Mcp-Session-Id": opened[0].headers["mcp-session-id"]}
         )
         again = await service.http.post("/mcp", json=INITIALIZE, headers=headers)
-    assert [response.status_code for response in opened] == [200, 200, 503]
+    assert [response.status_code for response in opened] == [200, 200, 429]
     assert "Too many open sessions" in opened[2].json()["error"]["message"]
     assert (other.status_code, ended.status_code, again.status_code) == (200, 200, 200)
 
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "2025-11-25"])
-@requirement("FACE-13", "CHAT-72")
+@requirement("FACE-13", "CHAT-72", "ACCESS-37")
 async def test_a_client_that_hangs_up_ends_the_tool_that_runs(mode: str) -> None:
     """Without a word: a killed client sends no notification, its connection just closes."""
     files = FileServer()
@@ -234,9 +294,13 @@ async def test_a_client_that_hangs_up_ends_the_tool_that_runs(mode: str) -> None
         async with asyncio.timeout(BOUND_S):
             while not files.slow_running:
                 await asyncio.sleep(0.01)
+        calls = service.app.state.gate.shares.calls
+        assert calls.held >= 1
         leaving.cancel()
         async with asyncio.timeout(BOUND_S):
             await files.slow_cancelled.wait()
+            while calls.held:
+                await asyncio.sleep(0.01)
 
 
 @requirement("FACE-3")

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from tests.support.feature_server import NOTE
 from tests.support.mcp_client import NEW, OLD, mcp_client
 from tests.support.requirement import requirement
-from tests.support.service import BOUND_S, READER_KEY, FileServer, RunningService, running_service
+from tests.support.service import BOUND_S, OTHER_KEY, READER_KEY, FileServer, RunningService, running_service
 from wicketgate.config.settings import Settings
 from wicketgate.faces.mcp.offers import MISSING_KEY
 from wicketgate.ports import Upstream
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__modul
 
 def feature_server(name: str, mode: Mode) -> McpServerUpstream:
     connect = partial(stdio_transport, name, [sys.executable, "-m", "tests.support.feature_server"], {}, None)
-    return McpServerUpstream(name, connect, connect_timeout_s=15, jitter=random.random, mode=mode)
+    return McpServerUpstream(name, connect, connect_timeout_s=15, jitter=random.random, mode=mode, instructions=True)
 
 
 @asynccontextmanager
@@ -133,7 +133,7 @@ async def answer_ada(context: Any, params: Any) -> t.ElicitResult:
 
 
 class Heard:
-    """What a client of either era was told, by name."""
+    """Notifications that a client of either era was sent, by name."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -216,6 +216,43 @@ async def test_other_access_rules_are_announced_since_they_say_whose_resources_a
             assert {type(await anext(events)) for _ in range(2)} == {PromptsListChanged, ResourcesListChanged}
         shown = [str(one.uri) for one in (await client.list_resources(cache_mode="bypass")).resources]
     assert shown == [str(one.uri) for one in before if str(one.uri).startswith("beta__")]
+
+
+@pytest.mark.parametrize("mode", [OLD, NEW])
+@requirement("ACCESS-73")
+async def test_a_client_hears_no_more_of_a_resource_that_other_rules_hide(mode: str) -> None:
+    uris = [f"{server}__{NOTE}" for server in ("alpha", "beta")]
+    deny = {"match": "beta:*", "when": "actor == 'owner_1'", "effect": "deny"}
+    heard = Heard()
+    async with (
+        served() as service,
+        asyncio.timeout(2 * BOUND_S),
+        mcp_client(service, OLD, OTHER_KEY, path=PATH) as other,
+        mcp_client(service, mode, path=PATH, client={"message_handler": heard.message}) as client,
+    ):
+        listening = None
+        if mode == NEW:
+            ready = asyncio.Event()
+            listening = asyncio.create_task(heard.listen(client, ready, uris))
+            await ready.wait()
+        else:
+            for uri in uris:
+                await client.session.subscribe_resource(uri)
+        while not await touched(other, "beta"):
+            await asyncio.sleep(0.02)
+        await service.app.state.gate.apply(Settings.model_validate({"access": [deny]}))
+        # Nobody else wants it, so the server is not asked for it any more.
+        while await touched(other, "beta"):
+            await asyncio.sleep(0.02)
+        if listening:
+            await listening  # with a last frame, after which the client may listen anew
+            return
+        heard.names.clear()
+        while uris[0] not in heard.names:
+            await touched(other, "beta")
+            await touched(other, "alpha")
+            await asyncio.sleep(0.02)
+    assert uris[1] not in heard.names
 
 
 @requirement("ROUTE-19", "ROUTE-26", "ROUTE-30")

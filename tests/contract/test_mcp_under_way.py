@@ -140,7 +140,7 @@ async def ask_name(name: str, arguments: Mapping[str, Any], context: CallContext
 
 
 async def answer_ada(context: Any, params: Any) -> t.ElicitResult:
-    assert params.message == "Your name?"
+    assert params.message == "`files` asks: Your name?"
     return t.ElicitResult(action="accept", content={"name": "Ada"})
 
 

@@ -107,6 +107,6 @@ async def test_what_the_provider_counted_is_in_the_metrics_by_kind() -> None:
     reply = Reply([chunk({"content": "x"}), chunk({}, "stop"), usage, b"data: [DONE]\n\n"])
     async with ModelServer(reply) as server, service_over(server) as service:
         assert (await service.chat())[-1][1]["usage"] == {"prompt_tokens": 10, "completion_tokens": 5}
-        metrics = (await service.http.get("/metrics")).text
+        metrics = await service.metrics()
     for kind, tokens in {"prompt": 10, "completion": 5, "cache_read": 3, "cache_write": 0, "reasoning": 2}.items():
         assert f'wicketgate_model_tokens_total{{kind="{kind}"}} {tokens}.0' in metrics

@@ -20,6 +20,7 @@ from tests.support.service import (
 )
 from wicketgate.access.identity import hash_key
 from wicketgate.ports import UpstreamStatus
+from wicketgate.upstreams.embedded import StubUpstream
 
 
 class SlowStart(FileServer):
@@ -64,10 +65,18 @@ async def test_until_every_upstream_had_its_turn_the_engine_is_unavailable() -> 
             "connected_s": None,
             "connections": 0,
             "breaker": "closed",
+            "held_off": 0,
             "in_flight": 0,
             "queued": 0,
         }
     }
+
+
+@requirement("ACCESS-53")
+async def test_the_details_name_a_rule_that_matches_no_tool() -> None:
+    settings = {"access": [{"match": "files:read_file"}, {"match": "files:raed_file", "effect": "deny"}]}
+    async with running_service(upstreams=[FileServer()], settings=settings) as service:
+        assert (await service.health())["catalog"]["unmatched"] == ["access[1] (files:raed_file)"]
 
 
 @requirement("CHAT-22", "OPS-11")
@@ -124,3 +133,13 @@ async def test_health_needs_no_credential_and_everything_else_does() -> None:
         assert (await service.http.get("/readyz")).status_code == 200
         for path in ("/openapi.json", "/mcp", "/mcp/gateway", "/metrics", "/docs", "/", "/healthz/", "//healthz"):
             assert (await service.http.get(path)).status_code == 401, path
+
+
+@requirement("CARD-36")
+async def test_twins_are_told_with_their_places_and_their_server_serves() -> None:
+    twins = StubUpstream([{"name": "other"}, *({"name": "one", "title": f"{n}"} for n in range(100))], name="twins")
+    async with running_service(ScriptModel(says("ok")), [twins]) as service:
+        ready = await service.health()
+    assert (ready["catalog"]["tools"], ready["upstreams"]["twins"]["tools"]) == (2, 2)
+    assert list(ready["catalog"]["left_out"]) == [f"twins[{place}]" for place in range(2, 52)]
+    assert ready["catalog"]["left_out"]["twins[2]"].endswith(", as has twins[1], which is kept")

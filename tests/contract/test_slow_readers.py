@@ -38,7 +38,7 @@ class LongTalk(ScriptModel):
 
 
 async def standstill(progress: Callable[[], int]) -> int:
-    """Where it stands when it does not move any more."""
+    """The value at which it stands when it does not move any more."""
     async with asyncio.timeout(BOUND_S):
         before = -1
         while (now := progress()) != before:

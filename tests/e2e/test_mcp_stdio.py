@@ -20,7 +20,12 @@ from tests.support.requirement import requirement
 def config(tmp_path: Path) -> str:
     path = tmp_path / "wicketgate.yaml"
     servers = [
-        {"name": name, "command": [sys.executable, "-m", f"tests.support.{name}_server"], "cwd": str(ROOT)}
+        {
+            "name": name,
+            "command": [sys.executable, "-m", f"tests.support.{name}_server"],
+            "cwd": str(ROOT),
+            "instructions": True,
+        }
         for name in ("echo", "feature")
     ]
     path.write_text(json.dumps({"upstreams": servers}))

@@ -11,33 +11,14 @@ import yaml
 
 from tests.e2e.test_serve import HEADERS, address, write_config
 from tests.support.http_service import HttpService, Reply, Seen
+from tests.support.mcp_client import call_statelessly
 from tests.support.orders_service import app as orders_app
 from tests.support.process import ROOT, program
 from tests.support.requirement import requirement
 
 
 async def meta_tool(http: httpx.AsyncClient, name: str, **arguments: Any) -> dict[str, Any]:
-    body = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {
-            "name": name,
-            "arguments": arguments,
-            "_meta": {
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-                "io.modelcontextprotocol/clientCapabilities": {},
-            },
-        },
-    }
-    headers = {
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": "2026-07-28",
-        "Mcp-Method": "tools/call",
-        "Mcp-Name": name,
-    }
-    answer = await http.post("/mcp", json=body, headers=headers)
+    answer = await call_statelessly(http, name, arguments)
     text = answer.text
     if answer.headers["content-type"].startswith("text/event-stream"):
         text = next(line.removeprefix("data: ") for line in reversed(text.splitlines()) if line.startswith("data: {"))

@@ -58,7 +58,7 @@ async def test_sighup_applies_the_file_and_a_broken_one_changes_nothing(tmp_path
         async with await start(running) as http:
             await states(http, "one", "two")
             (first, second) = children(running.process.pid)
-            write(config, "one", "three", key=READER_KEY, mcp={"cache_stable": False})
+            write(config, "one", "three", key=READER_KEY, mcp={"cache_stable": True})
             running.process.send_signal(signal.SIGHUP)
             upstreams = await states(http, "one", "three")
             assert (upstreams["one"]["connections"], upstreams["three"]["connections"]) == (1, 1)
@@ -76,6 +76,28 @@ async def test_sighup_applies_the_file_and_a_broken_one_changes_nothing(tmp_path
         assert await running.stop() == 0
         assert children(running.process.pid) == []
     assert "Traceback" not in running.stderr
+
+
+async def found(http: httpx.AsyncClient, query: str) -> list[str]:
+    answer = await http.get("/operations", params={"query": query}, headers={"Authorization": f"Bearer {KEY}"})
+    assert answer.status_code == 200, answer.text
+    return [operation["name"] for operation in answer.json()["operations"]]
+
+
+@requirement("OPS-56")
+async def test_words_of_the_file_find_a_tool_after_a_reload(tmp_path: Path) -> None:
+    config = tmp_path / "wicketgate.yaml"
+    write(config, "one")
+    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+        async with await start(running) as http:
+            await states(http, "one")
+            assert await found(http, "wombat") == []
+            write(config, "one", browse={"words": [{"match": "one:*", "say": ["wombat"]}]})
+            running.process.send_signal(signal.SIGHUP)
+            await running.wait_for("configuration applied", "stdout")
+            assert await found(http, "wombat") != []
+            assert "after a restart" not in running.stdout
+        assert await running.stop() == 0
 
 
 @requirement("OPS-7")

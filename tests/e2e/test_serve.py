@@ -244,9 +244,33 @@ async def test_bad_definitions_are_left_out_alone_and_the_good_ones_beside_them_
     assert "odd: ready" in running.stdout
     for kept in ("odd:first#", "odd:no_schema#", "odd:last@2.1.0"):
         assert f"  {kept}" in running.stdout
-    for place in (1, 3, 4, 5, 6):
+    for place in (1, 3, 4, 5, 6, 9):
         assert f"left out: odd[{place}]: " in running.stdout
     assert "left aside: odd:watch#" in running.stdout
+
+
+@requirement("CARD-36", "CARD-37", "CARD-38")
+async def test_check_counts_what_is_usable_and_what_is_not(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.support.odd_server"]
+    names = ("odd", "q7z_x" * 12)
+    config = write_config(tmp_path, upstreams=[{"name": name, "command": command} for name in names])
+    async with program("app", "check", "--config", str(config)) as running:
+        assert await running.ended(40) == 1
+    lines = running.stdout.splitlines()
+    assert lines[-1] == "2 of 2 upstreams connected, 8 tools, 12 left out, 1 not browsed, 2 left aside"
+    assert sum(line.startswith("left out: ") for line in lines) == 12
+    assert any(line.startswith("left out: odd[9]: 'first' has the id odd:first#") for line in lines)
+    (not_browsed,) = (line for line in lines if line.startswith("not browsed: "))
+    assert not_browsed.startswith(f"not browsed: {names[1]}:Q0z_x")
+    assert "hard cap" in not_browsed
+    assert sum(line.startswith("  ") for line in lines) == 8
+    # Two upstreams that give one id: the tools of one of them are not in use, and this is told.
+    both = [{"name": name, "command": command, "namespace": "infer"} for name in ("a", "b")]
+    async with program("app", "check", "--config", str(write_config(tmp_path, upstreams=both))) as running:
+        assert await running.ended(40) == 1
+    counted, refused = running.stdout.splitlines()[-2:]
+    assert counted == "2 of 2 upstreams connected, 4 tools, 6 left out, 1 left aside"
+    assert refused in ("not in use: the tools that a lists now", "not in use: the tools that b lists now")
 
 
 @requirement("UP-20", "UP-34")
@@ -279,6 +303,35 @@ async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp
         assert await running.ended(40) == 1
     assert "gone: down (the command was not found)" in running.stdout
     assert "echo: ready" in running.stdout
+
+
+@requirement("ACCESS-53")
+async def test_check_names_what_matches_no_tool_and_counts_what_each_key_sees(tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path,
+        upstreams=[{**ECHO, "cache": {"tools": ["ehco"]}}],
+        access=[{"match": "echo:echo", "require": ["role:dev"]}, {"match": "ehco:*", "effect": "deny"}],
+        quota={"per_tool": {"echo:echo": 5, "echo:ehco": 5}},
+        browse={"words": [{"match": "echo:*", "say": ["repeat"]}, {"match": "echo:ehco", "say": ["parrot"]}]},
+        auth={
+            "keys": [
+                {"id": "dev", "sha256": "0" * 64, "actor": "ann", "permissions": ["tools:*", "role:dev"]},
+                {"id": "other", "sha256": "1" * 64, "actor": "bob", "permissions": ["tools:*"]},
+            ]
+        },
+    )
+    async with program("app", "check", "--config", str(config)) as running:
+        assert await running.ended(40) == 0
+    named = [line for line in running.stdout.splitlines() if line.startswith("no tool matches: ")]
+    assert [line.removeprefix("no tool matches: ") for line in named] == [
+        "access[1] (ehco:*)",
+        "quota.per_tool (echo:ehco)",
+        "browse.words[1].match (echo:ehco)",
+        "upstreams.echo.cache.tools (ehco)",
+    ]
+    assert "no tool matches: access[1] (ehco:*)" in running.stderr
+    dev, other = (line.split() for line in running.stdout.splitlines() if line.startswith("key: "))
+    assert int(dev[3]) == int(other[3]) + 1 == int(dev[5])
 
 
 @requirement("ACCESS-15")

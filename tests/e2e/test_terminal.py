@@ -74,3 +74,29 @@ async def test_a_running_service_is_asked_by_its_url(config: Path) -> None:
         assert (code, "HTTP 401" in refused) == (1, True)
     code, _, gone = await wicketgate("browse", "/", "--url", url)
     assert (code, "cannot be reached" in gone) == (1, True)
+
+
+@requirement("OPS-5")
+@pytest.mark.parametrize("command", [["check"], ["lock", "--diff"]])
+async def test_a_warning_that_quotes_a_server_writes_its_control_characters_out(
+    tmp_path: Path, command: list[str]
+) -> None:
+    operations = {"/a\x1b[2J{x": {"get": {}}, "/b": {"get": {"operationId": "b", "responses": {}}}}
+    document = tmp_path / "hostile.json"
+    document.write_text(json.dumps({"openapi": "3.1.0", "paths": operations}))
+    upstream = {"name": "shop", "openapi": str(document), "base_url": "http://127.0.0.1:9"}
+    config = tmp_path / "hostile.yaml"
+    config.write_text(json.dumps({"upstreams": [upstream]}))
+    _, _, stderr = await wicketgate(*command, "--config", str(config))
+    assert "operation left out: GET /a\\u001b[2J{x" in stderr
+    assert "\x1b" not in stderr
+
+
+@requirement("OPS-4")
+@pytest.mark.parametrize("rest", ['\\"', "/*", "\\\\", ", "])
+async def test_a_file_to_import_is_read_in_time_that_grows_with_its_length(tmp_path: Path, rest: str) -> None:
+    """A string or comment without an end. In quadratic time a mebibyte would take hours: the bound is for a hang."""
+    client = tmp_path / "client.json"
+    client.write_text('{"mcpServers": {"a": {"command": "' + rest * 500_000)
+    code, _, stderr = await wicketgate("import", str(client))
+    assert (code, "is not JSON" in stderr) == (1, True)

@@ -6,16 +6,17 @@ import json
 import pytest
 
 from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
 from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.engine.approvals import REQUIRED, ApprovalDesk, CallApprover
 from wicketgate.engine.contract import ChatRequest, parse_chat_request
 from wicketgate.errors import ApprovalRequired
 from wicketgate.models.provider import ToolCall
-from wicketgate.ports import PendingCall
-from wicketgate.storage.sqlite_file import MemoryOnceStore
+from wicketgate.ports import CallContext, PendingCall
+from wicketgate.storage.once_store import MemoryOnceStore
 
 CALL = ToolCall("c1", "tool_execute", {"tool_id": "shop:refund#0123abcd"}, '{"tool_id":"shop:refund#0123abcd"}')
-PENDING = PendingCall("shop:refund#0123abcd", {"amount": 5})
+PENDING = PendingCall("shop:refund#0123abcd", "dd" * 32, {"amount": 5})
 
 
 class Clock:
@@ -23,6 +24,10 @@ class Clock:
 
     def __call__(self) -> float:
         return self.time
+
+
+def of(actor: str) -> CallContext:
+    return CallContext(Identity(actor, ("*",), "laptop"), "req_1", "s", source="192.0.2.7")
 
 
 def desk(clock: Clock, used: MemoryOnceStore | None = None) -> ApprovalDesk:
@@ -45,7 +50,7 @@ def request(*results: str, decisions: dict[str, str], raw: str = CALL.raw) -> Ch
 
 
 async def ask(at: ApprovalDesk, actor: str = "ann") -> str:
-    approver = CallApprover(await at.judge(request(decisions={}), actor), CALL)
+    approver = CallApprover(await at.judge(request(decisions={}), of(actor)), CALL)
     with pytest.raises(ApprovalRequired) as refused:
         await approver.approve(PENDING)
     assert refused.value.details == {"approval_id": approver.waiting}
@@ -58,7 +63,7 @@ async def test_an_approval_that_has_expired_runs_nothing() -> None:
     at = desk(clock)
     waiting = await ask(at)
     clock.time += 60
-    (held,) = (await at.judge(request(REQUIRED + waiting, decisions={waiting: "approve"}), "ann")).resumed
+    (held,) = (await at.judge(request(REQUIRED + waiting, decisions={waiting: "approve"}), of("ann"))).resumed
     assert (held.approval, held.refusal) == (None, "approval_refused: this approval has expired")
 
 
@@ -66,7 +71,7 @@ async def test_an_approval_that_has_expired_runs_nothing() -> None:
 async def test_an_approval_that_stands_expires_as_any_other() -> None:
     clock = Clock()
     at = desk(clock)
-    run = await at.judge(request(decisions={await ask(at): "approve"}), "ann")
+    run = await at.judge(request(decisions={await ask(at): "approve"}), of("ann"))
     clock.time += 60
     approver = CallApprover(run, CALL)
     with pytest.raises(ApprovalRequired):
@@ -79,7 +84,7 @@ async def test_calls_of_several_turns_under_one_id_are_kept_apart() -> None:
     at = desk(Clock())
     first, second = await ask(at), await ask(at)
     asked = request(REQUIRED + first, REQUIRED + second, decisions={first: "approve", second: "deny"})
-    run = await at.judge(asked, "ann")
+    run = await at.judge(asked, of("ann"))
     assert [(each.index, each.refusal) for each in run.resumed] == [(2, ""), (4, "denied by the owner")]
     assert len({each.call.id for each in run.resumed}) == 2
 
@@ -102,14 +107,14 @@ async def test_an_approval_counts_once_by_the_id_inside_it(decision: str) -> Non
     at = desk(clock, used)
     first, second = await ask(at), await ask(at)
     for waiting in (first, second, first):
-        await at.judge(request(REQUIRED + waiting, decisions={waiting: decision}), "ann")
+        await at.judge(request(REQUIRED + waiting, decisions={waiting: decision}), of("ann"))
     assert used.added == ["0", "1", "0"]
 
 
 async def test_what_a_tool_answers_is_not_taken_for_a_call_that_waits() -> None:
     at = desk(Clock())
     waiting = await ask(at)
-    run = await at.judge(request(f'{{"summary":"{REQUIRED}{waiting}"}}', decisions={waiting: "approve"}), "ann")
+    run = await at.judge(request(f'{{"summary":"{REQUIRED}{waiting}"}}', decisions={waiting: "approve"}), of("ann"))
     assert (run.resumed, len(run.standing)) == ([], 1)
 
 
@@ -119,7 +124,7 @@ async def test_a_history_with_arguments_that_no_call_can_have_runs_nothing(raw: 
     at = desk(Clock())
     waiting = await ask(at)
     asked = request(REQUIRED + waiting, decisions={waiting: "approve"}, raw=raw)
-    (held,) = (await at.judge(asked, "ann")).resumed
+    (held,) = (await at.judge(asked, of("ann"))).resumed
     assert held.refusal == "approval_refused: this approval was asked for another call"
     assert (held.call.arguments, held.approval) == (None, None)
 
@@ -128,12 +133,12 @@ async def test_a_history_with_arguments_that_no_call_can_have_runs_nothing(raw: 
 async def test_a_denial_of_a_call_that_the_history_does_not_hold_uses_its_id_up() -> None:
     at = desk(Clock())
     waiting = await ask(at)
-    first = await at.judge(request(decisions={waiting: "deny"}), "ann")
+    first = await at.judge(request(decisions={waiting: "deny"}), of("ann"))
     assert (first.denied, first.standing) == ([PENDING.tool_id], [])
     for again in ("approve", "deny"):
-        held = await at.judge(request(REQUIRED + waiting, decisions={waiting: again}), "ann")
+        held = await at.judge(request(REQUIRED + waiting, decisions={waiting: again}), of("ann"))
         assert [each.refusal for each in held.resumed] == ["approval_refused: this approval was decided before"]
-    later = await at.judge(request(decisions={waiting: "approve"}), "ann")
+    later = await at.judge(request(decisions={waiting: "approve"}), of("ann"))
     with pytest.raises(ApprovalRequired):
         await CallApprover(later, CALL).approve(PENDING)
 
@@ -155,11 +160,11 @@ def respelled(approval_id: str) -> list[str]:
 async def test_an_id_that_is_spelt_otherwise_than_it_was_issued_is_not_known(length: int) -> None:
     # Tools of several lengths: what is sealed ends at each place of a group of letters, as far as the scheme lets it.
     at = desk(Clock())
-    pending = PendingCall("shop:refund" + "x" * length, {"amount": 5})
-    approver = CallApprover(await at.judge(request(decisions={}), "ann"), CALL)
+    pending = PendingCall("shop:refund" + "x" * length, "dd" * 32, {"amount": 5})
+    approver = CallApprover(await at.judge(request(decisions={}), of("ann")), CALL)
     with pytest.raises(ApprovalRequired):
         await approver.approve(pending)
     for spelling in respelled(approver.waiting):
-        run = await at.judge(request(decisions={spelling: "approve"}), "ann")
+        run = await at.judge(request(decisions={spelling: "approve"}), of("ann"))
         assert run.standing == [], spelling
-    assert len((await at.judge(request(decisions={approver.waiting: "approve"}), "ann")).standing) == 1
+    assert len((await at.judge(request(decisions={approver.waiting: "approve"}), of("ann"))).standing) == 1

@@ -15,8 +15,10 @@ import pytest
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, chat_body, frames
 from wicketgate.access.identity import Identity
+from wicketgate.access.shares import CountedShares
 from wicketgate.context.build import CountedTexts
 from wicketgate.engine.contract import ChatRequest, call_context
+from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.events import Done, ErrorEvent, Event
 from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits, Resumption
 from wicketgate.engine.limits import Interruption, StreamLimit
@@ -28,12 +30,12 @@ from wicketgate.gateway.options import NoMeter
 from wicketgate.models.provider import Finish, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
 from wicketgate.ports import CallContext
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
-from wicketgate.tokens import load_token_counter
+from wicketgate.tokens import shipped_token_counter
 
 ALICE = Identity("alice", ("tools:*",))
 REQUEST = ChatRequest.model_validate(chat_body())
 
-TEXTS = CountedTexts(load_token_counter())
+TEXTS = CountedTexts(shipped_token_counter())
 
 Fault = Callable[[], object]
 
@@ -84,8 +86,17 @@ class Surface:
         self._striker = striker
         self.running = 0
 
+    async def prepare(self, context: CallContext) -> None:
+        pass
+
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
         return [SurfaceTool("look", "Look.", {"type": "object"})]
+
+    def may_write(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> bool:
+        return True
+
+    def shown_again(self, name: str, text: str) -> str:
+        return text
 
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         self.running += 1
@@ -225,8 +236,9 @@ async def test_a_keyed_stream_ends_once_too_and_gives_its_place_back(kind: str) 
         house = House(at)
         journal = BrokenJournal(JournalBounds(), asyncio.get_running_loop().time)
         journal.striker = house.striker
-        streams = StreamLimit(1)
-        keyed = KeyedRuns(house.engine, journal, streams, ResumeLimits(), lambda: "r1")
+        streams = StreamLimit(CountedShares("chat", 1))
+        detached = DetachedRuns(CountedShares("detached", 1))
+        keyed = KeyedRuns(house.engine, journal, streams, detached, ResumeLimits(), lambda: "r1")
         closing: list[asyncio.Task[None]] = []
 
         def strike(

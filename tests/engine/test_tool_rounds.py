@@ -2,19 +2,29 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.engine.events import ToolFailure
+from wicketgate.engine.events import ToolFailure, text_for_model
 from wicketgate.engine.limits import Interruption
 from wicketgate.engine.tool_rounds import EngineLimits, LoopGuard, ToolRounds
 from wicketgate.faces.gateway import GatewayFace
-from wicketgate.gateway.options import RuntimeOptions
+from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.models.provider import Message, ToolCall
-from wicketgate.plugin_api import Allow, Block, PluginConfig, Request, SecurityPlugin
+from wicketgate.plugin_api import (
+    Allow,
+    Block,
+    Complete,
+    Continue,
+    MiddlewarePlugin,
+    PluginConfig,
+    Request,
+    SecurityPlugin,
+)
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
 
@@ -50,6 +60,67 @@ async def test_a_plugin_that_hangs_ends_with_the_engines_deadline() -> None:
         ]
     assert results == [ToolFailure("c1", "tool_execute timed out after 0.05s")]
     assert (Hanging.ended, upstream.calls) == (True, [])
+
+
+READ_HINT = {"readOnlyHint": True}
+NOTES = [
+    {"name": name, "inputSchema": {"type": "object"}, "annotations": hints}
+    for name, hints in (("get_note", READ_HINT), ("list_notes", READ_HINT), ("add_note", {"readOnlyHint": False}))
+]
+
+
+class Redirecting(MiddlewarePlugin):
+    async def on_request(self, request: Request) -> Continue | Complete:
+        return Continue(replace(request, name="add_note"))
+
+
+async def refused_of_three(
+    policy: CallPolicy,
+    tool: str,
+    *,
+    plugin: MiddlewarePlugin | None = None,
+    meta_tool: str = "tool_execute",
+    **arguments: Any,
+) -> list[bool]:
+    """For each of three equal calls in as many turns, whether the loop guard refused it."""
+    plugins = PluginChain({GLOBAL: [Installed("plugin", plugin)]}, lambda: 0.0) if plugin else None
+    options = RuntimeOptions(policies=RuntimePolicies({"notes": policy}), plugins=plugins)
+    runtime = ProxyRuntime(StubUpstream(NOTES, name="notes"), options)
+    await runtime.refresh_catalog()
+    tool_id = next(iter(i for i in runtime.catalog().items if f":{tool}#" in i), "notes:gone#00000000")
+    face = GatewayFace(runtime)
+    rounds = ToolRounds(face, CONTEXT, EngineLimits(), Interruption(), LoopGuard(3))
+    asked = ToolCall("c1", meta_tool, {"tool_id": tool_id, **arguments}, "")
+    results = [each for _ in range(3) async for batch in rounds.run_turn([asked], None) for each in batch]
+    assert len(results) == 3
+    return [text_for_model(result).startswith("loop_guard: ") for result in results]
+
+
+RUNS, GUARDED = [False, False, False], [False, False, True]
+
+
+@requirement("CHAT-54", "CHAT-98")
+async def test_the_guard_goes_by_what_is_known_to_write_nothing() -> None:
+    named, ours = CallPolicy(read_only=("get_*",)), CallPolicy(hints_hold=True)
+    assert await refused_of_three(named, "get_note") == GUARDED
+    assert await refused_of_three(ours, "get_note") == GUARDED
+    assert await refused_of_three(ours, "gone") == GUARDED
+    # The hint of a server alone says nothing.
+    assert await refused_of_three(CallPolicy(), "get_note") == RUNS
+    assert await refused_of_three(CallPolicy(retry=RetryPolicy(declared_safe=True)), "get_note") == RUNS
+    assert await refused_of_three(named, "list_notes") == RUNS
+    assert await refused_of_three(ours, "add_note") == RUNS
+    # What only looks, whatever the tool.
+    assert await refused_of_three(ours, "add_note", dry_run=True) == GUARDED
+    assert await refused_of_three(ours, "add_note", meta_tool="tool_view") == GUARDED
+    assert await refused_of_three(ours, "add_note", meta_tool="tool_browse") == GUARDED
+
+
+@requirement("CHAT-98")
+async def test_a_call_that_a_plugin_may_send_to_another_tool_may_write() -> None:
+    ours = CallPolicy(hints_hold=True, read_only=("get_*",))
+    assert await refused_of_three(ours, "get_note", plugin=Redirecting(PluginConfig())) == RUNS
+    assert await refused_of_three(ours, "get_note", plugin=MiddlewarePlugin(PluginConfig())) == GUARDED
 
 
 def call(arguments: dict[str, Any] | None = None, name: str = "tool_browse") -> ToolCall:

@@ -22,7 +22,7 @@ from examples.shop.stock import make_shop
 from tests.support.requirement import requirement
 
 ROOT = Path(__file__).resolve().parents[2]
-BOUND_S = 10
+BOUND_S = 30.0
 
 
 @pytest.fixture

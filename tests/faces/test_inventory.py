@@ -14,7 +14,7 @@ from wicketgate.faces.gateway import MAX_TOKENS, GatewayFace, inventory
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
-from wicketgate.tokens import TokenCounter, load_token_counter
+from wicketgate.tokens import TokenCounter, shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
@@ -23,7 +23,7 @@ SHOPPER = CallContext(Identity("reader", ("tools:shop:*",)), "req_2", "s")
 
 @pytest.fixture(scope="module")
 def tokens() -> TokenCounter:
-    return load_token_counter()
+    return shipped_token_counter()
 
 
 def tools(count: int) -> list[dict[str, Any]]:
@@ -66,8 +66,31 @@ async def test_three_tools_stay_within_their_budget_however_many_namespaces_ther
 
 
 @requirement("FACE-16")
+async def test_hundreds_of_namespaces_cost_no_more_than_those_that_can_be_named(tokens: TokenCounter) -> None:
+    items = [mcp_tool_to_selectable(tool, f"n{number}") for number in range(2_000) for tool in tools(1)]
+    tried: list[str] = []
+
+    def fits(line: str) -> bool:
+        tried.append(line)
+        return tokens.count(line) <= 90
+
+    line = inventory(items, fits, most_named=90 // 3)
+    assert len(tried) <= 31
+    assert line == inventory(items, lambda line: tokens.count(line) <= 90)
+    assert max(map(tokens.count, tried)) < 300
+
+
+@requirement("FACE-16")
 async def test_an_empty_gate_says_so(tokens: TokenCounter) -> None:
     assert "No tools are here now." in (await face_over(tokens)).tools(OWNER)[0].description
+
+
+@requirement("BROWSE-34")
+async def test_the_description_says_that_one_browse_serves_one_step(tokens: TokenCounter) -> None:
+    face = await face_over(tokens, git=2)
+    (browse,) = (tool for tool in face.tools(OWNER) if tool.name == "tool_browse")
+    assert "for one step of a task" in browse.description
+    assert "browse again for the next step" in browse.description
 
 
 @requirement("CARD-30")

@@ -9,7 +9,7 @@ import pytest
 from tests.fleet.test_features import Scripted
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy, AccessRule
+from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.namespaced_offers import NamespacedOffers
 from wicketgate.faces.surface import Refusal
@@ -84,7 +84,10 @@ async def test_resources_and_prompts_pass_the_plugins() -> None:
     assert len(reader.asked) == 3
 
 
-@requirement("ACCESS-13", "ACCESS-14")
+PUBLIC = Condition("args.path.startsWith('/public')")
+
+
+@requirement("ACCESS-13", "ACCESS-14", "ACCESS-74")
 @pytest.mark.parametrize(
     ("rules", "permissions"),
     [
@@ -93,8 +96,9 @@ async def test_resources_and_prompts_pass_the_plugins() -> None:
         ([AccessRule("*", effect="deny")], ("tools:*", "resources:alpha", "prompts:alpha")),
         ([AccessRule("alpha:*", approval="always")], ("tools:*", "resources:alpha")),
         ([AccessRule("alpha:x", effect="deny")], ("tools:*",)),
+        ([AccessRule("alpha:*", when=PUBLIC), AccessRule("alpha:*", effect="deny")], ("tools:*", "resources:alpha")),
     ],
-    ids=["required", "internal", "denied", "approval", "none seen"],
+    ids=["required", "internal", "denied", "approval", "none seen", "arguments"],
 )
 async def test_rules_that_hide_a_server_hide_its_resources_and_prompts(
     rules: Sequence[AccessRule], permissions: tuple[str, ...]

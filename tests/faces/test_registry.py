@@ -8,24 +8,30 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule
+from wicketgate.catalog.tool_id import hash8
 from wicketgate.errors import UpstreamRefused, UpstreamTimeout
+from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.operations import BATCH_AT_ONCE, MAX_BATCH, Operations
 from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.surface import SurfaceResult
+from wicketgate.faces.transparent import TransparentFace
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
+from wicketgate.tokens import Cl100kCounter, shipped_token_counter, truncate
 from wicketgate.upstreams.embedded import StubUpstream
 
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
 READER = CallContext(Identity("reader_1", ("tools:fs:readFile", "tools:echo:*")), "req_2", "s")
 NOBODY = CallContext(Identity("nobody", ()), "req_3", "s")
 READ_ONLY = {"annotations": {"readOnlyHint": True}}
-BOUND_S = 5.0
+BOUND_S = 30.0
 
 SERVERS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "fs": [
@@ -151,6 +157,16 @@ async def test_search_finds_words_and_parts_of_words_in_names_and_descriptions(f
     assert await found(face, query="riteF") == ["/fs/writeFile"]
     assert await found(face, query="zzz") == []
     assert await found(face, namespace="echo") == ["/echo/run"]
+
+
+@requirement("FACE-51")
+async def test_a_null_field_of_a_search_is_as_if_it_were_absent(face: RegistryFace) -> None:
+    nulls = dict.fromkeys(("namespace", "limit", "cursor"))
+    told = await face.call("search", {"query": "readFile", **nulls}, OWNER)
+    assert (told.is_error, told.structured) == (
+        False,
+        (await face.call("search", {"query": "readFile"}, OWNER)).structured,
+    )
 
 
 @requirement("FACE-24")
@@ -381,3 +397,158 @@ async def test_no_operation_is_unknown_before_the_servers_have_started() -> None
 async def test_an_undeclared_code_is_an_internal_failure(face: RegistryFace) -> None:
     result = await face.call("call", {"operation": "boom/late", "input": {"odd": True}}, OWNER)
     assert error_of(result) == ("INTERNAL", "boom refused the call.")
+
+
+async def face_of(*tools: Mapping[str, Any], **policies: Any) -> RegistryFace:
+    stub = StubUpstream(list(tools), Servers().answer, name="hub")
+    runtime = ProxyRuntime(stub, RuntimeOptions(RuntimePolicies(**policies)))
+    await runtime.refresh_catalog()
+    return RegistryFace(Operations(runtime))
+
+
+async def descriptions(face: RegistryFace, **arguments: Any) -> dict[str, str]:
+    result = await face.call("search", {"limit": 200, **arguments}, OWNER)
+    return {each["name"]: each["description"] for each in result.structured["operations"]}
+
+
+PROSE = "Lists every order of a customer. It takes a customer's number and a range of days, both of which have to be "
+TEXTS: dict[str, str] = {
+    "short": "Lists orders.",
+    "prose": PROSE + "given, " * 400,
+    "endless": "word " * 2_400,
+    "lines": "Lists\r\n\torders.\u2028\u200b" + "\nmore and " * 1_500,
+    "signs": "\u202e!?." * 3_000,
+    "none": "",
+}
+
+
+@requirement("FACE-47")
+async def test_search_cuts_descriptions_to_thirty_tokens_of_one_line_and_schema_gives_them_whole() -> None:
+    face = await face_of(*({"name": name, "description": text} for name, text in TEXTS.items()))
+    shown = await descriptions(face)
+    counter = shipped_token_counter()
+    for name, text in TEXTS.items():
+        cut = shown[f"/hub/{name}"]
+        assert counter.count(cut) <= 30
+        assert cut.isprintable()
+        spec = (await face.call("schema", {"name": f"hub/{name}"}, OWNER)).structured
+        assert spec["description"] == text
+    assert shown["/hub/short"] == TEXTS["short"]
+    assert shown["/hub/prose"] == "Lists every order of a customer."
+    assert shown["/hub/endless"] == truncate(TEXTS["endless"], 30, counter)
+    assert await descriptions(face, query="of which have to be given") == {"/hub/prose": shown["/hub/prose"]}
+
+
+class Counting:
+    """Counts the characters that the real counter reads."""
+
+    def __init__(self, real: Cl100kCounter) -> None:
+        self._real, self.read = real, 0
+
+    def count(self, text: str) -> int:
+        self.read += len(text)
+        return self._real.count(text)
+
+    def encode(self, text: str) -> list[int]:
+        self.read += len(text)
+        return self._real.encode(text)
+
+    def decode(self, tokens: Sequence[int]) -> bytes:
+        return self._real.decode(tokens)
+
+
+@requirement("FACE-48")
+async def test_two_hundred_long_descriptions_are_cut_once_and_beside_the_event_loop() -> None:
+    tools = [{"name": f"t{n:03}", "description": f"{n} {TEXTS['endless']}"} for n in range(200)]
+    counter = Counting(shipped_token_counter())
+    upstream = StubUpstream(tools, name="hub")
+    runtime = ProxyRuntime(upstream, RuntimeOptions(tokens=counter))
+    await runtime.refresh_catalog()
+    face = RegistryFace(Operations(runtime))
+    counter.read = 0
+    with bounded_effort(calls=10_000):  # of the event loop's thread; cutting alone takes more
+        first = await descriptions(face)
+    assert 0 < counter.read <= 200 * 12_000
+    counter.read = 0
+    assert await descriptions(face) == first
+    assert await descriptions(face, query="t001 word")
+    assert counter.read == 0
+    # After a refresh only what has changed is cut again.
+    upstream.tools[7] = {"name": "t007", "description": "Another."}
+    await runtime.refresh_catalog()
+    counter.read = 0
+    assert await descriptions(face) == {**first, "/hub/t007": "Another."}
+    assert counter.read <= 100
+
+
+VERSIONS: list[dict[str, Any]] = [
+    {"name": "read", "_meta": {"version": "1"}},
+    {"name": "hub.read", "_meta": {"version": "2"}},
+    {"name": "one"},
+    {"name": "odd name", "_meta": {"version": "5"}},
+]
+
+
+@requirement("FACE-49")
+async def test_a_name_holds_version_and_hash_only_where_the_caller_sees_several() -> None:
+    face = await face_of(*VERSIONS, access=AccessPolicy([AccessRule("hub:hub.read", require=("boss",))]))
+    boss = CallContext(Identity("boss", ("tools:*", "boss")), "r", "s")
+    other = CallContext(Identity("other", ("tools:*",)), "r", "s")
+    assert await found(face, boss) == ["/hub/odd_name", "/hub/one", "/hub/read@1", "/hub/read@2"]
+    assert await found(face, other) == ["/hub/odd_name", "/hub/one", "/hub/read"]
+    without = await face_of(*VERSIONS[:1], *VERSIONS[2:])
+    for name in ("/hub/read", "hub/read@1", "/hub/read@2", "/hub/read@3", "/hub/read#00000000"):
+        for tool, arguments in (("schema", {"name": name}), ("call", {"operation": name, "input": {}})):
+            assert await face.call(tool, arguments, other) == await without.call(tool, arguments, other)
+    spec = await face.call("schema", {"name": "hub/read@1"}, other)
+    assert spec.structured["name"] == "/hub/read"
+    assert error_of(await face.call("call", {"operation": "/hub/read"}, boss))[0] == "NOT_FOUND"
+    assert not (await face.call("call", {"operation": "/hub/read@2"}, boss)).is_error
+
+
+@requirement("FACE-49")
+async def test_version_and_hash_may_be_left_out_or_sent_and_what_is_sent_has_to_be_right() -> None:
+    face = await face_of(*VERSIONS[2:])
+    hash_part = hash8("odd name", {})
+    for name in ("odd_name", "odd_name@5", f"odd_name#{hash_part}", f"odd_name@5#{hash_part}"):
+        result = await face.call("call", {"operation": f"/hub/{name}"}, OWNER)
+        assert not result.is_error
+        spec = (await face.call("schema", {"name": f"hub/{name}"}, OWNER)).structured
+        assert spec["name"] == "/hub/odd_name"
+    for name in ("odd_name@6", "odd_name#00000000", f"odd_name@6#{hash_part}", "one@1", "one#", "one@", "one/", "on"):
+        assert error_of(await face.call("call", {"operation": f"/hub/{name}"}, OWNER))[0] == "NOT_FOUND"
+
+
+@requirement("CARD-37", "FACE-50")
+async def test_a_tool_that_no_card_can_hold_is_left_out_of_the_faces_of_cards_and_of_no_other() -> None:
+    server, name = "q7z_x" * 12, "".join(f"Q{i}z_x" for i in range(25))[:128]
+    stub = StubUpstream(
+        [{"name": name, "description": "Counts sheep."}, {"name": "plain"}], Servers().answer, name=server
+    )
+    fleet = MultiplexUpstream([stub])
+    runtime = ProxyRuntime(fleet)
+    report = await runtime.refresh_catalog()
+    (tool_id,) = runtime.catalog().quarantine
+    assert (report.tools, list(report.left_out)) == (2, [tool_id])
+    assert report.left_out[tool_id].startswith("not browsed, only called: ")
+    # Not where cards are shown.
+    gateway, transparent = GatewayFace(runtime), TransparentFace(runtime)
+    for asked in ({"query": "count sheep"}, {"path": f"/{server}"}):
+        cards = (await gateway.call("tool_browse", asked, OWNER)).structured["cards"]
+        assert tool_id not in [card["id"] for card in cards]
+    assert tool_id not in [tool.name for tool in transparent.tools(OWNER)]
+    # Everywhere else.
+    registry, namespaced = RegistryFace(Operations(runtime)), NamespacedFace(runtime, fleet.statuses)
+    assert await found(registry, query="sheep") == [f"/{server}/{name}"]
+    assert not (await registry.call("call", {"operation": f"/{server}/{name}"}, OWNER)).is_error
+    (listed,) = (tool.name for tool in namespaced.tools(OWNER) if tool.description == "Counts sheep.")
+    assert not (await namespaced.call(listed, {}, OWNER)).is_error
+    for face in (gateway, transparent):
+        for wanted in (tool_id, tool_id.partition("#")[0]):
+            assert not (await face.call("tool_execute", {"tool_id": wanted}, OWNER)).is_error
+    assert not (await transparent.call("tool_hydrate", {"tool_id": tool_id}, OWNER)).is_error
+    # A caller that may not use it finds it nowhere.
+    other = CallContext(Identity("other", (f"tools:{server}:plain",)), "r", "s")
+    assert await found(registry, other) == [f"/{server}/plain"]
+    assert (await gateway.call("tool_execute", {"tool_id": tool_id}, other)).structured["error"] == "HYDRATE_FAILED"
+    assert [tool.description for tool in namespaced.tools(other)] == [""]

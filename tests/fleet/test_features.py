@@ -22,7 +22,7 @@ from wicketgate.fleet.features import (
 from wicketgate.ports import CallContext
 
 CONTEXT = CallContext(Identity("owner", ("*",)), "trace", "session")
-BOUND_S = 5.0
+BOUND_S = 30.0
 EVERYTHING = FeatureSupport(True, True, True, True)
 
 
@@ -150,24 +150,53 @@ async def test_a_resource_is_followed_as_long_as_somebody_wants_it_also_at_who_c
     fleet = FeatureFleet(lambda: servers, Clock(), timeout_s=1)
     heard: list[tuple[str, FeatureChange]] = []
     fleet.watch(lambda name, change: heard.append((name, change)))
-    fleet.follow("a", "x")
-    fleet.follow("a", "x")
+    fleet.follow("a", "x", "alice")
+    fleet.follow("a", "x", "alice")
     first = servers["a"] = Scripted([])
     fleet.attend()
     assert first.followed == {"x"}
-    fleet.unfollow("a", "x")
+    fleet.unfollow("a", "x", "alice")
     assert first.followed == {"x"}
     second = servers["a"] = Scripted([])
     fleet.attend()
     second.tell(ResourceChanged("x"))
     first.tell(ResourceChanged("x"))  # it was replaced
     assert heard == [("a", ResourceChanged("x"))]
-    fleet.unfollow("a", "x")
+    fleet.unfollow("a", "x", "alice")
     assert second.followed == frozenset()
-    for number in range(1_000):
-        fleet.follow("a", str(number))
-    with pytest.raises(RateLimited):
-        fleet.follow("a", "one more")
+
+
+@requirement("ACCESS-72")
+def test_the_resources_of_a_server_that_are_followed_are_shared_among_actors() -> None:
+    fleet = FeatureFleet(dict, Clock(), timeout_s=1)
+
+    def takes(actor: str, prefix: str) -> int:
+        for number in range(2_000):
+            try:
+                fleet.follow("a", f"{prefix}{number}", actor)
+            except RateLimited:
+                return number
+        raise AssertionError("there is no bound")
+
+    assert takes("alice", "made-up-") == 800
+    fleet.follow("a", "made-up-0", "alice")  # on a second stream
+    assert takes("bob", "real-") > 100
+    assert takes("carol", "other-") > 0
+    # What is given back is there for others.
+    for number in range(800):
+        fleet.unfollow("a", f"made-up-{number}", "alice")
+    fleet.unfollow("a", "made-up-0", "alice")
+    assert takes("bob", "real-again-") > 500
+
+
+@requirement("FACE-45")
+async def test_a_resource_whose_address_is_longer_than_any_that_is_listed_is_not_followed() -> None:
+    server = Scripted([])
+    fleet = fleet_of(a=server)
+    fleet.follow("a", "x" * 8_192, "owner")
+    with pytest.raises(RateLimited, match="8192 characters"):
+        fleet.follow("a", "x" * 8_193, "owner")
+    assert server.followed == {"x" * 8_192}
 
 
 async def test_at_the_end_no_listing_goes_on_and_who_waits_is_answered() -> None:

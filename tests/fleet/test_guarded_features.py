@@ -7,8 +7,8 @@ import pytest
 from tests.fleet.test_features import CONTEXT, Scripted
 from tests.support.requirement import requirement
 from wicketgate.errors import RateLimited, UpstreamResting, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.features import Features
-from wicketgate.fleet.guards import BreakerPolicy
 from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.upstreams.embedded import StubUpstream
 

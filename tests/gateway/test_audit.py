@@ -24,7 +24,7 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from wicketgate.fleet.guards import BreakerPolicy
+from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.member import Member, MultiplexUpstream, UpstreamLimits
 from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
 from wicketgate.gateway.call_memory import arguments_digest
@@ -40,7 +40,9 @@ from wicketgate.upstreams.embedded import StubUpstream
 OWNER = CallContext(Identity("owner_1", ("*",)), "req_1", "s")
 READER = CallContext(Identity("reader_1", ("tools:other:*",)), "req_2", "s")
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-BOUND_S = 5.0
+BOUND_S = 30.0
+READ_ONLY = RuntimePolicies(default_call=CallPolicy(read_only=["*"]))
+"""With these a call leaves one record: it needs no intent."""
 
 
 class Memory:
@@ -95,7 +97,7 @@ async def runtime_over(
     **policies: Any,
 ) -> tuple[ProxyRuntime, str]:
     times = iter(range(1_000_000))
-    call_policy = CallPolicy(retry=RetryPolicy(attempts=1), cached_tools=["*"])
+    call_policy = CallPolicy(retry=RetryPolicy(attempts=1), cached_tools=["*"], read_only=["*"])
     runtime = ProxyRuntime(
         server,
         RuntimeOptions(
@@ -223,7 +225,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_reached_nothi
 @requirement("ACCESS-30")
 async def test_a_call_that_is_cancelled_between_attempts_that_never_left_reached_nothing(sink: Memory) -> None:
     server = Server(UpstreamUnavailable("away"))
-    patient = {"raw": CallPolicy(retry=RetryPolicy(attempts=2, base_s=60, max_s=60))}
+    patient = {"raw": CallPolicy(retry=RetryPolicy(attempts=2, base_s=60, max_s=60), read_only=["*"])}
     runtime, tool_id = await runtime_over(server, Attached("memory", sink), calls=patient)
     call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
     with anyio.fail_after(BOUND_S):
@@ -343,7 +345,7 @@ async def test_a_call_that_is_cancelled_after_its_answer_says_that_there_was_one
 
     storing = asyncio.Event()
     auditor = Auditor([Attached("memory", sink)], wall_clock=lambda: 0.0)
-    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(artifacts=NeverStored(), auditor=auditor))
+    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(READ_ONLY, NeverStored(), auditor=auditor))
     await runtime.refresh_catalog()
     call = asyncio.create_task(runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER))
     with anyio.fail_after(BOUND_S):
@@ -459,7 +461,7 @@ async def test_nothing_runs_while_a_critical_sink_cannot_be_written(sink: Memory
 async def test_a_call_that_is_refused_for_want_of_a_sink_is_told_to_the_others(sink: Memory) -> None:
     other = Memory()
     auditor = Auditor([Attached("first", sink), Attached("second", other, critical=False)], wall_clock=lambda: 0.0)
-    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(auditor=auditor))
+    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(READ_ONLY, auditor=auditor))
     await runtime.refresh_catalog()
     sink.broken = True
     with anyio.fail_after(BOUND_S):
@@ -474,7 +476,7 @@ async def test_a_caller_that_leaves_while_one_sink_writes_keeps_no_other_sink_fr
     slow, quick = Memory(), Memory()
     slow.gate = asyncio.Event()
     auditor = Auditor([Attached("slow", slow), Attached("quick", quick)], wall_clock=lambda: 0.0)
-    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(auditor=auditor))
+    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(READ_ONLY, auditor=auditor))
     await runtime.refresh_catalog()
     call = asyncio.create_task(runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER))
     with anyio.fail_after(BOUND_S):
@@ -520,7 +522,7 @@ async def test_a_sink_that_is_not_critical_is_neither_waited_for_nor_missed() ->
     auditor = Auditor(
         [Attached("slow", slow, critical=False), Attached("broken", broken, critical=False)], wall_clock=lambda: 0.0
     )
-    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(auditor=auditor))
+    runtime = ProxyRuntime(Server("ok"), RuntimeOptions(READ_ONLY, auditor=auditor))
     await runtime.refresh_catalog()
     with anyio.fail_after(BOUND_S):
         await runtime.execute(next(iter(runtime.catalog().items)), {"text": "hi"}, OWNER)

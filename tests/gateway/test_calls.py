@@ -12,15 +12,15 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy
 from wicketgate.catalog.catalog import build_catalog
 from wicketgate.errors import GatewayError, UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
-from wicketgate.fleet.guards import BreakerPolicy
+from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.member import Member, MultiplexUpstream, UpstreamLimits
-from wicketgate.gateway.audit import AuditedCall
+from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.calls import CalledTool, Calls
 from wicketgate.gateway.catalog_keeper import Snapshot
 from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimePolicies
 from wicketgate.ports import CallContext, InputAnswers
-from wicketgate.tokens import TokenCounter, load_token_counter
+from wicketgate.tokens import TokenCounter, shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "s")
@@ -29,7 +29,7 @@ SAFE = {"readOnlyHint": True, "idempotentHint": True}
 
 @pytest.fixture(scope="module")
 def tokens() -> TokenCounter:
-    return load_token_counter()
+    return shipped_token_counter()
 
 
 class Shaky(StubUpstream):
@@ -67,6 +67,7 @@ def call(tokens: TokenCounter) -> Call:
             MultiplexUpstream([member or Member(upstream)]),
             RuntimePolicies({"shaky": policy}),
             cache=cache or ResultCache(lambda: 0.0),
+            in_force=lambda: (catalog, AccessPolicy()),
             now=lambda: 0.0,
         )
         note = AuditedCall(None, "execute", context, lambda: 0.0)

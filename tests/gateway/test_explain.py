@@ -9,9 +9,10 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
 from wicketgate.catalog.catalog import Catalog, build_catalog
+from wicketgate.catalog.learned_words import ActorWords, ToolWords, words_to_learn
 from wicketgate.catalog.pins import Held, Screened
 from wicketgate.gateway.explain import explain
-from wicketgate.tokens import load_token_counter
+from wicketgate.tokens import shipped_token_counter
 
 Declared = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -31,7 +32,7 @@ def catalog() -> Catalog:
     names = ("refund", "audit", "mail", "list_orders")
     shop = [{"name": name, "description": f"The {name} tool.", "inputSchema": {"type": "object"}} for name in names]
     events = {"name": "watch", "inputSchema": {"type": "object"}, "_meta": {}}
-    return build_catalog({"shop": shop, "bank": [events]}, load_token_counter())
+    return build_catalog({"shop": shop, "bank": [events]}, shipped_token_counter())
 
 
 def told(catalog: Catalog, tool: str, query: str = "") -> tuple[bool, str]:
@@ -49,6 +50,17 @@ def test_a_plain_tool_is_visible_and_says_by_what(catalog: Catalog) -> None:
 
 def test_a_tool_that_no_word_finds_is_told_as_unranked(catalog: Catalog) -> None:
     assert "unranked" in told(catalog, "shop:list_orders", query="weather")[1]
+
+
+@requirement("OPS-53")
+def test_learned_words_are_named_and_counted_in(catalog: Catalog) -> None:
+    (orders,) = (tool_id for tool_id in catalog.items if "list_orders" in tool_id)
+    learned = ActorWords()
+    learned.put(orders, ToolWords().taught(words_to_learn("weather"), 0.0))
+    text = "\n".join(explain(catalog, POLICY, "shop:list_orders", ANN, "weather", learned=learned)[1])
+    assert "query 'weather': place 1" in text
+    assert f"learned from executions: {', '.join(words_to_learn('weather'))}" in text
+    assert "learned" not in "\n".join(explain(catalog, POLICY, "shop:mail", ANN, "weather", learned=learned)[1])
 
 
 @requirement("ACCESS-15")
@@ -88,15 +100,17 @@ def test_what_is_left_out_for_everybody_says_why() -> None:
     fine = {"type": "object"}
     held_up = {"name": "".join(f"Q{i}z_x" for i in range(25))[:128], "inputSchema": fine}
     stream = {"name": "watch", "inputSchema": fine, "_meta": {"wicketgate/operation": "subscription"}}
-    found = build_catalog({server: [held_up, stream]}, load_token_counter())
+    found = build_catalog({server: [held_up, stream]}, shipped_token_counter())
     (subscription,) = found.subscriptions
     assert "a subscription" in explain(found, POLICY, subscription, ANN)[1][0]
-    for quarantined, reason in found.quarantine.items():
-        assert explain(found, POLICY, quarantined, ANN) == (
-            False,
-            [f"{quarantined}: quarantined for everybody: {reason}"],
-        )
-    assert found.quarantine
+    ((uncarded, reason),) = found.quarantine.items()
+    usable, lines = explain(found, POLICY, uncarded, Identity("ann", ("*",)), "q0z")
+    assert usable
+    assert lines[0] == f"{uncarded}: visible"
+    assert lines[-2:] == [
+        f"  not browsed, only called, by anybody: {reason}",
+        "  query 'q0z': in no browse, since it has no card",
+    ]
 
 
 def test_a_tool_that_is_not_as_it_was_accepted_says_so(catalog: Catalog) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.lifecycle import Lifecycle
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import UpstreamStatus
 from wicketgate.upstreams.embedded import StubUpstream
@@ -40,9 +41,11 @@ class Changing(StubUpstream):
         return await super().list_tools()
 
 
-def build(*upstreams: StubUpstream, deadline_s: float = 10) -> tuple[Lifecycle, ProxyRuntime]:
+def build(
+    *upstreams: StubUpstream, deadline_s: float = 10, inferred: tuple[str, ...] = ()
+) -> tuple[Lifecycle, ProxyRuntime]:
     fleet = MultiplexUpstream(upstreams)
-    runtime = ProxyRuntime(fleet)
+    runtime = ProxyRuntime(fleet, RuntimeOptions(RuntimePolicies(inferred=frozenset(inferred))))
     return Lifecycle(fleet, runtime, start_deadline_s=deadline_s), runtime
 
 
@@ -112,17 +115,18 @@ async def test_a_change_refreshes_and_changes_during_a_refresh_are_not_lost() ->
 @requirement("CARD-14")
 async def test_a_collision_is_logged_and_the_next_change_heals_it(caplog: pytest.LogCaptureFixture) -> None:
     upstream = Changing("files")
-    lifecycle, runtime = build(upstream)
+    upstream.tools[:] = [{**TOOL, "name": "a.two"}]
+    lifecycle, runtime = build(Changing("more"), upstream, inferred=("files", "more"))
     async with lifecycle.running():
         await lifecycle.wait_ready()
         assert upstream.changed is not None
-        upstream.tools.append(TOOL)
+        upstream.tools[:] = [TOOL, {**TOOL, "name": "a.three"}]
         upstream.changed("files")
         await eventually(lambda: "two tools have the id" in caplog.text)
-        assert len(runtime.catalog().items) == 1
-        upstream.tools[:] = [{**TOOL, "name": "other"}]
+        assert sorted(item.name for item in runtime.catalog().items.values()) == ["one", "two"]
+        upstream.tools[:] = [{**TOOL, "name": "a.three"}]
         upstream.changed("files")
-        await eventually(lambda: [item.name for item in runtime.catalog().items.values()] == ["other"])
+        await eventually(lambda: sorted(item.name for item in runtime.catalog().items.values()) == ["one", "three"])
 
 
 async def test_work_that_belongs_to_no_caller_ends_before_the_upstreams_do() -> None:

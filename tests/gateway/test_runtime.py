@@ -31,7 +31,7 @@ from wicketgate.gateway.runtime import Execution, ProxyRuntime
 from wicketgate.ports import Artifact, CallContext, PendingCall, PutOutcome
 from wicketgate.results.envelope import ResultEnvelope
 from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
-from wicketgate.tokens import TokenCounter, load_token_counter
+from wicketgate.tokens import TokenCounter, shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
 
 
@@ -56,7 +56,7 @@ def text(words: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def tokens() -> TokenCounter:
-    return load_token_counter()
+    return shipped_token_counter()
 
 
 Make = Callable[..., ProxyRuntime]
@@ -151,18 +151,44 @@ async def test_a_tool_that_was_renamed_is_gone_under_its_old_id(make: Make) -> N
 
 @requirement("CARD-14")
 async def test_a_collision_leaves_the_catalog_in_force_whole(make: Make) -> None:
-    upstream = StubUpstream([tool("one")], say_name, name="stub")
-    runtime = make(upstream)
+    upstream, other = StubUpstream([tool("one")], say_name, name="stub"), StubUpstream([tool("x.two")], name="other")
+    runtime = make(upstream, other, inferred=("stub", "other"))
     await runtime.refresh_catalog()
     before = runtime.catalog()
-    upstream.tools[:] = [tool("two", "a"), tool("two", "a")]
-    with pytest.raises(CatalogError):
+    upstream.tools[:] = [tool("three"), tool("x.two")]
+    with pytest.raises(
+        CatalogError, match=r"'x\.two' of stub and 'x\.two' of other|'x\.two' of other and 'x\.two' of stub"
+    ):
         await runtime.refresh_catalog()
     assert runtime.catalog() is before
     one = tool_id(runtime, "one")
-    assert [card.id for card in runtime.browse_path("/stub", context()).cards] == [one]
-    assert [card.id for card in runtime.browse_query("the one tool", 5, context()).cards] == [one]
+    assert [card.id for card in runtime.browse_path("/mcp", context()).cards] == [one]
+    assert [card.id for card in runtime.browse_query("one", 5, context()).cards] == [one]
     await runtime.execute(one, {}, context())
+
+
+@requirement("CARD-36")
+async def test_twin_names_cost_a_server_the_twins_only(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    upstream = StubUpstream(
+        [tool("one"), tool("two", "a"), {**tool("two", "a"), "title": "Twin"}], say_name, name="stub"
+    )
+    runtime = make(upstream)
+    report = await runtime.refresh_catalog()
+    assert (report.tools, list(report.left_out)) == (2, ["stub[2]"])
+    assert "tool left out: stub[2]: 'two' has the id stub:two#" in caplog.text
+    assert (await envelope_of(runtime.execute("stub:two", {"a": "x"}, context()))).status == "ok"
+    assert runtime.troubles() == {}
+
+
+@requirement("CARD-36")
+async def test_a_thousand_twins_are_counted_and_fifty_of_them_named(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime = make(StubUpstream([tool("one")] * 1_001, say_name, name="stub"))
+    report = await runtime.refresh_catalog()
+    assert (report.tools, len(report.left_out)) == (1, 1_000)
+    lines = [record.message for record in caplog.records if record.message.startswith("tool left out: ")]
+    assert (len(lines), lines[-1]) == (51, "tool left out: 950 more")
 
 
 class Failing(StubUpstream):
@@ -276,7 +302,7 @@ async def test_browsing_shows_only_what_the_caller_may_use(make: Make) -> None:
 async def test_a_tool_that_ran_counts_as_seen_and_one_that_did_not_does_not(tokens: TokenCounter) -> None:
     upstream = StubUpstream([tool("alpha"), tool("beta"), tool("gamma", "x", required=("x",))], say_name, name="stub")
     sessions = MemorySessionStore(now=lambda: 0.0)
-    runtime = ProxyRuntime(upstream, RuntimeOptions(sessions=sessions))
+    runtime = ProxyRuntime(upstream, RuntimeOptions(sessions=sessions), cache_stable=True)
     await runtime.refresh_catalog()
     with pytest.raises(ArgsInvalid):
         await runtime.execute(tool_id(runtime, "gamma"), {}, context())
@@ -289,7 +315,7 @@ async def test_a_tool_that_ran_counts_as_seen_and_one_that_did_not_does_not(toke
 
 
 @requirement("CARD-25", "BROWSE-2", "BROWSE-17")
-async def test_without_sessions_the_best_come_first_as_many_as_were_asked_for(make: Make) -> None:
+async def test_the_best_come_first_as_many_as_were_asked_for(make: Make) -> None:
     runtime = make(StubUpstream([tool(f"note_{n:02}", "text") for n in range(60)], name="notes"))
     await runtime.refresh_catalog()
     for top_k in (1, 10, 50):
@@ -368,7 +394,7 @@ async def test_a_wrong_id_leads_to_tools_that_the_caller_may_see(make: Make) -> 
     close, delete = tool_id(runtime, "close_issue"), tool_id(runtime, "delete_issue")
     who = context("tools:tracker:close_issue")
     with pytest.raises(HydrateFailed) as wrong:
-        await runtime.execute("tracker:close_issue", {}, who)
+        await runtime.execute("tracker:close_issue#00000000", {}, who)
     assert wrong.value.details == {"did_you_mean": [close]}
     answers = []
     for absent in (delete, delete.replace("delete_issue", "delete_thing")):
@@ -499,9 +525,10 @@ async def test_listings_that_are_what_they_were_change_nothing(make: Make) -> No
 
 @requirement("CARD-14")
 async def test_refreshes_that_meet_are_built_as_one_and_a_collision_hurts_only_its_upstream(make: Make) -> None:
-    upstreams = [StubUpstream([tool(f"tool_{n}")], name=f"up{n}") for n in range(20)]
-    upstreams[7].tools.append(tool("tool_7"))
-    runtime = make(*upstreams)
+    upstreams = [StubUpstream([tool(f"n{n}.tool_{n}")], name=f"up{n}") for n in range(20)]
+    runtime = make(*upstreams, inferred=[upstream.name for upstream in upstreams])
+    await runtime.refresh_catalog(["up6"])
+    upstreams[7].tools.append(tool("n6.tool_6"))
     outcomes = await asyncio.gather(
         *(runtime.refresh_catalog([upstream.name]) for upstream in upstreams), return_exceptions=True
     )
@@ -510,7 +537,7 @@ async def test_refreshes_that_meet_are_built_as_one_and_a_collision_hurts_only_i
     assert sorted({item.server for item in runtime.catalog().items.values()}) == sorted(
         upstream.name for upstream in upstreams if upstream.name != "up7"
     )
-    assert "tool_7" in runtime.troubles()["up7"]
+    assert "tool_6" in runtime.troubles()["up7"]
     upstreams[7].tools.pop()
     await runtime.refresh_catalog(["up7"])
     assert runtime.troubles() == {}

@@ -5,9 +5,10 @@ import json
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from middleware.auth import AuthMiddleware, RefusedCredential
+from middleware.auth import AuthMiddleware
 from tests.support.requirement import requirement
-from wicketgate.access.identity import Identity
+from wicketgate.access.authenticator import Authenticator, KeyUses
+from wicketgate.access.identity import HashedKey, Identity, KeyRing, hash_key
 
 OWNER = Identity("owner_1", ("memory:*", "tools:*"))
 
@@ -17,13 +18,11 @@ class Door:
 
     def __init__(self, *, local_only: bool = False) -> None:
         self.scopes: list[Scope] = []
-        self.app = AuthMiddleware(self._app, self._authenticate, local_only=local_only)
+        keys = KeyRing([HashedKey("one", hash_key("good"), OWNER)], lambda: 0.0)
+        self.app = AuthMiddleware(self._app, Authenticator(keys), KeyUses(), local_only=local_only)
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scopes.append(scope)
-
-    async def _authenticate(self, credential: str) -> Identity | RefusedCredential:
-        return OWNER if credential == "good" else RefusedCredential("Invalid credentials")
 
     async def knock(
         self,
@@ -111,4 +110,14 @@ async def test_a_service_for_this_machine_refuses_others_before_anything(
     start, body = await door.knock(GOOD, path=path, client=client)
     assert start["status"] == 403
     assert json.loads(body["body"])["code"] == "forbidden"
+    assert door.scopes == []
+
+
+@requirement("ACCESS-33")
+@pytest.mark.parametrize("header", [b"x-forwarded-for", b"forwarded"])
+async def test_a_service_for_this_machine_refuses_what_a_proxy_forwards(header: bytes) -> None:
+    door = Door(local_only=True)
+    start, _ = await door.knock(GOOD, (header, b"127.0.0.1"), client=("127.0.0.1", 5))
+    assert start["status"] == 403
+    assert (b"connection", b"close") in start["headers"]
     assert door.scopes == []

@@ -188,6 +188,7 @@ async def test_a_public_client_refreshes_without_a_secret() -> None:
         Reply(b'"x"'),
         Reply(b"{}"),
         Reply(b'{"access_token": 5}'),
+        Reply(b'{"access_token": "%s", "token_type": "Bearer"}' % (b"a-" * 10_000)),
         Reply(b'{"access_token": "a\\r\\nX-Evil: 1", "token_type": "Bearer"}'),
         Reply(b'{"access_token": "a", "token_type": "mac"}'),
         Reply(b'{"access_token": "a", "token_type": "Bearer", "expires_in": "soon"}'),

@@ -1,5 +1,6 @@
 """Trust and proxies: what holds for every connection that goes out."""
 
+import asyncio
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,6 +95,13 @@ async def test_a_tls_greeting_without_answer_is_a_connect_timeout() -> None:
     async with RawServer().running() as server, make_http_client(Outgoing()) as http:
         with pytest.raises(ConnectTimedOut):
             await http.get(server.url.replace("http:", "https:"), timeout=0.05)
+
+
+@requirement("UP-56")
+async def test_connections_that_begin_together_share_one_tls_context(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    contexts = await asyncio.gather(*(Outgoing(str(authority.ca_file)).tls() for _ in range(20)))
+    assert len({id(context) for context in contexts}) == 1
 
 
 async def test_a_ca_file_that_cannot_be_read_is_a_failure_to_connect(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from wicketgate.results.firewall import (
     seal_result,
 )
 from wicketgate.results.selector import select
-from wicketgate.tokens import TokenCounter, load_token_counter
+from wicketgate.tokens import TokenCounter, shipped_token_counter
 
 TOOL_ID = "github:read@1"
-TOKENS: TokenCounter = load_token_counter()
+TOKENS: TokenCounter = shipped_token_counter()
 
 
 def text_result(text: str, **extra: object) -> dict[str, object]:

@@ -1,12 +1,12 @@
 """``grep``: plain text, numbered lines, pages; never more than linear time (EXEC-37)."""
 
-import time
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.results.bulk import SLICE
 from wicketgate.results.selector import select
@@ -106,6 +106,5 @@ def test_a_match_over_the_seam_of_two_slices_is_found_once(before: int, ignore_c
 @pytest.mark.parametrize("text", ["a" * 8_000_000, ("a" * 2_400 + "\n") * 3_300], ids=["one line", "lines"])
 @pytest.mark.parametrize("pattern", ["a" * 199 + "b", "b" + "a" * 199, "a" * 100 + "b" + "a" * 99])
 def test_hostile_text_and_pattern_take_linear_time(text: str, pattern: str) -> None:
-    begin = time.process_time()
-    assert grep(text, pattern).total == 0
-    assert time.process_time() - begin < 2
+    with bounded_effort():
+        assert grep(text, pattern).total == 0

@@ -8,7 +8,7 @@ from starlette.types import Message
 from routers.event_stream import EventStream
 from tests.support.requirement import requirement
 
-BOUND_S = 10
+BOUND_S = 30.0
 
 
 @requirement("CHAT-72")

@@ -5,12 +5,12 @@ refuses the pattern, the same without flags. A row is a pattern, texts in which 
 """
 
 import re
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.schemas.patterns import compile_pattern
 
@@ -290,9 +290,8 @@ PATTERNS = st.recursive(
 def test_a_pattern_is_fast_on_long_texts_and_finds_what_python_finds(pattern: str, unit: str, tail: str) -> None:
     compiled = compile_pattern(pattern)
     assert compiled is not None
-    began = time.process_time()
-    assert compiled.search(unit * 20_000 + tail) in (True, False, None)
-    assert time.process_time() - began < 0.25
+    with bounded_effort():
+        assert compiled.search(unit * 20_000 + tail) in (True, False, None)
     short = unit * 4 + tail
     # Python's dollar also stands before the last line end.
     assert compiled.search(short) is (re.search(pattern.replace("$", r"\Z"), short, re.ASCII) is not None)
@@ -317,14 +316,12 @@ def test_a_hostile_pattern_is_searched_in_bounded_time_or_not_at_all(pattern: st
     compiled = compile_pattern(pattern)
     assert compiled is not None
     for text in ("a" * 50_000, "ab" * 25_000, chr(0x4E00 + 239) * 50_000, "a" * 10_000_000, "a" * 1_000):
-        began = time.process_time()
-        compiled.search(text)
-        assert time.process_time() - began < 0.25
+        with bounded_effort():
+            compiled.search(text)
 
 
 @requirement("EXEC-39")
 @pytest.mark.parametrize("pattern", [r"^[\p{L}\p{N}]{1,1000}$", r"(?:\p{L}|\p{N})*a(?:\p{L}|[0-9]){200}$"])
 def test_a_pattern_that_makes_a_large_program_is_not_compiled(pattern: str) -> None:
-    began = time.process_time()
-    assert compile_pattern(pattern) is None
-    assert time.process_time() - began < 0.1
+    with bounded_effort():
+        assert compile_pattern(pattern) is None

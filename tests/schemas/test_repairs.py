@@ -1,5 +1,4 @@
 import json
-import time
 from typing import Any
 
 import pytest
@@ -7,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.schemas.test_validation import NAMES, SCHEMAS, VALUES
+from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.errors import ArgsInvalid, GatewayError
 from wicketgate.schemas.validation import compile_schema
@@ -196,9 +196,8 @@ def test_no_more_than_a_hundred_repairs_are_made() -> None:
 def test_repairing_takes_bounded_time(schema: object, args: int) -> None:
     validator = compile_schema(schema, path=TOOL_ID)
     given_args: dict[str, Any] = {f"a{number}": '{"b": {"c": "1"}}' for number in range(args)}
-    began = time.process_time()
-    validator.repair(given_args)
-    assert time.process_time() - began < 0.3
+    with bounded_effort():
+        validator.repair(given_args)
 
 
 @requirement("EXEC-10")

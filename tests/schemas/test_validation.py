@@ -1,5 +1,4 @@
 import json
-import time
 from typing import Any
 
 import pytest
@@ -7,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
 from wicketgate.errors import ArgsInvalid, GatewayError, SchemaInvalid
 from wicketgate.schemas.validation import MAX_ERRORS, compile_schema, is_bulky_json
@@ -277,11 +277,10 @@ def test_a_hostile_pattern_takes_no_time_and_is_enforced() -> None:
         "additionalProperties": False,
     }
     assert compile_schema(schema, path=TOOL_ID).unchecked == ()
-    began = time.process_time()
-    found = errors(schema, {"a": "a" * 40 + "!", "b": "b", "x" * 40 + "!": 1, "xx": "1"})
-    assert sorted(path for path, _ in found) == ["$.a", "$.xx", f'$["{"x" * 40}!"]']
-    assert accepts(schema, {"a": "a" * 40, "b": "b", "xx": 1})
-    assert time.process_time() - began < 0.2
+    with bounded_effort():
+        found = errors(schema, {"a": "a" * 40 + "!", "b": "b", "x" * 40 + "!": 1, "xx": "1"})
+        assert sorted(path for path, _ in found) == ["$.a", "$.xx", f'$["{"x" * 40}!"]']
+        assert accepts(schema, {"a": "a" * 40, "b": "b", "xx": 1})
 
 
 @requirement("EXEC-39")
@@ -301,9 +300,8 @@ def test_patterns_have_a_budget_and_what_is_beyond_refuses_nothing() -> None:
     schema = {"properties": {"x": {"items": {"pattern": "^(?:[ab]{0,30}c)*$"}}}}
     good, bad = "c" * 10_000, "c" * 9_999 + "a"
     assert not accepts(schema, {"x": [good] * 10 + [bad]})
-    began = time.process_time()
-    assert accepts(schema, {"x": [good] * 1_000 + [bad]})
-    assert time.process_time() - began < 0.5
+    with bounded_effort():
+        assert accepts(schema, {"x": [good] * 1_000 + [bad]})
 
 
 @requirement("EXEC-8", "EXEC-40")
@@ -311,10 +309,9 @@ def test_patterns_have_a_budget_and_what_is_beyond_refuses_nothing() -> None:
 def test_names_that_only_a_pattern_evaluates_are_looked_for_in_bounded_time(pattern: str, fitting: str) -> None:
     schema = {"patternProperties": {pattern: True}, "unevaluatedProperties": False}
     assert compile_schema(schema, path=TOOL_ID).unchecked == ()
-    began = time.process_time()
-    assert accepts(schema, {fitting: 1})
-    assert errors(schema, {"x" * 40 + "!": 1})[0][1] == "is not an argument here"
-    assert time.process_time() - began < 0.2
+    with bounded_effort():
+        assert accepts(schema, {fitting: 1})
+        assert errors(schema, {"x" * 40 + "!": 1})[0][1] == "is not an argument here"
 
 
 @requirement("EXEC-8")
@@ -353,9 +350,8 @@ def test_a_reference_inside_a_named_part_is_looked_up_there() -> None:
 @requirement("EXEC-8")
 def test_a_schema_with_very_many_patterns_is_compiled_in_bounded_time() -> None:
     properties = {f"p{number}": {"pattern": f"^(?:[a-z]{{1,9}}{number}){{60}}$"} for number in range(3_000)}
-    began = time.process_time()
-    validator = compile_schema({"properties": properties}, path=TOOL_ID)
-    assert time.process_time() - began < 0.5
+    with bounded_effort():
+        validator = compile_schema({"properties": properties}, path=TOOL_ID)
     assert len(validator.unchecked) == 21
     assert validator.unchecked[-1] == "… and 2,960 more"
 
@@ -364,9 +360,8 @@ def test_a_schema_with_very_many_patterns_is_compiled_in_bounded_time() -> None:
 def test_a_dialect_named_inside_does_not_bring_unbounded_patterns_back() -> None:
     inner = {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": "^(a+)+$"}
     schema = {"properties": {"a": inner, "b": {"$ref": "#/x"}}, "x": inner}
-    began = time.process_time()
-    assert len(errors(schema, {"a": "a" * 40 + "!", "b": "a" * 40 + "!"})) == 2
-    assert time.process_time() - began < 0.2
+    with bounded_effort():
+        assert len(errors(schema, {"a": "a" * 40 + "!", "b": "a" * 40 + "!"})) == 2
 
 
 def identified(number: int) -> dict[str, Any]:
@@ -402,12 +397,11 @@ def pointed(number: int) -> dict[str, Any]:
     ],
 )
 def test_names_and_references_are_resolved_in_bounded_time(schema: object) -> None:
-    began = time.process_time()
-    try:
-        compile_schema(schema, path=TOOL_ID).check({"a": 1}, path=TOOL_ID)
-    except GatewayError as error:
-        assert error.path == TOOL_ID
-    assert time.process_time() - began < 0.3
+    with bounded_effort():
+        try:
+            compile_schema(schema, path=TOOL_ID).check({"a": 1}, path=TOOL_ID)
+        except GatewayError as error:
+            assert error.path == TOOL_ID
 
 
 @requirement("EXEC-7")
@@ -456,17 +450,14 @@ FORK = {"properties": {"c": {"$ref": "#/$defs/f"}}, "required": ["z"]}
 )
 def test_a_check_that_would_take_too_long_is_ended(schema: object, args: object) -> None:
     validator = compile_schema(schema, path=TOOL_ID)
-    began = time.process_time()
-    with pytest.raises(ArgsInvalid):
+    with bounded_effort(calls=4_000_000), pytest.raises(ArgsInvalid):
         validator.check(args, path=TOOL_ID)
-    assert time.process_time() - began < 0.5
 
 
 def test_numbers_that_are_one_to_a_hash_are_compared_as_quickly_as_others() -> None:
-    began = time.process_time()
-    assert accepts({"properties": {"a": {"uniqueItems": True}}}, {"a": [n * (2**61 - 1) for n in range(20_000)]})
-    assert not accepts({"properties": {"a": {"uniqueItems": True}}}, {"a": [2**70, float(2**70)]})
-    assert time.process_time() - began < 0.5
+    with bounded_effort():
+        assert accepts({"properties": {"a": {"uniqueItems": True}}}, {"a": [n * (2**61 - 1) for n in range(20_000)]})
+        assert not accepts({"properties": {"a": {"uniqueItems": True}}}, {"a": [2**70, float(2**70)]})
 
 
 def test_misspelt_names_are_reported_at_every_depth() -> None:
@@ -485,9 +476,8 @@ def test_misspelt_names_are_reported_at_every_depth() -> None:
 def test_very_many_misspelt_names_are_not_all_looked_up() -> None:
     names: dict[str, Any] = {f"name_of_thing_{number:02d}": {} for number in range(60)}
     args = {f"name_of_thnig_{number:02d}": 1 for number in range(60)}
-    began = time.process_time()
-    found = errors({"properties": names, "additionalProperties": False}, args)
-    assert time.process_time() - began < 0.2
+    with bounded_effort():
+        found = errors({"properties": names, "additionalProperties": False}, args)
     assert "did you mean" in found[0][1]
     assert "did you mean" not in found[-1][1]
 

@@ -10,7 +10,7 @@ from wicketgate.engine.events import encode
 from wicketgate.engine.keyed_runs import EventsGone, Journal
 from wicketgate.models.provider import TextDelta
 
-BOUND_S = 10.0
+BOUND_S = 30.0
 
 
 def event(number: int) -> bytes:
@@ -38,10 +38,10 @@ class JournalContract:
     @requirement("CHAT-73")
     async def test_a_name_is_claimed_once(self) -> None:
         journal = self.journal()
-        claims = await asyncio.gather(*(journal.claim("a", f"run{n}", f"digest{n}") for n in range(5)))
+        claims = await asyncio.gather(*(journal.claim("a", f"run{n}", f"digest{n}", "bob") for n in range(5)))
         assert [claim.mine for claim in claims].count(True) == 1
         assert {(claim.run_id, claim.digest) for claim in claims} == {("run0", "digest0")}
-        assert (await journal.claim("b", "run9", "")).mine
+        assert (await journal.claim("b", "run9", "", "bob")).mine
         found = await journal.find("a")
         assert found is not None
         assert (found.run_id, found.mine) == ("run0", False)
@@ -50,7 +50,7 @@ class JournalContract:
 
     async def test_what_was_appended_is_read_in_order_from_any_place_and_to_the_end(self) -> None:
         journal = self.journal()
-        await journal.claim("a", "run", "")
+        await journal.claim("a", "run", "", "bob")
         await journal.append("a", [event(1), event(2)])
         await journal.append("a", [event(3)])
         following = asyncio.create_task(read_all(journal, "a"))
@@ -66,7 +66,7 @@ class JournalContract:
 
     async def test_what_never_was_cannot_be_followed(self) -> None:
         journal = self.journal()
-        await journal.claim("a", "run", "")
+        await journal.claim("a", "run", "", "bob")
         await journal.append("a", [event(1)])
         for name, after in (("a", 2), ("b", 0)):
             with pytest.raises(EventsGone):
@@ -75,7 +75,7 @@ class JournalContract:
 
     async def test_the_wait_ends_when_the_last_reader_is_gone_for_long_enough(self) -> None:
         journal = self.journal()
-        await journal.claim("a", "run", "")
+        await journal.claim("a", "run", "", "bob")
         async with asyncio.timeout(BOUND_S):
             async with journal.follow("a", 0):
                 left = asyncio.create_task(journal.wait_unattended("a", 0.02))
@@ -88,7 +88,7 @@ class JournalContract:
     @requirement("CHAT-76")
     async def test_many_readers_at_different_paces_read_the_same_bytes_and_no_text_is_lost(self) -> None:
         journal = self.journal()
-        await journal.claim("a", "run", "")
+        await journal.claim("a", "run", "", "bob")
         slow_may_go_on = asyncio.Event()
 
         async def read_slowly() -> list[tuple[int, bytes]]:

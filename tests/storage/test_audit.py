@@ -227,6 +227,147 @@ def test_a_database_that_is_gone_is_made_anew(tmp_path: Path, gone: str) -> None
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+_OLD_TABLE = """CREATE TABLE wicketgate_audit (timestamp TEXT NOT NULL, operation TEXT NOT NULL, actor TEXT NOT NULL,
+correlation_id TEXT NOT NULL, outcome TEXT NOT NULL, tool_id TEXT NOT NULL, server TEXT NOT NULL,
+arguments_sha256 TEXT NOT NULL, transport TEXT NOT NULL, protocol TEXT NOT NULL, tool TEXT NOT NULL, code TEXT NOT NULL,
+cached BOOLEAN NOT NULL, duration_ms REAL NOT NULL, upstream_ms REAL NOT NULL, stages TEXT NOT NULL)"""
+_OLD_ROW = """INSERT INTO wicketgate_audit VALUES
+('t', 'execute', 'old', '', '', '', '', '', '', '', '', '', {}, 0, 0, '')"""
+NAMED = replace(RECORD, key_id="laptop", source="192.0.2.7", call_id="c1", phase="intent")
+
+
+@requirement("ACCESS-67")
+def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks_and_keeps_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "audit.db"
+    with sqlite3.connect(path) as earlier:
+        earlier.execute(_OLD_TABLE)
+        earlier.execute(_OLD_ROW.format("0"))
+    for _ in range(2):
+        audit = SQLiteAudit(path)
+        audit.write([NAMED])
+        audit.close()
+    with sqlite3.connect(path) as other:
+        rows = other.execute("SELECT actor, key_id, source, call_id, phase FROM wicketgate_audit").fetchall()
+        # A process of the earlier version, which goes on beside us, can still write.
+        columns = ", ".join(COLUMNS[:16])
+        other.execute(f"INSERT INTO wicketgate_audit ({columns}) VALUES ({', '.join(16 * '?')})", 16 * ("",))
+    new = ("owner_1", "laptop", "192.0.2.7", "c1", "intent")
+    assert rows == [("old", "", "", "", ""), new, new]
+
+
+_FILL = """
+import asyncio, os, sys
+from pathlib import Path
+from tests.storage.test_audit import numbered
+from wicketgate.gateway.audit import AuditFailed
+from wicketgate.storage.audit_file import BatchedSink
+from wicketgate.storage.audit_sql import SQLiteAudit
+
+async def main(path, fill, under_way):
+    writer = SQLiteAudit(path, reserve_bytes=512 * 1024)
+    writer.probe()  # as at the start of a service
+    sink = BatchedSink(writer, pause_s=0)
+    fill(True)
+    # Calls come, each with a record, until one is not let in.
+    records, let_in = iter(numbered(100_000)), 0
+    try:
+        for record in records:
+            await sink.ready()
+            let_in += 1
+            await sink.write(record)
+    except AuditFailed as error:
+        print("refused:", error, file=sys.stderr)
+    # Those that were let in before still get their records, one after the other.
+    for _ in range(under_way):
+        await sink.write(next(records))
+        let_in += 1
+    fill(False)
+    await sink.ready()
+    await sink.write(next(records))
+    await sink.aclose()
+    print(let_in + 1)
+"""
+_FULL_DISK = (
+    _FILL
+    + """
+path, filler = Path(sys.argv[1]), Path(sys.argv[1]).with_suffix(".filler")
+
+def fill(on):
+    if not on:
+        return filler.unlink()
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+
+asyncio.run(main(path, fill, 200))
+"""
+)
+_FULL_QUOTA = (
+    _FILL
+    + """
+import resource, signal
+path = Path(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+def fill(on):
+    most = max(each.stat().st_size for each in path.parent.iterdir()) if on else resource.RLIM_INFINITY
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+asyncio.run(main(path, fill, 200))
+"""
+)
+
+
+@requirement("ACCESS-68")
+@pytest.mark.parametrize("full", ["disk", "quota"])
+def test_on_a_full_disk_no_call_is_let_in_whose_record_a_database_could_not_keep(tmp_path: Path, full: str) -> None:
+    script = _FULL_DISK if full == "disk" else _FULL_QUOTA
+    command = [sys.executable, "-c", script, str(tmp_path / "audit.db")]
+    if full == "disk":
+        own = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+        mount = f"mount -t tmpfs -o size=8m tmpfs '{tmp_path}'"
+        if subprocess.run([*own, mount], capture_output=True, timeout=BOUND_S).returncode:
+            pytest.skip("a file system of our own cannot be mounted here")
+        count = "SELECT count(*), count(DISTINCT correlation_id) FROM wicketgate_audit"
+        read = f"import sqlite3; print(sqlite3.connect('{tmp_path}/audit.db').execute('{count}').fetchone())"
+        command = [*own, f'{mount} && "$@" && "$1" -c "{read}"', "-", *command]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert child.returncode == 0, child.stderr
+    assert "refused:" in child.stderr
+    let_in, *rows = child.stdout.splitlines()
+    if full == "quota":
+        with sqlite3.connect(tmp_path / "audit.db") as other:
+            rows = [
+                str(other.execute("SELECT count(*), count(DISTINCT correlation_id) FROM wicketgate_audit").fetchone())
+            ]
+    assert rows == [f"({let_in}, {let_in})"]
+
+
+@requirement("ACCESS-69")
+async def test_a_record_that_waits_behind_others_waits_no_longer_than_they_may(tmp_path: Path) -> None:
+    path = tmp_path / "audit.db"
+    sink = BatchedSink(SQLiteAudit(path, busy_s=0.5), patience_s=0.6)
+    await sink.write(RECORD)
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        async with asyncio.timeout(BOUND_S):
+            first = asyncio.create_task(sink.write(RECORD))
+            await asyncio.sleep(0)  # the first is being written
+            await asyncio.sleep(0)
+            second = asyncio.create_task(sink.write(replace(RECORD, correlation_id="req_2")))
+            with pytest.raises(AuditFailed, match="locked"):
+                await first
+            # It would be tried in its turn, which would take as long again.
+            with pytest.raises(AuditFailed, match="does not answer"):
+                await second
+        other.execute("ROLLBACK")
+    async with asyncio.timeout(BOUND_S):
+        await sink.aclose()
+
+
 def test_a_file_that_another_process_keeps_locked_blocks_no_caller_for_ever(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     file = AuditFile(path, json_line, patience_s=0.05)
@@ -249,10 +390,11 @@ class Writer:
         self.gate = threading.Event()
         self.gate.set()
 
-    def write(self, records: Sequence[AuditRecord]) -> None:
+    def write(self, records: Sequence[AuditRecord]) -> str:
         self.gate.wait(BOUND_S)
         if self.failure:
             raise self.failure
+        return ""
 
     def probe(self) -> None:
         self.probes += 1
@@ -367,6 +509,23 @@ def test_rows_of_postgres_survive_a_lost_connection(postgres: str) -> None:
         rows = other.execute("SELECT correlation_id, cached, duration_ms FROM wicketgate_audit").fetchall()
     audit.close()
     assert rows == [("req_0", False, 1.5), ("req_1", False, 1.5), ("req_1", False, 1.5)]
+
+
+@requirement("ACCESS-67")
+def test_a_table_of_postgres_gets_the_columns_that_it_lacks(postgres: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(postgres, autocommit=True) as other:
+        other.execute("DROP TABLE IF EXISTS wicketgate_audit")
+        other.execute(_OLD_TABLE)
+        other.execute(_OLD_ROW.format("false"))
+        for _ in range(2):
+            audit = PostgresAudit(postgres)
+            audit.write([NAMED])
+            audit.probe()
+            audit.close()
+        rows = other.execute("SELECT actor, source, phase FROM wicketgate_audit").fetchall()
+        other.execute("DROP TABLE wicketgate_audit")
+    assert rows == [("old", "", ""), *2 * [("owner_1", "192.0.2.7", "intent")]]
 
 
 def configured(*entries: dict[str, Any]) -> PluginsSettings:

@@ -1,4 +1,4 @@
-"""What a ModelServer says in the dialect of Anthropic Messages.
+"""Replies of a ModelServer in the dialect of Anthropic Messages.
 
 async with ModelServer(messages_tool_turn(("toolu_1", "tool_browse", {"path": "/"})), messages_text_turn("Done.")):
     ...

@@ -7,16 +7,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.port.protocol import GuardedHttpProtocol
 
-BOUND_S = 10
+BOUND_S = 30.0
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with the path and the length of the body; below ``/stream`` without a length, in three parts."""
+    """Answers with the path and the length of the body; below ``/stream`` without a length, in three parts.
+
+    ``/status/<status>`` is answered with that status before the body is read.
+    """
     if scope["type"] != "http":
+        return
+    if scope["path"].startswith("/status/"):
+        status = int(scope["path"].rpartition("/")[2])
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"7")]})
+        await send({"type": "http.response.body", "body": b"refused"})
         return
     size, more = 0, True
     while more:
@@ -35,9 +43,17 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def server() -> AsyncIterator[int]:
+async def server(*, keep_alive_s: float = 5, app: ASGIApp = echo) -> AsyncIterator[int]:
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(echo, log_config=None, http=GuardedHttpProtocol, ws="none", lifespan="off", loop="asyncio")
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        http=GuardedHttpProtocol,
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        timeout_keep_alive=keep_alive_s,  # type: ignore[arg-type]
+    )
     running = uvicorn.Server(config)
     serving = asyncio.create_task(running._serve([listener]))
     try:

@@ -50,7 +50,9 @@ async def call_tool(ctx: "ServerRequestContext[Any]", params: t.CallToolRequestP
 
 
 async def main() -> None:
-    server: Server[Any] = Server("echo", on_list_tools=list_tools, on_call_tool=call_tool)
+    server: Server[Any] = Server(
+        sys.argv[1] if sys.argv[1:] else "echo", on_list_tools=list_tools, on_call_tool=call_tool
+    )
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

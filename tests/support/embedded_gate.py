@@ -17,7 +17,7 @@ FRAMEWORKS = ("fastapi", "starlette", "uvicorn", "sse_starlette")
 
 
 def look() -> dict[str, Any]:
-    """What a library has to leave alone."""
+    """State of the process that a library has to leave alone."""
     root = logging.getLogger()
     return {
         "thresholds": gc.get_threshold(),

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import httpx2
 import pytest
 from mcp import Client
@@ -32,3 +33,24 @@ async def mcp_client(
         Client(streamable_http_client(service.url + path, http_client=http), mode=mode, **(client or {})) as connected,
     ):
         yield connected
+
+
+async def call_statelessly(http: httpx.AsyncClient, name: str, arguments: Mapping[str, Any]) -> httpx.Response:
+    """Calls a tool at ``/mcp`` with one request, in the era without sessions."""
+    params = {
+        "name": name,
+        "arguments": arguments,
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    }
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": name,
+    }
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return await http.post("/mcp", json=message, headers=headers)

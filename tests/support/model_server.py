@@ -34,7 +34,7 @@ HOLD, CUT, RESET = Step.HOLD, Step.CUT, Step.RESET
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to answer. The head is sent before the first step is taken, unless *silent*: then nothing is sent at all."""
+    """An answer. The head is sent before the first step is taken, unless *silent*: then nothing is sent at all."""
 
     steps: Sequence[bytes | Step | asyncio.Event]
     status: int = 200
@@ -75,7 +75,10 @@ def text_turn(*deltas: str, usage: tuple[int, int] | None = (10, 5), finish_reas
 
 
 def tool_turn(
-    *calls: tuple[str, str, Mapping[str, Any] | str], text: str = "", usage: tuple[int, int] | None = (10, 5)
+    *calls: tuple[str, str, Mapping[str, Any] | str],
+    text: str = "",
+    usage: tuple[int, int] | None = (10, 5),
+    finish_reason: str = "tool_calls",
 ) -> Reply:
     """An answer that asks for tools, each call as (id, name, arguments), the arguments split over two deltas.
 
@@ -93,7 +96,7 @@ def tool_turn(
         }
         steps.append(chunk({"tool_calls": [first]}))
         steps.append(chunk({"tool_calls": [{"index": index, "function": {"arguments": raw[middle:]}}]}))
-    steps.append(chunk({}, "tool_calls"))
+    steps.append(chunk({}, finish_reason))
     if usage is not None:
         steps.append(usage_chunk(*usage))
     return Reply([*steps, DONE])

@@ -1,6 +1,6 @@
-"""A server written by hand that lists bad definitions between good ones. ``python -m tests.support.odd_server``
+"""A server written by hand that lists bad definitions between good ones, and twins.
 
-Every call is answered with some 20 MB on one line.
+``python -m tests.support.odd_server``. Every call is answered with some 20 MB on one line.
 """
 
 import json
@@ -8,6 +8,9 @@ import sys
 from typing import Any
 
 LARGE_TEXT = "é and\n" * 3_000_000
+
+UNWIELDY = "".join(f"Q{i}z_x" for i in range(25))[:128]
+"""A name that no card can hold beside a long namespace."""
 
 TOOLS: list[Any] = [
     {"name": "first", "description": "A good tool.", "inputSchema": {"type": "object"}},
@@ -19,6 +22,8 @@ TOOLS: list[Any] = [
     "not even an object",
     {"name": "last", "inputSchema": {"type": "object"}, "_meta": {"version": "2.1.0"}},
     {"name": "watch", "inputSchema": {"type": "object"}, "_meta": {"wicketgate/operation": "subscription"}},
+    {"name": "first", "description": "A twin.", "inputSchema": {"type": "object"}},
+    {"name": UNWIELDY, "description": "long " * 2_400, "inputSchema": {"type": "object"}},
 ]
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,11 @@ async def program(
 
 @asynccontextmanager
 async def command(
-    *line: str, folder: Path, env: Mapping[str, str] | None = None, stdin: int = asyncio.subprocess.DEVNULL
+    *line: str,
+    folder: Path,
+    env: Mapping[str, str] | None = None,
+    stdin: int = asyncio.subprocess.DEVNULL,
+    pass_fds: Collection[int] = (),
 ) -> AsyncIterator[Program]:
     """Run the command *line* in *folder*, under the same care as ``program``."""
     process = await asyncio.create_subprocess_exec(
@@ -86,6 +90,7 @@ async def command(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
+        pass_fds=pass_fds,
     )
     running = Program(process)
     try:
@@ -115,7 +120,7 @@ def children(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
+    """Returns whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -51,7 +51,7 @@ async def next_change(changes: "asyncio.Queue[str]") -> None:
 async def value(
     upstream: McpServerUpstream, tool: str, arguments: Mapping[str, Any] | None = None, of: CallContext | None = None
 ) -> Any:
-    """What the unruly server's tool answered."""
+    """The answer of the unruly server's tool."""
     result = await upstream.call_tool(tool, arguments or {}, of or context(), 10)
     return result["structuredContent"]["value"]
 

@@ -8,9 +8,11 @@ ACCESS-6). 256 random bits need no slow hash, which would only let any client sp
 
 import hashlib
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Literal, Protocol
 
 ACTOR_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/-]{0,127}")
 PERMISSION_PATTERN = re.compile(r"(?:[A-Za-z0-9_.@-]+|\*)(?::(?:[A-Za-z0-9_.@-]+|\*))*")
@@ -18,10 +20,12 @@ PERMISSION_PATTERN = re.compile(r"(?:[A-Za-z0-9_.@-]+|\*)(?::(?:[A-Za-z0-9_.@-]+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """An authenticated caller. *permissions* keep the order in which they were granted."""
+    """An authenticated caller. *permissions* keep the order in which they were granted. *key_id* is the key that proved
+    it, empty where there is none; two keys of one actor with equal permissions may do the same."""
 
     actor: str
     permissions: tuple[str, ...] = ()
+    key_id: str = field(default="", compare=False)
 
     def allows(self, wanted: str) -> bool:
         """Returns whether any granted permission covers *wanted*, e.g. ``tools:github:create_issue``."""
@@ -84,30 +88,155 @@ def reach_of(permissions: tuple[str, ...]) -> Reach:
     return Reach(everything, frozenset(namespaces), frozenset(names), frozenset(tools))
 
 
+FailureReason = Literal["missing", "unknown", "suspended", "expired", "not_yet_valid", "not_local"]
+"""The reason why a request has no identity."""
+
+
 @dataclass(frozen=True, slots=True)
 class HashedKey:
-    """*sha256* is the hex digest of the whole key."""
+    """*sha256* is the hex digest of the whole key. It is good from *not_before* until just before *expires_at*, in
+    seconds since the epoch; None is no bound. ``identity.key_id`` is *id*, whatever was given."""
 
     id: str
     sha256: str
     identity: Identity
     suspended: bool = False
+    not_before: float | None = None
+    expires_at: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "identity", replace(self.identity, key_id=self.id))
+
+    def fault(self, now: float) -> FailureReason | None:
+        """Returns why the key is not good at *now*; None if it is."""
+        if self.suspended:
+            return "suspended"
+        if self.not_before is not None and now < self.not_before:
+            return "not_yet_valid"
+        if self.expires_at is not None and now >= self.expires_at:
+            return "expired"
+        return None
 
 
 def hash_key(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-class KeyRing:
-    """The keys that are accepted, found by their hash."""
+class Standing(Protocol):
+    """Answers whether what an identity has started may still go on."""
 
-    def __init__(self, keys: Iterable[HashedKey]) -> None:
+    def __call__(self, identity: Identity, /) -> bool: ...
+
+
+def always_good(identity: Identity, /) -> bool:
+    """The Standing where no keys are: in a program that embeds a runtime or an engine."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Lapse:
+    """A key that was used and is not good any more."""
+
+    key_id: str
+    reason: str
+
+
+class KeyRing:
+    """The keys that are accepted, found by their hash. *clock* gives seconds since the epoch.
+
+    It remembers each key that was used, so that ``lapsed`` can name those whose uses have to end.
+    """
+
+    def __init__(self, keys: Iterable[HashedKey], clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._used: dict[str, HashedKey] = {}
+        self._last_used: dict[str, float] = {}
         self.replace(keys)
 
     def replace(self, keys: Iterable[HashedKey]) -> None:
         """Accept these keys and no others, from the next request on."""
         self._by_hash = {key.sha256: key for key in keys}
+        self._by_id: dict[str, list[HashedKey]] = {}
+        for key in self._by_hash.values():
+            self._by_id.setdefault(key.id, []).append(key)
+        self._last_used = {digest: at for digest, at in self._last_used.items() if digest in self._by_hash}
+
+    def keys(self) -> list[HashedKey]:
+        return list(self._by_hash.values())
 
     def find(self, key: str) -> HashedKey | None:
         """Returns the key's entry. The look-up goes by hash, so the time it takes reveals nothing about any key."""
         return self._by_hash.get(hash_key(key))
+
+    def use(self, key: HashedKey) -> FailureReason | None:
+        """Returns None if *key* is good now, and remembers its use; otherwise why it is not."""
+        now = self._clock()
+        fault = key.fault(now)
+        if fault is None:
+            self._used[key.sha256] = key
+            self._last_used[key.sha256] = now
+        return fault
+
+    def stands(self, identity: Identity) -> bool:
+        """Implements Standing: a key of this id is good now and allows all that *identity* may (ACCESS-40).
+
+        True for an identity that no key has proved.
+        """
+        if not identity.key_id:
+            return True
+        now = self._clock()
+        return any(key.fault(now) is None and _carries(key, identity) for key in self._by_id.get(identity.key_id, ()))
+
+    def lapsed(self) -> list[Lapse]:
+        """Returns the keys that were used and are not good any more, each once."""
+        now = self._clock()
+        lapses: list[Lapse] = []
+        for digest, used in list(self._used.items()):
+            key = self._by_hash.get(digest)
+            reason: str | None = "gone" if key is None else key.fault(now)
+            if reason is None and key is not None and not _carries(key, used.identity):
+                reason = "other actor or permissions"
+            if reason is not None:
+                del self._used[digest]
+                lapses.append(Lapse(used.id, reason))
+        return lapses
+
+    def life(self) -> dict[str, "KeyLife"]:
+        """Returns the times of each key by its id."""
+        return {key.id: KeyLife(self._last_used.get(key.sha256), key.expires_at) for key in self._by_hash.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLife:
+    """In seconds since the epoch. *last_used*: None before the first use. *expires_at*: None without an end."""
+
+    last_used: float | None
+    expires_at: float | None
+
+
+_SOON_S = 14 * 86_400
+
+
+def expiry_notes(keys: Iterable[HashedKey], now: float) -> Iterator[str]:
+    """Yields a line on each key that has expired, or expires within 14 days."""
+    for key in keys:
+        if key.expires_at is None or key.suspended:
+            continue
+        left_s = key.expires_at - now
+        if left_s <= 0:
+            yield f"key {key.id}: expired on {_day(key.expires_at)}"
+        elif left_s <= _SOON_S:
+            yield f"key {key.id}: expires on {_day(key.expires_at)}, in {max(1, round(left_s / 86_400))} days or less"
+
+
+def _carries(key: HashedKey, identity: Identity) -> bool:
+    """True if *key* is of the actor of *identity* and grants all of its permissions, maybe more."""
+    if key.identity.actor != identity.actor:
+        return False
+    # Asked each second for every key in use: the same permission is not compared with all the others.
+    granted = frozenset(key.identity.permissions)
+    return all(wanted in granted or key.identity.allows(wanted) for wanted in identity.permissions)
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

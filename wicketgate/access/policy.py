@@ -5,20 +5,23 @@ condition holds (ACCESS-9, ACCESS-10). A tool that a caller may not use does not
 is known only at the call: until then a tool exists if some call of it could be allowed, and a call that is not allowed
 is ``Denied``.
 
+A tool has several names (``ToolNames``), which servers and plugins choose. The rules are gone through once for each,
+and of the outcomes the strictest counts, so that no name loosens anything (ACCESS-47). Nearly all tools have the same
+rules under every name, and these are decided as if they had one.
+
 The types of a condition, which is written in CEL, are checked when it is loaded, and an evaluation ends within ten
 thousand steps. A condition that cannot be evaluated raises, so that the rule can deny."""
 
-import fnmatch
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from operator import eq
+from functools import lru_cache
 from typing import Any, Literal
 
 from cel_expr_python import cel  # type: ignore[import-untyped]
 
 from wicketgate.access.identity import Identity, Reach, reach_of
+from wicketgate.catalog.name_patterns import compile_glob, split_pattern
+from wicketgate.catalog.tool_id import ToolNames, namespace_of
 
 _MAX_CONDITION_CHARS = 2_000
 _ABOUT_CALLER = {"actor": cel.Type.STRING, "permissions": cel.Type.List(cel.Type.STRING)}
@@ -108,28 +111,6 @@ class AccessRule:
         return ""
 
 
-def split_pattern(match: str) -> tuple[str, str]:
-    """Returns the two globs of a rule's *match*. Raises ValueError."""
-    namespace, colon, name = match.partition(":")
-    if match == "*":
-        return "*", "*"
-    if not (namespace and colon and name) or ":" in name:
-        raise ValueError("must be <namespace>:<tool>, for example github:delete_* or *:*")
-    return namespace, name
-
-
-def compile_glob(pattern: str) -> Callable[[str], bool] | None:
-    """Returns None for a glob that matches everything."""
-    if pattern == "*":
-        return None
-    plain = pattern.rstrip("*")
-    # A name and a prefix are compared without an expression, which takes several times longer.
-    if not re.search(r"[*?\[]", plain):
-        return partial(eq, plain) if plain == pattern else lambda text: text.startswith(plain)
-    expression = re.compile(fnmatch.translate(pattern))
-    return lambda text: expression.match(text) is not None
-
-
 _MAX_KEPT_TOOLS = 50_000
 
 
@@ -160,6 +141,19 @@ class Denied:
 Outcome = Allowed | NeedsApproval | Hidden
 Decision = Outcome | Denied
 
+AccessDefault = Literal["allow", "deny"]
+"""The decision about a tool that no rule decides on, which the caller has the permission for."""
+
+_DEFAULTS: Mapping[AccessDefault, Outcome] = {
+    "allow": Allowed(),
+    "deny": Hidden("access_default: deny, and no rule decides on it"),
+}
+_STRICTNESS: Mapping[type[Outcome], int] = {Allowed: 0, NeedsApproval: 1, Hidden: 2}
+
+_Chain = tuple[int, ...]
+_Chains = tuple[tuple[_Chain, ...], ...]
+"""The rules that match a tool: by namespace, the different chains of its names there."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Effect:
@@ -176,10 +170,11 @@ class Rights:
 
     reach: Reach
     effects: tuple[_Effect | None, ...]
+    default: AccessDefault = "allow"
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.reach, self.effects)))
+        object.__setattr__(self, "_hash", hash((self.reach, self.effects, self.default)))
 
     def __hash__(self) -> int:
         """Computed once: every call looks up its audience by its rights, and there may be hundreds of rules."""
@@ -188,13 +183,17 @@ class Rights:
     @property
     def everything(self) -> bool:
         """Returns whether no tool is hidden, so that no list of tools has to be filtered."""
-        return self.reach.everything and not any(each and isinstance(each.outcome, Hidden) for each in self.effects)
+        if not self.reach.everything or self.default == "deny":
+            return False
+        return not any(each and isinstance(each.outcome, Hidden) for each in self.effects)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleStep:
-    """One rule on the way to a decision. *when* is its condition on arguments, if any; *source* is the rule itself."""
+    """One rule on the way to a decision. *name* is the name that it matches, as ``namespace:name``; *when* is its
+    condition on arguments, if any; *source* is the rule itself."""
 
+    name: str
     rule: str
     when: str
     outcome: Outcome
@@ -204,76 +203,114 @@ class RuleStep:
 class AccessPolicy:
     """The rules in force. Immutable but for its caches; a reload replaces it as a whole."""
 
-    def __init__(self, rules: Sequence[AccessRule] = ()) -> None:
+    def __init__(self, rules: Sequence[AccessRule] = (), default: AccessDefault = "allow") -> None:
         self.rules = tuple(rules)
+        self.default: AccessDefault = default
         globs = [split_pattern(rule.match) for rule in self.rules]
         self._patterns = [(compile_glob(namespace), compile_glob(name)) for namespace, name in globs]
         self._by_actor = any(rule.when and not rule.when.needs_args for rule in self.rules)
         self._cached_rights = lru_cache(maxsize=1_024)(self._make_rights)
         self._in_namespace = lru_cache(maxsize=1_024)(self._match_namespace)
         self._chain = lru_cache(maxsize=_MAX_KEPT_TOOLS)(self._match)
+        self._chains = lru_cache(maxsize=_MAX_KEPT_TOOLS)(self._match_names)
 
-    def decide(self, identity: Identity, namespace: str, name: str, args: Mapping[str, Any] | None = None) -> Decision:
-        """Decides about ``namespace:name`` for *identity*: without *args* about the tool, with them about this call."""
-        rights, chain = self.rights(identity), self._chain(namespace, name)
-        if not rights.reach.covers(namespace, name):
-            return Hidden(f"needs the permission tools:{namespace}:{name}")
-        found = _best_outcome(rights, chain)
+    def decide(self, identity: Identity, names: ToolNames, args: Mapping[str, Any] | None = None) -> Decision:
+        """Decides about a tool for *identity*: without *args* about the tool, with them about this call."""
+        rights, chains = self.rights(identity), self._chains(names)
+        if not rights.reach.everything and (missing := _missing_permission(rights.reach, names)):
+            return Hidden(f"needs the permission {missing}")
+        found = self._best(rights, chains)
         # Without arguments, or without rules, there is nothing more to decide.
-        if args is None or isinstance(found, Hidden) or not chain:
+        if args is None or isinstance(found, Hidden) or chains == _NO_RULE:
             return found
-        called = self._outcome_of_call(rights, chain, identity, args)
+        if len(chains) == 1 and len(chains[0]) == 1:
+            called = self._outcome_of_call(rights, chains[0][0], identity, args) or self.decision_without_rules
+        else:
+            called = self._combined(chains, lambda chain: self._outcome_of_call(rights, chain, identity, args))
         return Denied(called.reason) if isinstance(called, Hidden) else called
 
-    def rules_on_all_of(self, identity: Identity, namespace: str) -> Outcome:
-        """Decides by the rules about every tool of *namespace*, whatever the permissions of *identity*. They also hold
-        for a server's resources and prompts."""
-        return _best_outcome(self.rights(identity), self._chain(namespace, "*"))
+    def rules_on_all_of(self, identity: Identity, server: str) -> Outcome:
+        """Decides by the rules about every tool of the upstream *server*, whatever the permissions of *identity*. They
+        also hold for its resources and prompts, as for a call without arguments (ACCESS-74)."""
+        rights, chain = self.rights(identity), self._chain(namespace_of(server), "*")
+        return self._outcome_of_call(rights, chain, identity, {}) or self.decision_without_rules
+
+    def same(self, other: "AccessPolicy") -> bool:
+        """Returns whether both decide alike, because their rules and defaults are equal."""
+        return (self.rules, self.default) == (other.rules, other.default)
+
+    @property
+    def decision_without_rules(self) -> Outcome:
+        """The decision about a tool that no rule decides on, which the caller has the permission for."""
+        return _DEFAULTS[self.default]
 
     def rights(self, identity: Identity) -> Rights:
         return self._cached_rights(identity.actor if self._by_actor else "", identity.permissions)
 
-    def visible(self, rights: Rights, tools: Iterable[tuple[str, str, str]]) -> frozenset[str]:
-        """Returns the ids of those of *tools* (id, namespace, name) that exist for a holder of *rights*."""
-        shown: dict[tuple[int, ...], bool] = {}
+    def visible(self, rights: Rights, tools: Iterable[tuple[str, ToolNames]]) -> frozenset[str]:
+        """Returns the ids of those of *tools* (id, names) that exist for a holder of *rights*."""
+        shown: dict[_Chains, bool] = {}
         found: list[str] = []
-        for tool_id, namespace, name in tools:
-            if not rights.reach.covers(namespace, name):
+        for tool_id, names in tools:
+            if not rights.reach.everything and _missing_permission(rights.reach, names):
                 continue
-            # Most tools share their chain with many others.
-            chain = self._chain(namespace, name)
-            if chain not in shown:
-                shown[chain] = not isinstance(_best_outcome(rights, chain), Hidden)
-            if shown[chain]:
+            # Most tools share their chains with many others.
+            chains = self._chains(names)
+            if chains not in shown:
+                shown[chains] = not isinstance(self._best(rights, chains), Hidden)
+            if shown[chains]:
                 found.append(tool_id)
         return frozenset(found)
 
-    def steps(self, identity: Identity, namespace: str, name: str) -> Sequence[RuleStep]:
-        """Returns the rules of which the first that holds decides for *identity*, for a report to the operator."""
-        return [
-            RuleStep(
-                self._label(index),
-                effect.condition.source if effect.condition else "",
-                effect.outcome,
-                self.rules[index],
-            )
-            for index, effect in _effects(self.rights(identity), self._chain(namespace, name))
-        ]
+    def steps(self, identity: Identity, names: ToolNames) -> Sequence[RuleStep]:
+        """Returns the rules of which the first that holds decides for *identity*, for a report to the operator: one
+        series for each name that different rules match."""
+        steps: list[RuleStep] = []
+        for namespace, own in names:
+            known: set[_Chain] = set()
+            for name in own:
+                chain = self._chain(namespace, name)
+                if chain not in known:
+                    known.add(chain)
+                    steps += self._steps(identity, f"{namespace}:{name}", chain)
+        return steps
+
+    def _steps(self, identity: Identity, name: str, chain: _Chain) -> Iterator[RuleStep]:
+        for index, effect in _effects(self.rights(identity), chain):
+            condition = effect.condition.source if effect.condition else ""
+            yield RuleStep(name, self._label(index), condition, effect.outcome, self.rules[index])
+
+    def _best(self, rights: Rights, chains: _Chains) -> Outcome:
+        # Nearly all tools have one chain; this is the way of every call.
+        if len(chains) == 1 and len(chains[0]) == 1:
+            return _best_outcome(rights, chains[0][0]) or self.decision_without_rules
+        return self._combined(chains, lambda chain: _best_outcome(rights, chain))
+
+    def _combined(self, chains: _Chains, outcome: Callable[[_Chain], Outcome | None]) -> Outcome:
+        """Returns the strictest outcome of all *chains*. A namespace in which no rule decides gets the default."""
+        default = self.decision_without_rules
+        by_namespace = (
+            _strictest(found for chain in of_namespace if (found := outcome(chain))) or default
+            for of_namespace in chains
+        )
+        return _strictest(by_namespace) or default
 
     def _outcome_of_call(
-        self, rights: Rights, chain: Sequence[int], identity: Identity, args: Mapping[str, Any]
-    ) -> Outcome:
+        self, rights: Rights, chain: _Chain, identity: Identity, args: Mapping[str, Any]
+    ) -> Outcome | None:
+        """Returns None if no rule of *chain* holds."""
         for index, effect in _effects(rights, chain):
             try:
                 if effect.condition is None or effect.condition.holds(identity, args):
                     return effect.outcome
             except CannotEvaluate as failure:
                 return self._not_evaluated(index, failure)
-        return Allowed()
+        return None
 
     def _make_rights(self, actor: str, permissions: tuple[str, ...]) -> Rights:
         identity = Identity(actor, permissions)
-        return Rights(reach_of(permissions), tuple(self._effect(index, identity) for index in range(len(self.rules))))
+        effects = tuple(self._effect(index, identity) for index in range(len(self.rules)))
+        return Rights(reach_of(permissions), effects, self.default)
 
     def _effect(self, index: int, identity: Identity) -> _Effect | None:
         rule = self.rules[index]
@@ -301,7 +338,10 @@ class AccessPolicy:
     def _label(self, index: int) -> str:
         return f"access[{index}] ({self.rules[index].match})"
 
-    def _match(self, namespace: str, name: str) -> tuple[int, ...]:
+    def _match_names(self, names: ToolNames) -> _Chains:
+        return tuple(tuple(dict.fromkeys(self._match(namespace, name) for name in own)) for namespace, own in names)
+
+    def _match(self, namespace: str, name: str) -> _Chain:
         """Returns the rules that match a tool, up to the first without a condition: those behind it are not reached."""
         chain: list[int] = []
         for index in self._in_namespace(namespace):
@@ -316,6 +356,23 @@ class AccessPolicy:
         return tuple(index for index, (glob, _) in enumerate(self._patterns) if glob is None or glob(namespace))
 
 
+_NO_RULE: _Chains = (((),),)
+
+
+def _missing_permission(reach: Reach, names: ToolNames) -> str:
+    """Returns the permission that *reach* does not cover; empty if none. The name in the id must be covered in each
+    namespace of the tool."""
+    for namespace, own in names:
+        if not reach.covers(namespace, own[0]):
+            return f"tools:{namespace}:{own[0]}"
+    return ""
+
+
+def _strictest(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """Returns the first of the strictest; None if there are none."""
+    return max(outcomes, key=lambda outcome: _STRICTNESS[type(outcome)], default=None)
+
+
 def _effects(rights: Rights, chain: Sequence[int]) -> Iterator[tuple[int, _Effect]]:
     """Yields the effects of the rules in *chain*, up to the first that holds without a condition on arguments."""
     for index in chain:
@@ -326,12 +383,24 @@ def _effects(rights: Rights, chain: Sequence[int]) -> Iterator[tuple[int, _Effec
                 break
 
 
-def _best_outcome(rights: Rights, chain: Sequence[int]) -> Outcome:
-    """Returns the most favourable outcome that a call could have. It decides whether the tool exists at all."""
-    effects = [effect for _, effect in _effects(rights, chain)]
-    # If no rule holds, the permission alone decides.
-    may_hold_none = not effects or effects[-1].condition is not None
-    if may_hold_none or any(isinstance(effect.outcome, Allowed) for effect in effects):
-        return Allowed()
-    approvals = (effect.outcome for effect in effects if isinstance(effect.outcome, NeedsApproval))
-    return next(approvals, effects[0].outcome)
+def _best_outcome(rights: Rights, chain: _Chain) -> Outcome | None:
+    """Returns the most favourable outcome that a call could have; None if that is the outcome when no rule holds. It
+    decides whether the tool exists at all."""
+    asks: Outcome | None = None
+    first: Outcome | None = None
+    may_hold_none = True
+    for index in chain:
+        effect = rights.effects[index]
+        if effect is None:
+            continue
+        if isinstance(effect.outcome, Allowed):
+            return effect.outcome
+        if asks is None and isinstance(effect.outcome, NeedsApproval):
+            asks = effect.outcome
+        first = first or effect.outcome
+        if effect.condition is None:
+            may_hold_none = False
+            break
+    if may_hold_none:
+        return None if rights.default == "allow" else asks
+    return asks or first

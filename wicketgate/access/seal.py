@@ -18,9 +18,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 APPROVAL_PREFIX = "apr_"
-_APPROVAL_PURPOSE = "approval"
+# Approvals without the digest of a definition had the purpose "approval".
+_APPROVAL_PURPOSE = "approval of a definition"
 _MAX_APPROVAL_CHARS = 1_000
-_DIGEST_CHARS = 64
+_DIGEST_CHARS = 43
 _MAX_ID_BYTES = 256
 _SHOWN_CHARS = 64
 
@@ -85,10 +86,11 @@ def _cipher(key: bytes) -> Fernet:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSubject:
-    """The call to be approved: the tool's id, whose hash covers its schema; the digest in hex of the arguments that
-    would be sent; and the digest of the call as the model made it. Opened again, a long tool id is its digest."""
+    """The call to be approved: the tool's id, and three digests in hex (SHA-256): of the tool's definition, of the
+    arguments that would be sent, and of the call as the model made it. Opened again, a long tool id is its digest."""
 
     tool_id: str
+    definition: str
     arguments: str
     call: str
 
@@ -108,8 +110,8 @@ class Approval:
 class ApprovalSeal:
     """Issues approval ids under *seal*, each valid for *ttl_s*.
 
-    An id is for one actor, one tool and one set of arguments, and holds all that was asked, so nothing is stored. The
-    caller makes sure that it is used once, by its *uid*.
+    An id is for one actor, one tool with its definition and one set of arguments, and holds all that was asked, so
+    nothing is stored. The caller makes sure that it is used once, by its *uid*.
     """
 
     def __init__(self, seal: Seal, *, ttl_s: float = 3_600.0) -> None:
@@ -117,7 +119,8 @@ class ApprovalSeal:
         self._ttl_s = ttl_s
 
     def issue(self, actor: str, subject: ApprovalSubject) -> str:
-        text = subject.arguments + subject.call + _bounded(subject.tool_id)
+        digests = map(_packed, (subject.definition, subject.arguments, subject.call))
+        text = "".join(digests) + _bounded(subject.tool_id)
         return APPROVAL_PREFIX + self._seal.seal(_APPROVAL_PURPOSE, actor, text, self._ttl_s)
 
     def open(self, actor: str, approval_id: str) -> Approval | None:
@@ -127,11 +130,21 @@ class ApprovalSeal:
         sealed = self._seal.open(_APPROVAL_PURPOSE, actor, approval_id.removeprefix(APPROVAL_PREFIX))
         if sealed is None:
             return None
-        arguments, call = sealed.text[:_DIGEST_CHARS], sealed.text[_DIGEST_CHARS : 2 * _DIGEST_CHARS]
-        return Approval(ApprovalSubject(sealed.text[2 * _DIGEST_CHARS :], arguments, call), sealed)
+        starts = range(0, 3 * _DIGEST_CHARS, _DIGEST_CHARS)
+        definition, arguments, call = (_unpacked(sealed.text[start : start + _DIGEST_CHARS]) for start in starts)
+        return Approval(ApprovalSubject(sealed.text[3 * _DIGEST_CHARS :], definition, arguments, call), sealed)
 
     def expired(self, approval: Approval) -> bool:
         return self._seal.expired(approval.sealed)
+
+
+def _packed(digest: str) -> str:
+    """Returns 64 hex digits in 43 characters, because the length of an approval id is bounded."""
+    return base64.urlsafe_b64encode(bytes.fromhex(digest)).decode().rstrip("=")
+
+
+def _unpacked(text: str) -> str:
+    return base64.urlsafe_b64decode(f"{text}=").hex()
 
 
 def _bounded(tool_id: str) -> str:

@@ -1,7 +1,8 @@
 """The card, which a model is shown of a tool: ten fields, one line, at most 80 tokens (CARD-19 to CARD-25); and the
 order of cards.
 
-Cards come best first (CARD-25), or so that a prompt cache keeps its prefix (BROWSE-20 to BROWSE-25)."""
+Cards come best first (CARD-25), or where that is asked for, so that a prompt cache keeps its prefix (BROWSE-20 to
+BROWSE-28)."""
 
 import re
 import unicodedata
@@ -94,6 +95,12 @@ def display_name(item: SelectableItem) -> str:
     return own or item.name[:_MAX_NAME_CHARS]
 
 
+def short_description(description: str, budget_tokens: int, tokens: TokenCounter) -> str:
+    """Returns one line of at most *budget_tokens*, cut as a card's description is. Of a long text only the beginning is
+    read."""
+    return truncate(_one_line_of(description, budget_tokens * _MAX_CHARS_A_TOKEN), budget_tokens, tokens)
+
+
 def member_name(item: SelectableItem) -> str | None:
     """Returns the name by which an inner card lists a tool whose own name is in another script.
 
@@ -173,6 +180,7 @@ _LINE_CAP = HARD_CAP_TOKENS - 1
 _MIN_DESCRIPTION_TOKENS = 12
 # More of a description than 60 tokens of prose ever cover; it bounds what hostile text can cost.
 _MAX_DESCRIPTION_CHARS = 2000
+_MAX_CHARS_A_TOKEN = 20
 
 # They do not show, though Unicode counts them as letters, marks or symbols: fillers, joiners and selectors.
 _INVISIBLE = re.compile(
@@ -197,65 +205,102 @@ def _card_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({tag for tag in folded if tag})[:_MAX_TAGS])
 
 
+def _one_line_of(description: str, most_chars: int) -> str:
+    cut = len(description) > most_chars
+    return one_line(description[:most_chars]) + (ELLIPSIS if cut else "")
+
+
 def _described(bare: ChoiceCard, description: str, tokens: TokenCounter) -> ChoiceCard:
-    cut = len(description) > _MAX_DESCRIPTION_CHARS
-    text = one_line(description[:_MAX_DESCRIPTION_CHARS]) + (ELLIPSIS if cut else "")
-    fixed = tokens.count(render_card(bare))
+    text = _one_line_of(description, _MAX_DESCRIPTION_CHARS)
+    fixed = _line_tokens(bare, tokens)
     if fixed > _LINE_CAP:
         raise CatalogError(
             f"the card of {bare.id} passes the hard cap of {HARD_CAP_TOKENS} tokens: {fixed} without text"
         )
     line_budget = min(_LINE_CAP, max(_LINE_TARGET, fixed + _MIN_DESCRIPTION_TOKENS))
     card = replace(bare, description=text)
-    if tokens.count(render_card(card)) <= line_budget:
+    if _line_tokens(card, tokens) <= line_budget:
         return card
     budget = line_budget - fixed
     # What joins the two parts takes tokens as well: shorten until the whole line fits, at worst to nothing.
     while True:
         card = replace(bare, description=truncate(text, budget, tokens))
-        excess = tokens.count(render_card(card)) - line_budget
+        excess = _line_tokens(card, tokens) - line_budget
         if excess <= 0:
             return card
         budget -= excess
+
+
+def _line_tokens(card: ChoiceCard, tokens: TokenCounter) -> int:
+    """The tokens of the line, so that its line break costs one more and never two.
+
+    Signs at its end are read as one piece with the break, which can cost more than the two parts.
+    """
+    line = render_card(card)
+    count = tokens.count(line)
+    if line[-1].isalnum() or (line[-1].isascii() and line[-2:-1].isalnum()):
+        return count
+    return max(count, tokens.count(f"{line}\n") - 1)
 
 
 CACHE_BREAKPOINT = ChoiceCard("__cache_breakpoint__", "__cache_breakpoint__", "", (), "internal", "", has_schema=False)
 
 
 @dataclass(frozen=True, slots=True)
+class SeenCard:
+    """A card as it was first sent, and its source: the digest of the tool's definition, or for a level of the graph the
+    card itself, which has no definition. A *card* of None was not sent yet; a *source* of None fits any."""
+
+    source: object
+    card: ChoiceCard | None
+
+
+@dataclass(frozen=True, slots=True)
 class SeenCards:
-    """The tools that a session has browsed or hydrated: by id the card as it was first sent.
+    """The tools that a session has browsed or hydrated, by id."""
 
-    None stands for a card that was not sent yet.
-    """
-
-    cards: Mapping[str, ChoiceCard | None] = field(default_factory=lambda: MappingProxyType({}))
+    cards: Mapping[str, SeenCard] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def ids(self) -> frozenset[str]:
         return frozenset(self.cards)
 
-    def hydrated(self, tool_id: str) -> "SeenCards":
+    def hydrated(self, tool_id: str, digest: str = "") -> "SeenCards":
         """Adds a tool that was hydrated with success (BROWSE-23); its card is frozen when it is first sent."""
-        return self if tool_id in self.cards else self._with({tool_id: None})
+        known = self.cards.get(tool_id)
+        if known is not None and (not digest or known.source in (digest, None)):
+            return self
+        return self._with({tool_id: SeenCard(digest or None, None)})
 
-    def _with(self, cards: Mapping[str, ChoiceCard | None]) -> "SeenCards":
+    def _with(self, cards: Mapping[str, SeenCard]) -> "SeenCards":
         return SeenCards(MappingProxyType({**self.cards, **cards}))
 
 
-def cache_order(seen: SeenCards, cards: Iterable[ChoiceCard]) -> tuple[tuple[ChoiceCard, ...], SeenCards]:
+def cache_order(
+    seen: SeenCards, cards: Iterable[ChoiceCard], digests: Mapping[str, str] = MappingProxyType({})
+) -> tuple[tuple[ChoiceCard, ...], SeenCards]:
     """Returns the cards in sending order, and the cards that the session has then seen (BROWSE-20).
 
     Cards seen before come first, as they were first sent; then the marker, if there is something on both sides of
-    it; then the new ones. Each part is ascending by id: rank is read from the score. *cards* are already chosen, so
-    nothing is cut here.
+    it; then the new ones. A card whose source differs from that of the seen one is new, and takes its place
+    (BROWSE-26). Each part is ascending by id; the rank is told beside the cards (BROWSE-31). *digests* are by id those
+    of the definitions of tools. *cards* are already chosen, so nothing is cut here.
     """
-    by_id = {card.id: card for card in cards}
-    prefix = [seen.cards[card_id] or by_id[card_id] for card_id in sorted(by_id.keys() & seen.cards.keys())]
-    suffix = [by_id[card_id] for card_id in sorted(by_id.keys() - seen.cards.keys())]
+    prefix: list[ChoiceCard] = []
+    suffix: list[ChoiceCard] = []
+    unfrozen: dict[str, SeenCard] = {}
+    for card in sorted(cards, key=lambda card: card.id):
+        source: object = digests.get(card.id) or (card if card.score is None else replace(card, score=None))
+        known = seen.cards.get(card.id)
+        if known is None or known.source not in (source, None):
+            suffix.append(card)
+        elif known.card is not None:
+            prefix.append(known.card)
+            continue
+        else:
+            prefix.append(card)
+        unfrozen[card.id] = SeenCard(source, card)
     marker = [CACHE_BREAKPOINT] if prefix and suffix else []
-    sent = (*prefix, *suffix)
-    unfrozen = {card.id: card for card in sent if seen.cards.get(card.id) is None}
     return (*prefix, *marker, *suffix), seen._with(unfrozen) if unfrozen else seen
 
 

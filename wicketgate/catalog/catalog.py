@@ -3,21 +3,26 @@
 A new snapshot is built whole beside the one in force. What did not change is taken over from it.
 """
 
+import copy
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from wicketgate.catalog.card import ChoiceCard, build_card, build_inner_card
 from wicketgate.catalog.clusters import Leaf
-from wicketgate.catalog.graph import ChoiceGraph, Inner
-from wicketgate.catalog.router import Router
+from wicketgate.catalog.graph import ChoiceGraph, Inner, is_root, parse_path
+from wicketgate.catalog.router import Router, Said
+from wicketgate.catalog.said_words import SaidWords
 from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
-from wicketgate.catalog.tool_id import ToolId, Visible, parse_tool_id, shorten_tool_id
-from wicketgate.errors import CatalogError, HydrateFailed
+from wicketgate.catalog.tool_id import ToolId, Visible, ids_named, namespace_of, parse_tool_id, shorten_tool_id
+from wicketgate.errors import CatalogError, HydrateFailed, PathInvalid
 from wicketgate.tokens import TokenCounter, shipped_token_counter
+
+K = TypeVar("K", bound=str)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +38,23 @@ class HydrationResult:
 
 @dataclass(frozen=True, slots=True)
 class SkippedDefinition:
-    """A definition that cannot be read: its position in ``tools/list``, and the reason."""
+    """A definition that gives no tool: its position in ``tools/list``, and the reason. It cannot be read, or an earlier
+    one of its server has the same id (CARD-36)."""
 
     server: str
     index: int
     reason: str
 
 
+_NOTHING_SAID = SaidWords()
+
+
 class Catalog:
     """A snapshot that never changes: of all upstreams by ``build_catalog``, or of items that you made by hand.
 
-    *items* are the tools that can be browsed and run; *quarantine* says by id why a tool's card cannot fit; *skipped*
-    lists unreadable definitions; *subscriptions* are the ids that no tool call can carry (CARD-18). *version* is 16 hex
-    digits over the content, the same for any order of tools.
+    *tools* are all that can be run, *items* those of them that have a card and can be browsed; *quarantine* says by id
+    why a card cannot fit (CARD-24); *skipped* lists definitions that give no tool; *subscriptions* are the ids that no
+    tool call can carry (CARD-18). *version* is 16 hex digits over the content, the same for any order of tools.
     """
 
     def __init__(self, items: Iterable[SelectableItem] = (), tokens: TokenCounter | None = None) -> None:
@@ -55,15 +64,25 @@ class Catalog:
         for item in items:
             entry = _by_hand(item, tokens)
             # An id is no digest, so no definition of an upstream has this key.
-            key = ("", False, entry.item.id)
+            key: _Key = ("", "by hand", (), entry.item.id)
             if key in entries:
                 raise CatalogError(f"two tools have the id {entry.item.id}")
             entries[key] = entry
-        self._put_together(entries, (), tokens, None)
+        self._put_together(entries, (), tokens, None, {}, _NOTHING_SAID)
 
     def with_items(self, items: Iterable[SelectableItem]) -> "Catalog":
         """Returns a catalog of these tools and *items*. Raises CatalogError when two have one id."""
-        return Catalog([*(entry.item for entry in self._entries.values()), *items], self._tokens)
+        own = (entry.item for entry in self._tables.entries.values())
+        return Catalog([*own, *items], self._tokens).saying(self._tables.words)
+
+    def saying(self, words: SaidWords) -> "Catalog":
+        """Returns a catalog of the same tools, which are found by *words* besides their definitions (BROWSE-55)."""
+        if words == self._tables.words:
+            return self
+        other = copy.copy(self)
+        other._tables = self._tables.with_entries(self._tables.entries, words)
+        other.router = other._tables.router
+        return other
 
     def _put_together(
         self,
@@ -71,43 +90,58 @@ class Catalog:
         skipped: Sequence[SkippedDefinition],
         tokens: TokenCounter,
         previous: "Catalog | None",
+        sections: "Mapping[str, _Section]",
+        words: SaidWords,
     ) -> None:
-        # The tools with a card, those without, and the size of all definitions.
-        by_id = {entry.item.id: entry for entry in entries.values()}
-        self._entries = entries
-        self._cards = {tool_id: entry.card for tool_id, entry in sorted(by_id.items()) if entry.card is not None}
+        self._tables: _Tables = (previous._tables if previous else _Tables()).with_entries(entries, words)
+        tables = self._tables
+        self._sections = sections
         self._tokens = tokens
-        self.items: Mapping[str, SelectableItem] = MappingProxyType(
-            {tool_id: by_id[tool_id].item for tool_id in self._cards}
-        )
+        # The tools with a card, and those without.
+        self.items: Mapping[str, SelectableItem] = MappingProxyType(tables.items)
+        without = [entry for entry in tables.by_id.values() if entry.card is None] if tables.without_card else []
         self.quarantine: Mapping[str, str] = MappingProxyType(
-            {tool_id: entry.reason for tool_id, entry in sorted(by_id.items()) if entry.reason}
+            {entry.item.id: entry.reason for entry in without if entry.reason}
         )
-        self.subscriptions = tuple(
-            sorted(tool_id for tool_id, entry in by_id.items() if entry.item.operation == "subscription")
-        )
+        # There is hardly ever a tool without a card.
+        self.tools: Mapping[str, SelectableItem] = self.items
+        if self.quarantine:
+            self.tools = MappingProxyType(
+                {key: entry.item for key, entry in tables.by_id.items() if entry.card is not None or entry.reason}
+            )
+        self._ids = tuple(map(ToolId, self.tools))
+        self.subscriptions = tuple(entry.item.id for entry in without if entry.item.operation == "subscription")
         self.skipped = tuple(skipped)
-        self._definition_chars = sum(entry.chars for entry in by_id.values() if entry.card is not None)
-        self.version = _version(by_id)
-        # The two ways to find a tool, each built on the previous catalog's.
-        self.graph: ChoiceGraph = ChoiceGraph(self.items.values(), previous.graph if previous else None)
-        self.router: Router = _router(self.items, previous)
+        self.version = _version(tables.by_id)
+        # The two ways to find a tool.
+        self.graph: ChoiceGraph = tables.graph
+        self.router: Router = tables.router
         # For a caller that may see everything; built here, because a level can hold thousands of them.
-        self._inner_cards: dict[str, tuple[Inner, ChoiceCard]] = dict(previous._inner_cards) if previous else {}
-        self._inner_cards = {
-            node.path: (node, self._inner_card(node)) for node in self.graph.walk() if isinstance(node, Inner)
-        }
+        self._inner_cards: Mapping[str, _InnerCards] = previous._inner_cards if previous else {}
+        if previous is None or self.graph is not previous.graph:
+            self._inner_cards = {namespace: self._cards_inside(namespace) for namespace in self.graph.namespaces}
+        self._root = tuple(cards.inner[f"/{namespace}"][1] for namespace, cards in self._inner_cards.items())
 
     def all(self) -> tuple[SelectableItem, ...]:
         """The tools that can be browsed and run, ascending by id."""
         return tuple(self.items.values())
 
     def get(self, tool_id: str) -> SelectableItem | None:
-        return self.items.get(tool_id)
+        return self.tools.get(tool_id)
+
+    def named(self, wanted: str) -> Sequence[ToolId]:
+        """The tools that *wanted* names: an id whose version or hash may be left out, or a path (CARD-34)."""
+        if not wanted.startswith("/"):
+            return ids_named(wanted, self._ids)
+        try:
+            found = self.graph.tool_at(parse_path(wanted))
+        except PathInvalid:
+            found = None
+        return () if found is None else (found,)
 
     def hydrate(self, tool_id: str) -> HydrationResult:
         """Schemas, examples and hints of a tool. Raises HydrateFailed when there is none of this id."""
-        item = self.items.get(tool_id)
+        item = self.tools.get(tool_id)
         if item is None:
             raise _no_such_tool(tool_id)
         examples = item.args_schema.get("examples")
@@ -121,20 +155,37 @@ class Catalog:
 
     def card(self, tool_id: str, score: float | None = None) -> ChoiceCard:
         """The tool's card as built at refresh. Raises HydrateFailed when there is none of this id."""
-        card = self._cards.get(ToolId(tool_id))
+        entry = self._tables.by_id.get(ToolId(tool_id))
+        card = entry.card if entry is not None else None
         if card is None:
             raise _no_such_tool(tool_id)
         return card if score is None else replace(card, score=score)
 
     def cards_at(self, path: Sequence[str], visible: Visible | None = None) -> tuple[ChoiceCard, ...]:
-        """The cards of what stands at *path*, in the graph of the visible tools. Raises PathNotFound (BROWSE-12)."""
+        """The cards of what stands at *path*, in the graph of the visible tools. Raises PathNotFound (BROWSE-12).
+
+        All levels but ``/`` are short. That one has a card for each namespace, of which there can be thousands: they
+        are at hand for a caller that may see everything, and take long for another (BROWSE-40).
+        """
+        if visible is None and is_root(path):
+            return self._root
         return tuple(
-            self._cards[node.tool_id] if isinstance(node, Leaf) else self._inner_card(node)
+            self.card(node.tool_id) if isinstance(node, Leaf) else self._inner_card(node)
             for node in self.graph.children(path, visible)
         )
 
+    def _cards_inside(self, namespace: str) -> "_InnerCards":
+        """The cards of a namespace and its clusters; those of the previous catalog if the same tools are inside."""
+        place = self.graph.namespaces[namespace]
+        known = self._inner_cards.get(namespace)
+        if known is not None and known.place is place:
+            return known
+        nodes = (node for node in self.graph.walk_in(namespace) if isinstance(node, Inner))
+        return _InnerCards(place, {node.path: (node, self._inner_card(node)) for node in nodes})
+
     def _inner_card(self, node: Inner) -> ChoiceCard:
-        kept = self._inner_cards.get(node.path)
+        known = self._inner_cards.get(node.namespace)
+        kept = known.inner.get(node.path) if known is not None else None
         if kept is not None and kept[0] == node:
             return kept[1]
         return build_inner_card(node.path, node.label, node.namespace, node.tool_count, node.members, self._tokens)
@@ -142,8 +193,9 @@ class Catalog:
     def definition_chars(self, visible: Visible | None = None) -> int:
         """The length of the definitions of the visible tools together, as JSON: what a prompt is spared."""
         if visible is None:
-            return self._definition_chars
-        return sum(entry.chars for entry in self._entries.values() if entry.card is not None and visible(entry.item.id))
+            return self._tables.chars
+        by_id = self._tables.by_id
+        return sum(entry.chars for tool_id, entry in by_id.items() if entry.card is not None and visible(tool_id))
 
 
 def build_catalog(
@@ -152,38 +204,56 @@ def build_catalog(
     *,
     previous: Catalog | None = None,
     infer: Collection[str] = (),
+    unnamed: Collection[str] = (),
+    taken: Collection[str] = (),
+    words: SaidWords = _NOTHING_SAID,
+    spellings: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> Catalog:
     """A snapshot of the tools of all upstreams, in wire JSON by the upstream's configured name.
 
-    The tools of the upstreams in *infer* take their namespace from their own names. What *previous* already knows is
-    taken over by content. Pure and free of shared state, so it can run in a thread. Raises CatalogError when two
-    tools have one id (CARD-14); *previous* is untouched then.
+    The tools of the upstreams in *infer* and *unnamed* take their namespace from their own names, but never that of
+    another upstream: *taken* are the names of all that are configured (CARD-31). The names in *unnamed* were not
+    configured. *words* are the operator's. What *previous* already knows is taken over by content. Pure and free of
+    shared state, so it can run in a thread. Of the tools of one upstream with one id the first is taken (CARD-36).
+    *spellings* are the servers' own names, by upstream (BROWSE-38).
+    Raises CatalogError when tools of two upstreams have one id (CARD-14); *previous* is untouched then.
     """
+    owners = {namespace_of(name): name for name in taken if name not in unnamed}
     entries: dict[_Key, _Entry] = {}
     skipped: list[SkippedDefinition] = []
-    origin: dict[ToolId, _Entry] = {}
-    known = previous._entries if previous else {}
+    origin: dict[ToolId, tuple[int, SelectableItem]] = {}
+    reading: dict[str, _Reading] = {}
+    for server in definitions:
+        source: _Source = "unnamed" if server in unnamed else "infer" if server in infer else "named"
+        reading[server] = _Reading(server, source, spellings.get(server, ()), tokens, previous)
     for server, index, definition in _listed(definitions):
         try:
-            if not isinstance(definition, Mapping):
-                raise CatalogError("definition: not an object")
-            digest, chars = _fingerprint(definition)
-            key = (server, server in infer, digest)
-            entry = known.get(key) or _read(definition, key, chars, tokens)
+            key, entry = reading[server].entry(definition)
+            _check_namespace(entry.item, owners)
         except CatalogError as failure:
             skipped.append(SkippedDefinition(server, index, str(failure)))
             continue
-        twin = origin.setdefault(entry.item.id, entry)
-        if key in entries or twin is not entry:
-            raise CatalogError(f"two tools have the id {entry.item.id}: {_origin(twin.item)} and {_origin(entry.item)}")
+        twin = origin.setdefault(entry.item.id, (index, entry.item))
+        if twin[1].server != entry.item.server:
+            raise CatalogError(f"two tools have the id {entry.item.id}: {_origin(twin[1])} and {_origin(entry.item)}")
+        if twin[0] != index:
+            reason = (
+                f"{entry.item.upstream_name!r} has the id {entry.item.id}, as has {server}[{twin[0]}], which is kept"
+            )
+            skipped.append(SkippedDefinition(server, index, reason))
+            continue
         entries[key] = entry
     catalog = Catalog.__new__(Catalog)
-    catalog._put_together(entries, skipped, tokens, previous)
+    sections = {server: one.section() for server, one in reading.items()}
+    catalog._put_together(entries, skipped, tokens, previous, sections, words)
     return catalog
 
 
-_Key = tuple[str, bool, str]
-"""Upstream, whether its namespaces are inferred, digest of the definition: all that an entry depends on."""
+_Source = Literal["named", "infer", "unnamed", "by hand"]
+
+_Key = tuple[str, _Source, tuple[str, ...], str]
+"""Upstream, where its namespaces come from, spellings of its name, digest of the definition: all that an entry depends
+on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +266,64 @@ class _Entry:
     chars: int
     card: ChoiceCard | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """The definitions of one upstream that could be read, each with its key and entry. A catalog of the same objects
+    takes these over unread."""
+
+    source: _Source
+    spellings: tuple[str, ...]
+    definitions: tuple[object, ...]
+    found: "tuple[tuple[_Key, _Entry], ...]"
+
+
+class _Reading:
+    """Reads the definitions of one upstream, and of these only what *previous* does not know."""
+
+    def __init__(
+        self, server: str, source: _Source, spellings: tuple[str, ...], tokens: TokenCounter, previous: Catalog | None
+    ) -> None:
+        self._server = server
+        self._source = source
+        self._spellings = spellings
+        self._tokens = tokens
+        self._known: Mapping[_Key, _Entry] = previous._tables.entries if previous else {}
+        # The section keeps its definitions alive, so that the identity of one is no other's.
+        former = previous._sections.get(server) if previous else None
+        same = former is not None and (former.source, former.spellings) == (source, spellings)
+        self._by_identity = (
+            dict(zip(map(id, former.definitions), former.found, strict=True)) if former is not None and same else {}
+        )
+        self._definitions: list[object] = []
+        self._found: list[tuple[_Key, _Entry]] = []
+
+    def entry(self, definition: object) -> "tuple[_Key, _Entry]":
+        """Raises CatalogError for a definition that is not well formed."""
+        found = self._by_identity.get(id(definition)) or self._read(definition)
+        self._definitions.append(definition)
+        self._found.append(found)
+        return found
+
+    def section(self) -> _Section:
+        return _Section(self._source, self._spellings, tuple(self._definitions), tuple(self._found))
+
+    def _read(self, definition: object) -> "tuple[_Key, _Entry]":
+        if not isinstance(definition, Mapping):
+            raise CatalogError("definition: not an object")
+        digest, chars = _fingerprint(definition)
+        key = (self._server, self._source, self._spellings, digest)
+        return key, self._known.get(key) or _read(definition, key, chars, self._tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class _InnerCards:
+    """The cards of a namespace and of the clusters in it, by path, each with the node that it shows; *place* is the
+    namespace in the graph."""
+
+    place: object
+    inner: Mapping[str, tuple[Inner, ChoiceCard]]
 
 
 def _no_such_tool(tool_id: str) -> HydrateFailed:
@@ -219,14 +347,24 @@ def _fingerprint(definition: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _read(definition: Mapping[str, Any], key: _Key, chars: int, tokens: TokenCounter) -> _Entry:
-    server, infer, digest = key
-    return _entry(mcp_tool_to_selectable(definition, server, infer=infer), digest, chars, tokens)
+    server, source, spellings, digest = key
+    item = mcp_tool_to_selectable(definition, server, infer=source != "named", named=source != "unnamed")
+    return _entry(replace(item, spellings=spellings) if spellings else item, digest, chars, tokens)
+
+
+def _check_namespace(item: SelectableItem, owners: Mapping[str, str]) -> None:
+    """Raises CatalogError for an inferred namespace that belongs to another upstream; *owners* are by namespace."""
+    if item.namespace != item.home and item.namespace in owners:
+        raise CatalogError(
+            f"name: {item.upstream_name!r} gives the namespace {item.namespace!r}, which is that of another upstream, "
+            f"{owners[item.namespace]}; rename one of the two upstreams, or use namespace: name for {item.server}"
+        )
 
 
 def _by_hand(item: SelectableItem, tokens: TokenCounter) -> _Entry:
     schemas = {"inputSchema": dict(item.args_schema), "outputSchema": item.output_schema and dict(item.output_schema)}
     digest, chars = _fingerprint({"name": item.upstream_name, "description": item.description, **schemas})
-    return _entry(item, digest, chars, tokens)
+    return _entry(item if item.digest else replace(item, digest=digest), digest, chars, tokens)
 
 
 def _entry(item: SelectableItem, digest: str, chars: int, tokens: TokenCounter) -> _Entry:
@@ -256,13 +394,89 @@ def _origin(item: SelectableItem) -> str:
 
 
 def _version(by_id: Mapping[ToolId, _Entry]) -> str:
-    lines = "\n".join(f"{tool_id} {by_id[tool_id].item.server} {by_id[tool_id].digest}" for tool_id in sorted(by_id))
+    # Ascending by id.
+    lines = "\n".join(f"{tool_id} {entry.item.server} {entry.digest}" for tool_id, entry in by_id.items())
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
-def _router(items: Mapping[str, SelectableItem], previous: Catalog | None) -> Router:
-    if previous is None:
-        return Router.build(items.values())
-    removed = [tool_id for tool_id, item in previous.items.items() if items.get(tool_id) is not item]
-    added = [item for tool_id, item in items.items() if previous.items.get(tool_id) is not item]
-    return previous.router.updated(removed, added) if removed or added else previous.router
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """All that follows from the entries of a catalog and the operator's words. *by_id* and *items* are ascending by id;
+    *items* are the tools with a card, *chars* is the length of their definitions together, and *said* are the words
+    that fit them."""
+
+    entries: Mapping[_Key, _Entry] = field(default_factory=dict)
+    by_id: Mapping[ToolId, _Entry] = field(default_factory=dict)
+    items: Mapping[str, SelectableItem] = field(default_factory=dict)
+    chars: int = 0
+    graph: ChoiceGraph = field(default_factory=ChoiceGraph)
+    words: SaidWords = field(default_factory=SaidWords)
+    said: Said = field(default_factory=dict)
+    router: Router = field(default_factory=lambda: Router.build(()))
+
+    @property
+    def without_card(self) -> int:
+        return len(self.by_id) - len(self.items)
+
+    def with_entries(self, entries: Mapping[_Key, _Entry], words: SaidWords) -> "_Tables":
+        """The tables of *entries* and *words*. What they have in common with the former ones is taken over
+        (CARD-39)."""
+        # A key says all that an entry depends on.
+        gone = [self.entries[key] for key in self.entries.keys() - entries.keys()]
+        new = [entries[key] for key in entries.keys() - self.entries.keys()]
+        removed, added = ([entry.item for entry in some if entry.card is not None] for some in (gone, new))
+        by_item_id: dict[str, SelectableItem] = {item.id: item for item in added}
+        items = _exchanged(self.items, gone=[item.id for item in removed], new=by_item_id)
+        said = self._said(words, items, removed, added)
+        return _Tables(
+            entries,
+            _exchanged(self.by_id, gone=[e.item.id for e in gone], new={e.item.id: e for e in new}),
+            items,
+            self.chars + _chars(new) - _chars(gone),
+            self.graph.updated(removed, added) if removed or added else self.graph,
+            words,
+            said,
+            self._routed(said, items, removed, added),
+        )
+
+    def _said(
+        self,
+        words: SaidWords,
+        items: Mapping[str, SelectableItem],
+        removed: Iterable[SelectableItem],
+        added: Iterable[SelectableItem],
+    ) -> Said:
+        """The words by id. Those of a tool that stays are taken over if *words* are the same."""
+        if not words:
+            return {}
+        known = dict(self.said) if words == self.words else {}
+        for item in removed:
+            known.pop(item.id, None)
+        found = ((item.id, words.of(item)) for item in (added if words == self.words else items.values()))
+        return known | {tool_id: texts for tool_id, texts in found if texts}
+
+    def _routed(
+        self,
+        said: Said,
+        items: Mapping[str, SelectableItem],
+        removed: Iterable[SelectableItem],
+        added: Iterable[SelectableItem],
+    ) -> Router:
+        otherwise = {id_ for id_ in said.keys() | self.said.keys() if said.get(id_) != self.said.get(id_)}
+        gone = {item.id for item in removed} | (otherwise & self.items.keys())
+        new = {item.id: item for item in added} | {id_: items[id_] for id_ in otherwise if id_ in items}
+        return self.router.updated(gone, new.values(), said) if gone or new else self.router
+
+
+def _exchanged(before: Mapping[K, T], *, gone: Iterable[K], new: Mapping[K, T]) -> dict[K, T]:
+    """Without the keys *gone* and with *new*, ascending like *before*."""
+    found = dict(before)
+    for key in gone:
+        if key not in new:
+            del found[key]
+    found.update(new)
+    return found if new.keys() <= before.keys() else {key: found[key] for key in sorted(found)}
+
+
+def _chars(entries: Iterable[_Entry]) -> int:
+    return sum(entry.chars for entry in entries if entry.card is not None)

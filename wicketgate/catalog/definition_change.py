@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-_COVERED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+_OF_OFFERS = ("uri", "uriTemplate", "mimeType", "arguments")
+"""The fields of prompts, resources and templates by which they are used."""
+_COVERED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations", *_OF_OFFERS)
 
 MAX_LINES = 40
 MAX_LINE_CHARS = 160
@@ -58,6 +60,7 @@ def compare_definitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Defin
         reasons = narrowing(old.get("inputSchema", {}), new.get("inputSchema", {}))
         if "outputSchema" in old and not _same_output(old, new):
             reasons += ("the result: its schema changed",)
+        reasons += tuple(f"{key}: changed" for key in _OF_OFFERS if not same_but_for_words(old.get(key), new.get(key)))
         impact: Impact = "breaking" if reasons else "words" if _only_words(old, new) else "compatible"
     except ValueError:
         impact, reasons = "breaking", ("too large, or nested too deeply, to be compared",)

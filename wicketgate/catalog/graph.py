@@ -1,7 +1,6 @@
 """Paths through the catalog, and what stands at each: namespaces, clusters, tools."""
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -58,30 +57,71 @@ def parse_path(path: object) -> tuple[str, ...]:
     return segments
 
 
-class ChoiceGraph:
-    """All tools, each at exactly one path. Immutable; the branch of a namespace is kept while its ids are the same."""
+def is_root(path: Sequence[str]) -> bool:
+    """Returns whether these are the segments of ``/``, with or without ``*``."""
+    return tuple(path) in ((), (WILDCARD,))
 
-    def __init__(self, items: Iterable[SelectableItem], previous: "ChoiceGraph | None" = None) -> None:
-        # The ids by namespace, and the names that replace a segment in a list of members.
-        ids: defaultdict[str, list[ToolId]] = defaultdict(list)
-        self._names: dict[ToolId, str] = {}
-        for item in items:
-            ids[item.namespace].append(item.id)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Namespace:
+    """One namespace in the graph. *names* replace the segments of some tools in a list of members."""
+
+    branch: Branch
+    names: Mapping[ToolId, str]
+
+
+class ChoiceGraph:
+    """All tools, each at exactly one path. Immutable; ``updated`` gives another one and shares what did not change."""
+
+    def __init__(self, items: Iterable[SelectableItem] = ()) -> None:
+        self._use({})
+        self._use(self.updated((), items).namespaces)
+
+    def updated(self, removed: Iterable[SelectableItem], added: Iterable[SelectableItem]) -> "ChoiceGraph":
+        """A graph without the tools *removed* and with *added*, which may be under the same id.
+
+        It is as one built anew. Only the namespaces of these tools are looked at, and one whose ids are the same keeps
+        its branch.
+        """
+        # The ids and names of the namespaces that are touched.
+        ids: dict[str, set[ToolId]] = {}
+        names: dict[str, dict[ToolId, str]] = {}
+
+        def touch(namespace: str) -> set[ToolId]:
+            if namespace not in ids:
+                known = self.namespaces.get(namespace)
+                ids[namespace] = set(known.branch.tool_ids) if known else set()
+                names[namespace] = dict(known.names) if known else {}
+            return ids[namespace]
+
+        for item in removed:
+            touch(item.namespace).discard(item.id)
+            names[item.namespace].pop(item.id, None)
+        for item in added:
+            touch(item.namespace).add(item.id)
             name = member_name(item)
             if name is not None:
-                self._names[item.id] = name
-        # Branches whose tools did not change are taken over.
-        kept: Mapping[str, Branch | Leaf] = previous._root.children if previous else {}
-        namespaces: dict[str, Branch | Leaf] = {}
-        for namespace in sorted(ids):
-            tool_ids = tuple(sorted(ids[namespace]))
-            before = kept.get(namespace)
-            same = isinstance(before, Branch) and before.tool_ids == tool_ids
-            namespaces[namespace] = before if before and same else place_namespace(namespace, tool_ids)
-        self._root: Branch = Branch(
-            "/", "", "", namespaces, tuple(sorted(tool for group in ids.values() for tool in group))
-        )
-        self._paths = {leaf.tool_id: leaf.path for leaf in _leaves(self._root)}
+                names[item.namespace][item.id] = name
+        # Their places; those of the others are taken over.
+        namespaces = dict(self.namespaces)
+        for namespace, tool_ids in ids.items():
+            if tool_ids:
+                before = namespaces.get(namespace)
+                namespaces[namespace] = _placed(namespace, tool_ids, names[namespace], before)
+            else:
+                namespaces.pop(namespace, None)
+        if list(namespaces) != list(self.namespaces):
+            namespaces = {namespace: namespaces[namespace] for namespace in sorted(namespaces)}
+        graph = ChoiceGraph.__new__(ChoiceGraph)
+        graph._use(namespaces)
+        return graph
+
+    def _use(self, namespaces: Mapping[str, Namespace]) -> None:
+        self.namespaces = namespaces
+        """Ascending by name."""
+        # Nobody asks the root for its ids.
+        self._root = Branch("/", "", "", {namespace: place.branch for namespace, place in namespaces.items()}, ())
+        self._paths: dict[str, str] | None = None
 
     def children(self, path: Sequence[str], visible: Visible | None = None) -> tuple[Node, ...]:
         """The children of *path*: clusters first, then tools by id; a leaf gives itself, a final ``*`` changes nothing.
@@ -102,14 +142,29 @@ class ChoiceGraph:
             for child in _shown_children(node, visible)
         )
 
+    def tool_at(self, path: Sequence[str]) -> ToolId | None:
+        """Returns the tool whose own path this is, for whomever it is visible; None for any other path."""
+        node: Branch | Leaf | None = self._root
+        for segment in path:
+            node = node.children.get(segment) if isinstance(node, Branch) else None
+        return node.tool_id if isinstance(node, Leaf) else None
+
     def walk(self, visible: Visible | None = None) -> Iterator[Node]:
         """Every node below the root, each before its children."""
         yield from self._below(self._root, visible)
 
+    def walk_in(self, namespace: str) -> Iterator[Node]:
+        """A namespace and every node in it, each before its children."""
+        branch = self.namespaces[namespace].branch
+        yield self._inner(branch, None)
+        yield from self._below(branch, None)
+
     def path_of(self, tool_id: str) -> str:
         """Raises PathNotFound."""
+        if self._paths is None:
+            self._paths = {leaf.tool_id: leaf.path for leaf in _leaves(self._root)}
         try:
-            return self._paths[ToolId(tool_id)]
+            return self._paths[tool_id]
         except KeyError:
             raise PathNotFound("No tool has this id.", path=tool_id) from None
 
@@ -123,12 +178,23 @@ class ChoiceGraph:
 
     def _inner(self, branch: Branch, visible: Visible | None) -> Inner:
         count = len(branch.tool_ids) if visible is None else sum(map(visible, branch.tool_ids))
-        members = tuple(self._member(child) for child in _shown_children(branch, visible))
+        names = self.namespaces[branch.namespace].names
+        members = tuple(_member(child, names) for child in _shown_children(branch, visible))
         return Inner(branch.path, branch.label, branch.namespace, count, members)
 
-    def _member(self, child: Branch | Leaf) -> str:
-        name = self._names.get(child.tool_id) if isinstance(child, Leaf) else None
-        return name or child.path.rpartition("/")[2]
+
+def _placed(
+    namespace: str, tool_ids: Iterable[ToolId], names: Mapping[ToolId, str], before: Namespace | None
+) -> Namespace:
+    ascending = tuple(sorted(tool_ids))
+    if before is None or before.branch.tool_ids != ascending:
+        return Namespace(place_namespace(namespace, ascending), names)
+    return before if before.names == names else Namespace(before.branch, names)
+
+
+def _member(child: Branch | Leaf, names: Mapping[ToolId, str]) -> str:
+    name = names.get(child.tool_id) if isinstance(child, Leaf) else None
+    return name or child.path.rpartition("/")[2]
 
 
 def _exists(node: "Branch | Leaf", visible: Visible | None) -> bool:

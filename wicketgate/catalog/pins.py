@@ -7,7 +7,9 @@ nothing; a person decides, or the operator keeps such tools out.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import unicodedata
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -26,7 +28,15 @@ class Pin:
 
 
 Pins = Mapping[str, Mapping[str, Pin]]
-"""By upstream and by the tool's own name there."""
+"""By source and by the item's own name there. The tools of ``rec`` are the source ``rec``; its other offers are
+``rec/prompts``, ``rec/resources``, ``rec/templates`` and ``rec/instructions``, which no upstream can be called."""
+
+_ADDRESSES = {"resources": "uri", "templates": "uriTemplate"}
+
+
+def address_of(source: str) -> str:
+    """The field by which the items of *source* are known."""
+    return _ADDRESSES.get(source.partition("/")[2], "name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +85,24 @@ _IMPACTS = {
 }
 
 
-def screen(server: str, listing: Sequence[Any], policy: PinPolicy) -> Screened:
-    """Sorts the tools of *listing* by *policy*. Linear: 10,000 tools take about a quarter of a second."""
+def screen(server: str, listing: Sequence[Any], policy: PinPolicy, former: Screened | None = None) -> Screened:
+    """Sorts the tools of *listing* by *policy*. Linear: 10,000 tools take about a quarter of a second.
+
+    *former* is the outcome of an earlier listing of *server* under the same policy: an object that was kept without
+    signs is kept again unread (CARD-40).
+    """
     pinned = {} if policy.pins is None else policy.pins.get(server, {})
     kept: list[Any] = []
     held: dict[str, Held] = {}
     flagged: dict[str, tuple[str, ...]] = {}
-    seen: set[str] = set()
+    address = address_of(server)
+    plain = _kept_without_signs(former, address) if former is not None else frozenset[int]()
     for definition in listing:
-        name = definition.get("name") if isinstance(definition, Mapping) else None
-        if not isinstance(name, str):
+        name = None if id(definition) in plain else _name(definition, address)
+        if name is None:
             kept.append(definition)
             continue
         # Compare with the pin, then look for suspicious signs that no person has accepted.
-        seen.add(name)
         verdict = _verdict(definition, pinned.get(name), policy)
         trusted = verdict is None and name in pinned and pinned[name].trusted
         signs = () if trusted else suspicious_signs(definition)
@@ -100,8 +114,21 @@ def screen(server: str, listing: Sequence[Any], policy: PinPolicy) -> Screened:
             kept.append(definition)
         else:
             held[name] = verdict
-    gone = tuple(sorted(pinned.keys() - seen))
+    gone = tuple(sorted(pinned.keys() - {_name(definition, address) for definition in listing})) if pinned else ()
     return Screened(tuple(kept), held, flagged, gone)
+
+
+def _name(definition: object, address: str) -> str | None:
+    name = definition.get(address) if isinstance(definition, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def _kept_without_signs(former: Screened, address: str) -> frozenset[int]:
+    """The identities of the definitions that *former* keeps, which are alive as long as it is. Where several tools have
+    one name, a sign of one speaks against all."""
+    told = former.held.keys() | former.flagged.keys()
+    kept = [definition for definition in former.kept if _name(definition, address) not in told] if told else former.kept
+    return frozenset(map(id, kept))
 
 
 def pin(definition: Mapping[str, Any], *, trusted: bool = False) -> Pin:
@@ -167,7 +194,7 @@ def accept(
         if difference.kind == "gone":
             tools.pop(difference.name, None)
             continue
-        definition = _definition(declared[difference.server], difference.name)
+        definition = _definition(declared[difference.server], address_of(difference.server), difference.name)
         tools[difference.name] = pin(definition, trusted=bool(difference.signs) and trusted(difference))
     return {server: tools for server, tools in accepted.items() if tools}
 
@@ -176,9 +203,9 @@ def pin_all(declared: Declared) -> dict[str, dict[str, Pin]]:
     return accept({}, declared, differences({}, declared), trusted=lambda difference: False)
 
 
-def _definition(listing: Sequence[Any], name: str) -> Mapping[str, Any]:
+def _definition(listing: Sequence[Any], address: str, name: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = next(
-        definition for definition in listing if isinstance(definition, Mapping) and definition.get("name") == name
+        definition for definition in listing if isinstance(definition, Mapping) and definition.get(address) == name
     )
     return found
 
@@ -210,6 +237,17 @@ _OVERRIDE = re.compile(
     r" (?:instructions?|prompts?|rules?|directions?|guidelines?|messages?|tools?)\b"
 )
 _OVERRIDING = ("ignore", "disregard", "forget", "override")
+# A forged role; only in capitals, because ordinary texts speak of systems.
+_ROLE = re.compile(
+    r"(?:^|[\s.!?>|*#\"'\[(])(?:SYSTEM|ASSISTANT|DEVELOPER)(?: (?:PROMPT|MESSAGE|NOTE|OVERRIDE))? ?[:\]]"
+)
+# An order to call something else, in a text that wants the conversation as well.
+_CALL_FIRST = re.compile(r"\b(?:first|always|must)(?: \w{1,20}){0,2} (?:call|invoke|run|use)\b")
+_CONVERSATION = re.compile(
+    r"\b(?:with|pass|passing|send|sending|include|including|forward|attach|copy)(?: \w{1,20}){0,4}"
+    r" (?:conversation|chat history|message history|earlier messages|previous messages)\b"
+)
+_LEET = str.maketrans("013457@$", "oieastas")
 
 _MAX_VALUES = 100_000
 _BETWEEN = " || "  # between two texts, so that no sign is found across them
@@ -217,31 +255,43 @@ _BETWEEN = " || "  # between two texts, so that no sign is found across them
 
 def suspicious_signs(definition: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the signs that a person should look at, in words; at most five, none for an ordinary tool."""
-    text = _BETWEEN.join(_texts(definition))
-    found: list[str] = []
+    texts, whole = _texts(definition)
+    text = _BETWEEN.join(texts)
+    found = [] if whole else ["too large to be read whole"]
     hidden = _CONTROL.search(text) if text.isascii() else _HIDDEN.search(text)
     if hidden is not None:
         characters = sorted(set((_CONTROL if text.isascii() else _HIDDEN).findall(text)))
         found.append("hidden characters: " + ", ".join(f"U+{ord(char):04X}" for char in characters[:MAX_SIGNS]))
         text = _HIDDEN.sub("", text)
     plain = " ".join(text.lower().replace("\u2019", "'").split())
-    found += [f"words to the model: {phrase!r}" for phrase in _PHRASES if phrase in plain]
-    if any(word in plain for word in _OVERRIDING) and (override := _OVERRIDE.search(plain)):
-        found.append(f"words to the model: {override.group()[:80]!r}")
+    # Letters of another shape (full width, bold) are read like the plain ones.
+    folded = plain if text.isascii() else unicodedata.normalize("NFKC", plain).lower()
+    found += [f"words to the model: {phrase!r}" for phrase in _PHRASES if phrase in folded]
+    for spelling in dict.fromkeys((folded, plain.translate(_LEET))):
+        if any(word in spelling for word in _OVERRIDING) and (override := _OVERRIDE.search(spelling)):
+            found.append(f"words to the model: {override.group()[:80]!r}")
+            break
+    if role := _ROLE.search(text):
+        found.append(f"words to the model: {role.group().strip()!r}")
+    if (wanted := _CONVERSATION.search(plain)) and _CALL_FIRST.search(plain):
+        found.append(f"words to the model: {wanted.group()[:80]!r}")
     return tuple(found[:MAX_SIGNS])
 
 
-def _texts(definition: Mapping[str, Any]) -> Iterator[str]:
-    """Yields every string, names of arguments included; not ``_meta``, which no model is shown."""
-    waiting: list[object] = [value for key, value in definition.items() if key != "_meta"]
+def _texts(definition: Mapping[str, Any]) -> tuple[list[str], bool]:
+    """Returns every string, names of arguments included, and true if they are all; not ``_meta``, which no model is
+    shown. What stands outermost comes first, so that no mass of values hides the description."""
+    texts: list[str] = []
+    waiting: deque[object] = deque(value for key, value in definition.items() if key != "_meta")
     for _ in range(_MAX_VALUES):
         if not waiting:
-            return
-        value = waiting.pop()
+            return texts, True
+        value = waiting.popleft()
         if isinstance(value, str):
-            yield value
+            texts.append(value)
         elif isinstance(value, Mapping):
             waiting += value.keys()
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
+    return texts, not waiting

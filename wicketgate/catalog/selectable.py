@@ -1,11 +1,13 @@
 """One tool as the catalog knows it, read from an MCP definition (CARD-10 to CARD-13)."""
 
+import hashlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from wicketgate.catalog.tool_id import ToolId, derive_tool_id, parse_tool_id
+from wicketgate.catalog.definition_change import canonical, definition_digest
+from wicketgate.catalog.tool_id import ToolId, ToolNames, derive_tool_id, namespace_of, parse_tool_id, tool_names
 from wicketgate.errors import CatalogError
 
 OperationKind = Literal["query", "mutation", "subscription"]
@@ -16,6 +18,9 @@ OperationKind = Literal["query", "mutation", "subscription"]
 UPSTREAM_NAME_KEY = "wicketgate/upstream_name"
 """The key in ``_meta`` that keeps the server's own name for a tool that a plugin renamed."""
 
+SOURCE_KEY = "wicketgate/source"
+"""The key in ``_meta`` that keeps the digest of the server's own definition of a tool that a plugin changed."""
+
 
 @dataclass(frozen=True, slots=True)
 class SelectableItem:
@@ -24,6 +29,10 @@ class SelectableItem:
     *name* is the id's name part; *server* and *upstream_name* are the target of a call and the name of the tool
     there; *listed_name* is the name in its definition, which a plugin may have changed. *operation*,
     *side_effects*, *cost_hint* and the tags are the server's word, never a reason to allow anything.
+
+    *home* is the namespace of the upstream, empty if that has no name. *digest* is that of the definition, as the
+    upstream declared it and as it is shown (ACCESS-52). *spellings* are what its server calls
+    itself. *names* follows from the other fields.
     """
 
     id: ToolId
@@ -42,16 +51,25 @@ class SelectableItem:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     listed_name: str = ""
     title: str | None = None
+    home: str = ""
+    digest: str = ""
+    spellings: tuple[str, ...] = ()
+    names: ToolNames = field(init=False, compare=False, repr=False, default=())
+
+    def __post_init__(self) -> None:
+        names = tool_names(self.namespace, self.name, self.listed_name, self.upstream_name, home=self.home)
+        object.__setattr__(self, "names", names)
 
 
 def mcp_tool_to_selectable(
-    tool: Mapping[str, Any], server: str | None = None, *, infer: bool = False
+    tool: Mapping[str, Any], server: str | None = None, *, infer: bool = False, named: bool = True
 ) -> SelectableItem:
     """Read one definition of ``tools/list``, in wire JSON.
 
     *server* is the configured name of the upstream and its namespace; without it, or with *infer*, the tool's own
-    name gives the namespace. Raises CatalogError with a reason that names the field when the definition is not well
-    formed. A description may be absent (MCP), and a hint that makes no sense is ignored.
+    name gives the namespace. Not *named*: *server* was not configured, so no rule goes by it. Raises CatalogError with
+    a reason that names the field when the definition is not well formed. A description may be absent (MCP), and a hint
+    that makes no sense is ignored.
     """
     # Check the parts that the catalog needs.
     name = tool.get("name")
@@ -73,6 +91,7 @@ def mcp_tool_to_selectable(
         tags.add("read-only")
     if annotations.get("destructiveHint") is True:
         tags.add("destructive")
+    own_name = own if isinstance(own := meta.get(UPSTREAM_NAME_KEY), str) else name
     return SelectableItem(
         id=tool_id,
         kind="tool",
@@ -86,10 +105,12 @@ def mcp_tool_to_selectable(
         side_effects=not read_only,
         cost_hint=_cost(annotations.get("costHint")),
         server=parts.namespace if server is None else server,
-        upstream_name=own_name if isinstance(own_name := meta.get(UPSTREAM_NAME_KEY), str) else name,
+        upstream_name=own_name,
         metadata={key: value for key, value in annotations.items() if key not in _MAPPED_ANNOTATIONS},
         listed_name=name,
         title=title if isinstance(title := tool.get("title"), str) else None,
+        home=namespace_of(server) if server is not None and named else "",
+        digest=_digest(tool, server or "", own_name, meta.get(SOURCE_KEY)),
     )
 
 
@@ -100,6 +121,17 @@ _MAPPED_ANNOTATIONS = frozenset({"readOnlyHint", "destructiveHint", "costHint"})
 
 # Longer numbers are not versions, and Python refuses to print the longest of them.
 _MAX_VERSION_NUMBER = 10**32
+
+
+def _digest(tool: Mapping[str, Any], server: str, own_name: str, source: object) -> str:
+    """SHA-256, in hex, over the upstream's name, the tool's name there, and the definition: as it is shown, and as the
+    upstream declared it if a plugin changed it."""
+    try:
+        shown = definition_digest(tool)
+    except ValueError:
+        raise CatalogError("definition: not JSON") from None
+    origin = canonical([server, own_name, source if isinstance(source, str) else shown, shown])
+    return hashlib.sha256(origin.encode("ascii")).hexdigest()
 
 
 def _object(holder: Mapping[str, Any], key: str, label: str = "") -> Mapping[str, Any] | None:

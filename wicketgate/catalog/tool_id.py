@@ -9,7 +9,8 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NewType
@@ -20,6 +21,10 @@ ToolId = NewType("ToolId", str)
 
 Visible = Callable[[str], bool]
 """Returns true for the id of a tool that the caller may see."""
+
+ToolNames = tuple[tuple[str, tuple[str, ...]], ...]
+"""The names of one tool, which rules go by (ACCESS-47): each namespace with the tool's names, the id's name first; the
+id's namespace comes first, and then that of the upstream, if it is another. No pair comes twice."""
 
 MAX_TOOL_ID_CHARS = 240
 FALLBACK_NAMESPACE = "mcp"
@@ -102,6 +107,17 @@ def infer_namespace(tool_name: str) -> str:
     return _legal_namespace(_split_name(tool_name)[0])
 
 
+def namespace_of(server: str) -> str:
+    """Returns the namespace that an upstream's configured name gives, always within the grammar."""
+    return _legal_namespace(server)
+
+
+def tool_names(namespace: str, *names: str, home: str = "") -> ToolNames:
+    """Puts the names of a tool together; *home* is the namespace of its upstream. Empty names are left out."""
+    known = tuple(dict.fromkeys(name for name in names if name))
+    return tuple((each, known) for each in dict.fromkeys((namespace, home or namespace)))
+
+
 def derive_tool_id(upstream_name: str, input_schema: object, version: str | None, server: str | None) -> ToolId:
     """Makes the canonical id of an upstream's tool (CARD-4, CARD-7).
 
@@ -133,6 +149,28 @@ def shorten_tool_id(tool_id: ToolId, upstream_name: str, input_schema: object) -
     return format_tool_id(cut)
 
 
+def ids_named(wanted: str, ids: Sequence[ToolId]) -> list[ToolId]:
+    """Returns those of *ids*, which are in ascending order, that *wanted* names (CARD-34).
+
+    What *wanted* gives has to be the same: namespace and name always, version and hash where it has them. A few dozen
+    comparisons, however many ids there are.
+    """
+    if len(wanted) > MAX_TOOL_ID_CHARS:
+        return []
+    bare, version, hash_part = _id_parts(wanted)
+    named: list[ToolId] = []
+    for mark in "#@":
+        prefix = bare + mark
+        for position in range(bisect_left(ids, prefix), len(ids)):
+            tool_id = ids[position]
+            if not tool_id.startswith(prefix):
+                break
+            _, own_version, own_hash = _id_parts(tool_id)
+            if version in (None, own_version) and hash_part in (None, own_hash):
+                named.append(tool_id)
+    return named
+
+
 def near_ids(wanted: str, ids: Collection[str], visible: Visible | None = None) -> list[str]:
     """Returns at most three of *ids* that come near to *wanted*, the nearest first.
 
@@ -143,6 +181,8 @@ def near_ids(wanted: str, ids: Collection[str], visible: Visible | None = None) 
     if not 2 <= len(wanted) <= _MAX_WANTED_CHARS:
         return []
     namespace, names = _read(wanted)
+    if not names[-1]:
+        return []
     near = [each for name in names for each in _named(name, ids) if visible is None or visible(each)]
     if not near:
         alike = (each for each in _alike(names[-1], ids) if visible is None or visible(each))
@@ -212,6 +252,13 @@ def _ascii(text: str) -> str:
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
 
 
+def _id_parts(text: str) -> tuple[str, str | None, str | None]:
+    """Returns ``namespace:name``, version and hash of a text that looks like an id; None for what it leaves out."""
+    rest, hash_mark, hash_part = text.partition("#")
+    bare, version_mark, version = rest.partition("@")
+    return bare, version if version_mark else None, hash_part if hash_mark else None
+
+
 def _parts(tool_id: str) -> tuple[str, str]:
     """Returns namespace and name of a text that looks like an id."""
     plain = tool_id.partition("#")[0].partition("@")[0].strip()
@@ -220,7 +267,11 @@ def _parts(tool_id: str) -> tuple[str, str]:
 
 
 def _read(wanted: str) -> tuple[str, list[str]]:
-    """Returns the namespace and the names that *wanted* can mean: ``github.create_issue`` is also a name of github."""
+    """Returns the namespace and the names that *wanted* can mean: ``github.create_issue`` is also a name of github,
+    and so is ``/github/issues/create_issue``."""
+    if wanted.startswith("/"):
+        namespace, _, below = wanted[1:].partition("/")
+        return namespace, [_parts(below.rpartition("/")[2])[1] or namespace]
     namespace, name = _parts(wanted)
     before, *after = _SEPARATOR.split(name, maxsplit=1)
     if namespace or not after or not after[0]:

@@ -42,6 +42,8 @@ def stem(word: str) -> str:
     # Asked of the full word: in "formatting" the t is doubled, so its "at" belongs to the root.
     from_ate = word.endswith(_ATE_ENDINGS)
     word = _without_inflection(_singular(word))
+    if word.endswith("ie") and len(word) > 4:
+        return word[:-2] + "y"  # the plural does not tell "movie" from "movy", so both end alike
     if word.endswith("ification"):
         return word[:-7] + "y"
     word = _without_derivation(word)
@@ -57,12 +59,18 @@ def synonyms(term: str) -> tuple[str, ...]:
     return _SYNONYMS.get(term, ())
 
 
+def deed(term: str) -> str | None:
+    """The kind of deed that the stemmed *term* names as a verb: ``create``, ``delete``, ``read`` or ``change``."""
+    return _DEEDS.get(term)
+
+
 # ASCII letters and digits with anything beyond ASCII; a contracted ending (what's, I'll) is passed over.
 _RUN = re.compile(r"([A-Za-z0-9\u0080-\U0010ffff]+)(?:'[a-z]{1,2}\b)?")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_MOST_UNFOLDED = 64
 _ACCENT = re.compile("[\u0300-\u036f]")
 _NEXT_REQUEST = re.compile(
-    r"(?<=[.?!;])\s+|[。！？；]|\n+|,\s*(?=(?:and|then|also)\s)|\b(?:and then|after that|then)\b", re.IGNORECASE
+    r"(?<=[.?!])\s+|[。！？]|\n+|,\s*(?=(?:and|then|also)\s)|\b(?:and then|after that|then)\b", re.IGNORECASE
 )
 
 # Scripts without spaces between words. Hangul has spaces, but its particles cling to the words.
@@ -77,7 +85,9 @@ _VOWEL = re.compile("[aeiouy]")
 def _runs(text: str) -> list[str]:
     if not text.isascii():
         # Width and ligatures first, then accents, so that "ｃａｆé" is "cafe"; marks of other scripts carry meaning.
-        decomposed = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
+        # One ligature may stand for a sentence, so what comes of them is cut.
+        unfolded = unicodedata.normalize("NFKC", text)[: _MOST_UNFOLDED + 2 * len(text)]
+        decomposed = unicodedata.normalize("NFD", unfolded)
         text = unicodedata.normalize("NFC", _ACCENT.sub("", decomposed))
     return _RUN.findall(text)
 
@@ -88,7 +98,7 @@ def _forms(run: str) -> tuple[tuple[str, bool], ...]:
     return _usual_forms(run) if len(run) <= 40 and run.isascii() else _read(run)
 
 
-@lru_cache(maxsize=32_768)
+@lru_cache(maxsize=16_384)
 def _usual_forms(run: str) -> tuple[tuple[str, bool], ...]:
     return _read(run)
 
@@ -174,10 +184,11 @@ would yes yet you your yours
 _STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
 
 _IRREGULAR = {
-    "analyse": "analyz", "analyses": "analyz", "analysis": "analyz", "analytic": "analyz", "analytics": "analyz",
-    "bought": "buy", "built": "build", "children": "child", "data": "data", "embed": "embed", "found": "find",
-    "indices": "index", "made": "mak", "news": "news", "people": "person", "sent": "send", "series": "series",
-    "sold": "sel", "written": "writ", "wrote": "writ",
+    "analyse": "analyz", "analyses": "analyz", "analysis": "analyz", "analytic": "analyz",
+    "analytics": "analyz", "bought": "buy", "built": "build", "children": "child", "daily": "day",
+    "data": "data", "embed": "embed", "found": "find", "hourly": "hour", "indices": "index", "made": "mak",
+    "monthly": "month", "news": "news", "people": "person", "quarterly": "quart", "sent": "send",
+    "series": "series", "sold": "sel", "weekly": "week", "written": "writ", "wrote": "writ", "yearly": "year",
 }  # fmt: skip
 
 # Strict on purpose: words that name the same action or thing in tool catalogs, not words that merely go together.
@@ -197,10 +208,20 @@ medicine drug medication; weather forecast climate; stock share equity; cryptocu
 currency forex; finance financial money; legal law; article paper publication; research study academic
 lesson course tutorial; education study learn; student pupil; exam test quiz; workout fitness exercise
 gift present; issue ticket; bug defect; task todo; meeting appointment event; team group; member participant
-organization org; metric measurement; size dimension; number quantity amount; location place address; city town
-country nation; map navigation route direction; distance range; speed velocity; length duration; time date
+history log; organization org; metric measurement; size dimension; number quantity amount; location place address
+city town; country nation; map navigation route direction; distance range; speed velocity; length duration; time date
 information info detail
 """
+
+
+# Only what shuts the other kinds out: "set" or "run" may do anything.
+_DEED_WORDS = {
+    "create": "create add new insert make post generate",
+    "delete": "delete remove erase destroy",
+    "read": "get fetch read retrieve obtain list enumerate search find lookup locate show view display",
+    "change": "update edit modify change alter put patch",
+}
+_DEEDS = {stem(word): kind for kind, words in _DEED_WORDS.items() for word in words.split()}
 
 
 def _synonym_table() -> dict[str, tuple[str, ...]]:

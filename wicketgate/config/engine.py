@@ -11,7 +11,8 @@ from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.config.runtime import call_policies
 from wicketgate.config.settings import AuthSettings, EngineSettings, ModelChoice, ModelSettings, Settings
 from wicketgate.context.build import CountedTexts
-from wicketgate.engine.approvals import ApprovalDesk
+from wicketgate.engine.approvals import ApprovalDesk, Report
+from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience
 from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits
 from wicketgate.engine.limits import StreamLimit
@@ -26,7 +27,8 @@ from wicketgate.models.provider import Provider
 from wicketgate.models.scripted.model import ScriptedModel
 from wicketgate.net import Outgoing
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
-from wicketgate.storage.sqlite_file import MemoryOnceStore, SQLiteOnceStore
+from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
+from wicketgate.storage.sqlite_writer import StorageMeasures
 from wicketgate.tokens import TokenCounter
 
 log = logging.getLogger("wicketgate.approvals")
@@ -89,11 +91,14 @@ def model_window(settings: ModelSettings, tokens: TokenCounter) -> ModelWindow:
     return ModelWindow(settings.context_tokens, settings.answer_tokens, CountedTexts(tokens))
 
 
-def make_keyed_runs(engine: Engine, streams: StreamLimit, settings: EngineSettings) -> KeyedRuns:
+def make_keyed_runs(
+    engine: Engine, streams: StreamLimit, detached: DetachedRuns, settings: EngineSettings
+) -> KeyedRuns:
     resume = settings.resume
     bounds = JournalBounds(resume.total_bytes, resume.run_bytes, resume.run_bytes // 4, resume.keep_s)
     limits = ResumeLimits(resume.grace_s, resume.detached_s, settings.on_disconnect)
-    return KeyedRuns(engine, MemoryJournal(bounds, monotonic), streams, limits, partial(secrets.token_hex, 6))
+    journal = MemoryJournal(bounds, monotonic)
+    return KeyedRuns(engine, journal, streams, detached, limits, partial(secrets.token_hex, 6))
 
 
 def make_seal(settings: AuthSettings) -> Seal:
@@ -101,15 +106,20 @@ def make_seal(settings: AuthSettings) -> Seal:
     return Seal(settings.ring(), secrets.token_bytes(32), time, lambda: secrets.token_urlsafe(12))
 
 
-def make_approval_desk(settings: Settings, seal: Seal) -> ApprovalDesk:
-    """Makes the desk. Raises ConfigError. Logs a warning if a restart would lose approvals that are meant to last."""
+def make_approval_desk(
+    settings: Settings, seal: Seal, report: Report | None = None, measures: StorageMeasures | None = None
+) -> ApprovalDesk:
+    """Makes the desk, which reports decisions to *report*. Raises ConfigError.
+
+    Logs a warning if a restart would lose approvals that are meant to last.
+    """
     file = settings.storage.sqlite_file
     if settings.auth.seal_keys and file is None:
         log.warning("approvals outlive a restart, but which were used does not: set storage.url to a file")
     if not settings.auth.seal_keys and file is not None and any(rule.approval == "always" for rule in settings.access):
         log.warning("approvals end with this process, because auth.seal_keys is not set")
-    used = SQLiteOnceStore(file, time) if file else MemoryOnceStore(time)
-    return ApprovalDesk(ApprovalSeal(seal, ttl_s=settings.auth.approval_ttl_s), used)
+    used = SQLiteOnceStore(file, time, measures) if file else MemoryOnceStore(time)
+    return ApprovalDesk(ApprovalSeal(seal, ttl_s=settings.auth.approval_ttl_s), used, report)
 
 
 def reseal(seal: Seal, desk: ApprovalDesk, settings: AuthSettings) -> None:

@@ -141,7 +141,9 @@ class _SqlConfig(PluginConfig):
         return url
 
 
-def make_auditor(settings: PluginsSettings, wall_clock: Callable[[], float]) -> Auditor | None:
+def make_auditor(
+    settings: PluginsSettings, wall_clock: Callable[[], float], digest_key: str | None = None
+) -> Auditor | None:
     """Makes the auditor; None without sinks. Raises ConfigError if a critical sink cannot be written (ACCESS-25)."""
     sinks: list[Attached] = []
     for index, entry in enumerate(settings.auditing.get("_global", ())):
@@ -156,7 +158,7 @@ def make_auditor(settings: PluginsSettings, wall_clock: Callable[[], float]) -> 
                 raise ConfigError(f"Invalid configuration: {where}: it cannot be written: {failure}") from None
             audit_log.error("%s: it cannot be written, and records are lost until it can: %s", where, failure)
         sinks.append(Attached(entry.handler, BatchedSink(writer), entry.critical))
-    return Auditor(sinks, wall_clock=wall_clock) if sinks else None
+    return Auditor(sinks, wall_clock=wall_clock, digest_key=digest_key) if sinks else None
 
 
 def _make_writer(entry: PluginSettings, where: str) -> BatchWriter:

@@ -1,8 +1,8 @@
 """Reads the configuration anew while the service runs, and puts it in force (OPS-7 to OPS-9).
 
 ``Reloader`` decides when to read: on request, or when the file has changed. ``Applied`` holds the settings in force and
-exchanges them in one step, or leaves everything as it was. Upstreams, their policies, quotas, access rules, pins, keys
-and the log level change at once; everything else is logged as waiting for a restart.
+exchanges them in one step, or leaves everything as it was. Upstreams, their policies, quotas, access rules, pins, words
+of tools, keys and the log level change at once; everything else is logged as waiting for a restart.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from wicketgate.config.settings import LOOPBACK_HOSTS, Settings, UpstreamSetting
 from wicketgate.config.upstreams import upstream_limits
 from wicketgate.errors import CatalogError, ConfigError
 from wicketgate.fleet.member import Member, MultiplexUpstream
+from wicketgate.fleet.turns import AT_ONCE
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.runtime import ProxyRuntime
 
@@ -27,7 +28,7 @@ log = logging.getLogger("wicketgate.configuration")
 
 _LOOK_EVERY_S = 0.5
 
-_LIVE_SECTIONS = ("upstreams", "quota", "access", "auth", "pins", "from_variables")
+_LIVE_SECTIONS = ("upstreams", "quota", "access", "access_default", "auth", "pins", "browse", "from_variables")
 _LIVE = {*_LIVE_SECTIONS, "server.log_level"}
 
 MakeMember = Callable[[UpstreamSettings], Member]
@@ -77,7 +78,7 @@ class Applied:
         settings = _as_far_as_possible(before, wanted)
         if not settings.auth.has_keys and settings.server.host not in LOOPBACK_HOSTS:
             raise ConfigError("Invalid configuration: auth.keys is empty while other machines can reach the service")
-        members, changes = self._plan(before, settings, tuple(_waiting(before, wanted)))
+        members, changes = await self._plan(before, settings, tuple(_waiting(before, wanted)))
         # In a thread, because it reads the lock file: the accepted pins are there, not in the settings.
         policies = await asyncio.to_thread(runtime_policies, settings)
 
@@ -97,14 +98,16 @@ class Applied:
         _log_changes(changes, same=settings == before)
         return changes
 
-    def _plan(self, before: Settings, after: Settings, waiting: tuple[str, ...]) -> tuple[list[Member], Changes]:
+    async def _plan(self, before: Settings, after: Settings, waiting: tuple[str, ...]) -> tuple[list[Member], Changes]:
         """Returns the members to be. An upstream whose session can stay keeps its member."""
         was = {upstream.name: upstream for upstream in before.upstreams if upstream.enabled}
         wanted = {upstream.name: upstream for upstream in after.upstreams if upstream.enabled}
         # A member of no configuration was passed in when the gate was made; it stays.
         members = [member for name, member in self._fleet.members.items() if name not in was and name not in wanted]
         added, changed, adjusted = list[str](), list[str](), list[str]()
-        for name, upstream in wanted.items():
+        for number, (name, upstream) in enumerate(wanted.items()):
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)  # a configuration may name hundreds
             there = was.get(name)
             if there is not None and there.same_session(upstream):
                 members.append(self._fleet.members[name])
@@ -121,6 +124,12 @@ def _as_far_as_possible(before: Settings, wanted: Settings) -> Settings:
     live = {name: getattr(wanted, name) for name in _LIVE_SECTIONS}
     server = before.server.model_copy(update={"log_level": wanted.server.log_level})
     return before.model_copy(update={**live, "server": server})
+
+
+def changed_sections(before: Settings, after: Settings) -> list[str]:
+    """Returns the names of the sections that differ, without values."""
+    fields = (name for name, field in Settings.model_fields.items() if not field.exclude)
+    return [name for name in fields if getattr(before, name) != getattr(after, name)]
 
 
 def _rights_changed(before: Settings, after: Settings) -> bool:
@@ -167,7 +176,8 @@ def _log_changes(changes: Changes, *, same: bool) -> None:
 class Reloader:
     """*load* reads and checks the whole configuration, in a thread; *apply* puts it in force.
 
-    A mistake is one line in the log, and the configuration in force stays. Changes of the file *watched* count from the
+    A mistake is one line in the log, and the configuration in force stays; *unreadable* is called where *load* finds
+    it. Changes of the file *watched* count from the
     making of this object on.
     """
 
@@ -178,8 +188,10 @@ class Reloader:
         *,
         ready: Callable[[], Awaitable[object]],
         watched: Path | None = None,
+        unreadable: Callable[[], None] = lambda: None,
     ) -> None:
         self._load = load
+        self._unreadable = unreadable
         self._apply = apply
         self._ready = ready
         self._watched = watched
@@ -207,11 +219,18 @@ class Reloader:
             await self._wanted.wait()
             self._wanted.clear()
             try:
-                await self._apply(await asyncio.to_thread(self._load))
+                await self._apply(await self._read())
             except ConfigError as error:
                 log.error("configuration not applied, the one in force stays: %s", "; ".join(str(error).splitlines()))
             except Exception:
                 log.exception("configuration not applied, the one in force stays")
+
+    async def _read(self) -> Settings:
+        try:
+            return await asyncio.to_thread(self._load)
+        except Exception:
+            self._unreadable()
+            raise
 
     async def _watch(self, file: Path) -> None:
         """Requests a reload when the file has changed and has stayed the same for one look.

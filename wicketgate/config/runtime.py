@@ -10,9 +10,12 @@ from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Auditor
 from wicketgate.gateway.options import CallPolicy, HeapKeeper, RetryPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
-from wicketgate.ports import ArtifactStore
-from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
+from wicketgate.ports import ArtifactStore, LearnedStore
+from wicketgate.storage.memory_learned import MemoryLearnedStore
+from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.storage.sqlite_learned import SQLiteLearnedStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
+from wicketgate.storage.sqlite_writer import StorageMeasures
 from wicketgate.tokens import TokenCounter
 
 
@@ -21,31 +24,43 @@ def make_runtime(
     fleet: MultiplexUpstream,
     tokens: TokenCounter,
     artifacts: ArtifactStore,
+    learned: LearnedStore,
     *,
     auditor: Auditor | None = None,
     heap: HeapKeeper | None = None,
 ) -> ProxyRuntime:
-    """Makes a runtime without connecting anything. The caller closes *artifacts* and *auditor*. Raises ConfigError."""
+    """Makes a runtime without connecting anything. The caller closes the stores and *auditor*. Raises ConfigError."""
     return ProxyRuntime(
         fleet,
         RuntimeOptions(
             policies=runtime_policies(settings),
             artifacts=artifacts,
-            sessions=MemorySessionStore() if settings.mcp.cache_stable else None,
             tokens=tokens,
             plugins=make_plugin_chain(settings.plugins, monotonic),
             auditor=auditor,
             heap=heap,
             now=monotonic,
+            learned=learned,
         ),
+        cache_stable=settings.mcp.cache_stable,
     )
 
 
-def make_artifact_store(settings: StorageSettings) -> ArtifactStore:
-    """Makes the configured store. A file is checked now, and opened at its first use. Raises ConfigError."""
+def make_artifact_store(settings: StorageSettings, measures: StorageMeasures | None = None) -> ArtifactStore:
+    """Makes the configured store, which counts in *measures*. Raises ConfigError.
+
+    A file is checked now, and opened at its first use.
+    """
     if settings.sqlite_file is None:
         return MemoryArtifactStore(settings.max_bytes, settings.max_age_s, monotonic)
-    return SQLiteArtifactStore(settings.sqlite_file, settings.max_bytes, settings.max_age_s, time)
+    return SQLiteArtifactStore(settings.sqlite_file, settings.max_bytes, settings.max_age_s, time, measures)
+
+
+def make_learned_store(settings: StorageSettings, measures: StorageMeasures | None = None) -> LearnedStore:
+    """Makes the configured store of learned words, as ``make_artifact_store`` does. Raises ConfigError."""
+    if settings.sqlite_file is None:
+        return MemoryLearnedStore(monotonic)
+    return SQLiteLearnedStore(settings.sqlite_file, time, measures)
 
 
 def runtime_policies(settings: Settings) -> RuntimePolicies:
@@ -53,11 +68,14 @@ def runtime_policies(settings: Settings) -> RuntimePolicies:
     return RuntimePolicies(
         calls=call_policies(settings),
         default_call=CallPolicy(settings.engine.tool_timeout_s),
-        access=access_policy(settings.access),
+        access=access_policy(settings.access, settings.access_default),
         pins=pin_policy(settings.pins),
         inferred=frozenset(upstream.name for upstream in settings.upstreams if upstream.namespace == "infer"),
+        configured=frozenset(upstream.name for upstream in settings.upstreams),
         per_actor=settings.quota.per_actor,
         per_tool=settings.quota.per_tool,
+        words=settings.browse.said(),
+        learn=settings.browse.learn,
     )
 
 
@@ -74,6 +92,9 @@ def call_policies(settings: Settings) -> dict[str, CallPolicy]:
             cache_ttl_s=upstream.cache.ttl_s,
             cache_shared=upstream.cache.shared,
             tolerant_args=upstream.tolerant_args,
+            read_only=upstream.read_only,
+            # Made here from the method of an operation, or declared by code of this process.
+            hints_hold=upstream.kind in ("openapi", "python"),
         )
         for upstream in settings.upstreams
     }

@@ -9,8 +9,10 @@ from time import monotonic
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.base import revealed
 from wicketgate.errors import ConfigError
-from wicketgate.fleet.guards import BreakerPolicy
+from wicketgate.fleet.breaker import BreakerPolicy
+from wicketgate.fleet.edge import KnownSecrets
 from wicketgate.fleet.member import Member, UpstreamLimits
+from wicketgate.fleet.turns import Turns
 from wicketgate.net import Credentials, Outgoing, make_http_client, origin
 from wicketgate.net.oauth import OAuthCredentials, TokenGrant
 from wicketgate.ports import Upstream
@@ -25,17 +27,19 @@ from wicketgate.upstreams.python.upstream import PythonUpstream
 _LISTING_S = 30.0
 
 
-def make_members(settings: Settings, outgoing: Outgoing) -> list[Member]:
-    """Makes the enabled upstreams. Raises ConfigError."""
-    return [make_member(upstream, outgoing) for upstream in settings.upstreams if upstream.enabled]
+def make_members(settings: Settings, outgoing: Outgoing, turns: Turns | None = None) -> list[Member]:
+    """Makes the enabled upstreams, which connect in *turns*. Raises ConfigError."""
+    turns = turns or Turns()
+    return [make_member(upstream, outgoing, turns) for upstream in settings.upstreams if upstream.enabled]
 
 
-def make_member(settings: UpstreamSettings, outgoing: Outgoing) -> Member:
-    return guarded(make_upstream(settings, outgoing), upstream_limits(settings))
+def make_member(settings: UpstreamSettings, outgoing: Outgoing, turns: Turns) -> Member:
+    secrets = KnownSecrets(settings.secrets())
+    return guarded(make_upstream(settings, outgoing, secrets, turns), upstream_limits(settings), secrets)
 
 
-def guarded(upstream: Upstream, limits: UpstreamLimits | None = None) -> Member:
-    return Member(upstream, limits, now=monotonic, chance=random.random)
+def guarded(upstream: Upstream, limits: UpstreamLimits | None = None, secrets: KnownSecrets | None = None) -> Member:
+    return Member(upstream, limits, now=monotonic, chance=random.random, secrets=secrets)
 
 
 def upstream_limits(settings: UpstreamSettings) -> UpstreamLimits:
@@ -58,19 +62,27 @@ def outgoing_rules(settings: Settings) -> Outgoing:
     return outgoing
 
 
-def make_upstream(settings: UpstreamSettings, outgoing: Outgoing) -> Upstream:
-    """Makes the connector for the kind of this upstream."""
+def make_upstream(
+    settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownSecrets | None = None, turns: Turns | None = None
+) -> Upstream:
+    """Makes the connector for the kind of this upstream. *secrets* learns each token that is fetched for it."""
+    secrets = secrets or KnownSecrets()
     if settings.python:
         folder = str(Path(settings.cwd or ".").resolve())
         return PythonUpstream(settings.name, settings.python, threads=settings.threads, folder=folder)
     if settings.openapi:
-        return _openapi_upstream(settings, outgoing)
+        return _openapi_upstream(settings, outgoing, secrets, turns)
     return McpServerUpstream(
-        settings.name, _connect(settings, outgoing), connect_timeout_s=settings.connect_timeout_s, jitter=random.random
+        settings.name,
+        _connect(settings, outgoing, secrets),
+        connect_timeout_s=settings.connect_timeout_s,
+        jitter=random.random,
+        turns=turns,
+        instructions=settings.instructions,
     )
 
 
-def _connect(settings: UpstreamSettings, outgoing: Outgoing) -> Connect:
+def _connect(settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownSecrets) -> Connect:
     max_bytes = settings.max_answer_bytes
     if not settings.url:
         env = revealed(settings.env)
@@ -81,14 +93,16 @@ def _connect(settings: UpstreamSettings, outgoing: Outgoing) -> Connect:
         settings.url,
         revealed(settings.headers),
         outgoing=outgoing,
-        credentials=_credentials(settings, outgoing),
+        credentials=_credentials(settings, outgoing, secrets),
         max_answer_bytes=max_bytes,
     )
 
 
-def _openapi_upstream(settings: UpstreamSettings, outgoing: Outgoing) -> Upstream:
+def _openapi_upstream(
+    settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownSecrets, turns: Turns | None
+) -> Upstream:
     http = make_http_client(outgoing)
-    headers, credentials = revealed(settings.headers), _credentials(settings, outgoing)
+    headers, credentials = revealed(settings.headers), _credentials(settings, outgoing, secrets)
     source: DocumentSource
     if "://" in settings.openapi:
         # The service's credential is sent for its document too, unless the document is on a different server.
@@ -100,13 +114,14 @@ def _openapi_upstream(settings: UpstreamSettings, outgoing: Outgoing) -> Upstrea
         settings.name,
         source,
         http,
-        ServiceAccess(settings.base_url, headers, credentials, settings.max_answer_bytes),
+        ServiceAccess(settings.base_url, headers, credentials, settings.max_answer_bytes, settings.follow_redirects),
         connect_timeout_s=settings.connect_timeout_s,
         jitter=random.random,
+        turns=turns,
     )
 
 
-def _credentials(settings: UpstreamSettings, outgoing: Outgoing) -> Credentials | None:
+def _credentials(settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownSecrets) -> Credentials | None:
     """Credentials besides the static headers."""
     oauth = settings.oauth
     if oauth is None:
@@ -120,4 +135,4 @@ def _credentials(settings: UpstreamSettings, outgoing: Outgoing) -> Credentials 
         oauth.refresh_token.get_secret_value() if oauth.refresh_token else "",
         in_form=oauth.auth_method == "post",
     )
-    return OAuthCredentials(settings.name, grant, outgoing, monotonic)
+    return OAuthCredentials(settings.name, grant, outgoing, monotonic, secrets.learn)

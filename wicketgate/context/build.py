@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Protocol
 
+from wicketgate.catalog.card_lines import CardLine, read_card_lines
 from wicketgate.errors import ContextOverflow
 
 MESSAGE_TOKENS = 4
@@ -48,7 +49,7 @@ class CountedTexts:
     few. May be used from several threads.
     """
 
-    def __init__(self, tokens: TextCounter, remembered: int = 50_000) -> None:
+    def __init__(self, tokens: TextCounter, remembered: int = 10_000) -> None:
         self._tokens = tokens
         self._remembered = remembered
         # Two generations instead of an order of use: no step of it can fail between threads.
@@ -109,6 +110,9 @@ def _last_seam(text: str, start: int, end: int) -> int:
     return last
 
 
+_SHRUNK = " to save room]"
+"""The end of a text that was shortened."""
+_MAX_SHRUNK_CHARS = 8_500
 _SUMMARY_CHARS = 160
 _HEAD_CHARS = 240
 _MAX_IDS = 20
@@ -120,15 +124,19 @@ _MAX_NAME_CHARS = 400
 def shrink(content: str) -> str:
     """A shorter form of a tool message's content, at most about 8,500 characters; *content* itself if there is none.
 
-    An envelope keeps status, the beginning of its summary and its first handles; cards their ids; a view its handle,
-    selector and total; an error its code and message. Any other text keeps its first 240 characters and says how
-    much was cut. What was shrunk is not shrunk further. Never raises.
+    An envelope keeps status, the beginning of its summary and its first handles; cards, and lines of cards, their
+    ids; a view its handle, selector and total; an error its code and message. Any other text keeps its first 240
+    characters and says how much was cut. What was shrunk is not shrunk further. Never raises.
     """
+    if content.endswith(_SHRUNK) and len(content) <= _MAX_SHRUNK_CHARS:
+        return content
     short = _of_ours(_parsed(content))
-    if short is not None:
+    if lines := read_card_lines(content):
+        shown = _ids_of_lines(lines)
+    elif short is not None:
         shown = json.dumps(short, ensure_ascii=False, separators=(",", ":"))
     elif len(content) > 2 * _HEAD_CHARS:
-        shown = f"{content[:_HEAD_CHARS]}… [{len(content) - _HEAD_CHARS:,} more characters left out to save room]"
+        shown = f"{content[:_HEAD_CHARS]}… [{len(content) - _HEAD_CHARS:,} more characters left out{_SHRUNK}"
     else:
         return content
     # A lone surrogate, escaped until now, must not become one that no provider takes.
@@ -160,6 +168,14 @@ def _of_ours(body: Any) -> dict[str, Any] | None:
             return {"error": code, "message": _short(message)}
         case _:
             return None
+
+
+def _ids_of_lines(lines: Sequence[CardLine]) -> str:
+    short = "\n".join(f"{line.id} (internal)" if line.is_internal else line.id for line in lines[:_MAX_IDS])
+    left_out = len(lines) - _MAX_IDS
+    if left_out > 0:
+        short += f"\n[{left_out} more cards left out{_SHRUNK}"
+    return short
 
 
 def _envelope(body: Mapping[str, Any]) -> dict[str, Any]:

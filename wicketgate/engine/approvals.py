@@ -6,7 +6,7 @@ message. An invalid decision runs nothing and blocks nothing.
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from wicketgate.errors import Forbidden
 from wicketgate.gateway.call_memory import approval_digest
 from wicketgate.models.provider import Message, ToolCall
 from wicketgate.models.tool_calls import parse_arguments
-from wicketgate.ports import PendingCall, approval_required
+from wicketgate.ports import TOOL_CHANGED, CallContext, PendingCall, approval_required
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -26,6 +26,7 @@ NOT_RUN = "Not run: this call waited for the owner's approval."
 _UNKNOWN = "approval_refused: this approval is not known here"
 _EXPIRED = "approval_refused: this approval has expired"
 _USED = "approval_refused: this approval was decided before"
+_CHANGED = f"approval_refused: {TOOL_CHANGED}"
 _OTHER_CALL = "approval_refused: this approval was asked for another call"
 _MAX_DEPTH = 100
 _WAITING = re.compile(re.escape(REQUIRED) + r"(apr_[A-Za-z0-9_-]{1,1000})")
@@ -35,7 +36,10 @@ class OnceStore(Protocol):
     """A memory of events that may happen once, shared by all replicas."""
 
     async def add(self, key: str, until: float) -> bool:
-        """True for the first caller that adds *key*, and for no other before *until*, in seconds since the epoch."""
+        """True for the first caller that adds *key*, and for no other before *until*, in seconds since the epoch.
+
+        Raises NotAdmitted while nothing can be kept.
+        """
         ...
 
     async def aclose(self) -> None: ...
@@ -85,26 +89,36 @@ class RunApprovals:
         return shown
 
 
-class ApprovalDesk:
-    """Judges decisions and redeems approvals. *seal* may be replaced at any time."""
+Report = Callable[[CallContext, str, str, str], None]
+"""Takes a decision: the context it came in, the approval's id, the tool's id if it is known, and the refusal."""
 
-    def __init__(self, seal: ApprovalSeal, used: OnceStore) -> None:
+
+class ApprovalDesk:
+    """Judges decisions and redeems approvals. *seal* may be replaced at any time. *report* is called with each
+    decision."""
+
+    def __init__(self, seal: ApprovalSeal, used: OnceStore, report: Report | None = None) -> None:
         self.seal = seal
         self._used = used
+        self._report = report
 
     async def aclose(self) -> None:
         await self._used.aclose()
 
-    async def judge(self, request: ChatRequest, actor: str) -> RunApprovals:
+    async def judge(self, request: ChatRequest, context: CallContext) -> RunApprovals:
         """Judge the decisions of a request. Those on calls that its history holds count from now on; an approval of
         any other call stands for this stream, until the model makes that call."""
+        actor = context.identity.actor
         found = list(_waiting(request.messages))
         waiting = {approval_id: (index, call) for index, approval_id, call in found}
         run = RunApprovals(self, actor, [index for index, _, _ in found])
         for decision in request.metadata.approvals or ():
             index, call = waiting.get(decision.id, (-1, None))
             approval, refusal = await self._judge(decision, actor, call)
-            log.info("approval of %s: %s", approval.subject.tool_id if approval else "?", refusal or "granted")
+            tool_id = approval.subject.tool_id if approval else ""
+            log.info("approval of %s: %s", tool_id or "?", refusal or "granted")
+            if self._report is not None:
+                self._report(context, decision.id, tool_id, refusal)
             # A call of the history is resumed; other decisions stand for calls to come.
             if call is not None:
                 # A history may use an id in several turns; in a stream it belongs to one call.
@@ -139,40 +153,54 @@ class ApprovalDesk:
 
 
 class CallApprover:
-    """Implements Approver for one call of the model. *waiting* is the id under which it waits for the owner, if any."""
+    """Implements Approver for one call of the model. *waiting* is the id under which it waits for the owner, *refusal*
+    the reason why its approval does not count; each is empty if there is none."""
 
     def __init__(self, run: RunApprovals, call: ToolCall) -> None:
         self._run = run
         self._call = call
         self.waiting = ""
+        self.refusal = ""
 
     async def approve(self, call: PendingCall) -> None:
-        # An approval that stands is used up by the first call that matches it.
+        # An approval that stands is used up by the first call that matches it, or is refused there.
         for approval in [each for each in self._run.standing if _matches(each, call)]:
             self._run.standing.remove(approval)
             if await self._run.desk.redeem(approval):
+                self.refusal = _refusal(approval, call)
+                if self.refusal:
+                    raise Forbidden(self.refusal, path=call.tool_id)
                 return
-        subject = ApprovalSubject(call.tool_id, approval_digest(call.args), _call_digest(self._call))
+        subject = ApprovalSubject(call.tool_id, call.definition, approval_digest(call.args), _call_digest(self._call))
         self.waiting = self._run.desk.seal.issue(self._run.actor, subject)
         raise approval_required(call, approval_id=self.waiting)
 
 
 class Redeemed:
-    """Implements Approver for a call that was approved: this one, once."""
+    """Implements Approver for a call that was approved: this one, once. *refusal* as for CallApprover."""
 
     waiting = ""
 
     def __init__(self, approval: Approval) -> None:
         self._approval: Approval | None = approval
+        self.refusal = ""
 
     async def approve(self, call: PendingCall) -> None:
         if self._approval is None or not _matches(self._approval, call):
             raise Forbidden("The owner's approval was for another call. This one was not run.", path=call.tool_id)
-        self._approval = None
+        approval, self._approval = self._approval, None
+        self.refusal = _refusal(approval, call)
+        if self.refusal:
+            raise Forbidden(self.refusal, path=call.tool_id)
 
 
 def _matches(approval: Approval, call: PendingCall) -> bool:
     return approval.subject.is_of(call.tool_id) and approval.subject.arguments == approval_digest(call.args)
+
+
+def _refusal(approval: Approval, call: PendingCall) -> str:
+    """Returns the reason why an approval of this very call does not count; empty if it does."""
+    return "" if approval.subject.definition == call.definition else _CHANGED
 
 
 def _waiting(messages: Sequence[ChatMessage]) -> Iterator[tuple[int, str, ToolCall]]:

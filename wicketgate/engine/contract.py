@@ -1,11 +1,12 @@
 """The body of ``POST /engine/chat``: the accepted fields, the texts of refusals, and the context of its calls
-(BROWSE-10 to BROWSE-18, CHAT-2 to CHAT-17)."""
+(BROWSE-10 to BROWSE-18, CHAT-2 to CHAT-17, CHAT-101 to CHAT-103)."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from wicketgate.access.identity import Identity
 from wicketgate.log_text import CORRELATION_ID
@@ -18,6 +19,9 @@ MAX_APPROVALS = 100
 MAX_NAME_CHARS = 256
 MAX_CALL_ID_CHARS = 8_192
 """Some proxies write the model's signed thoughts into the ids of its calls, and read them back from there."""
+
+
+_MAX_KIND_CHARS = 64
 
 
 class InvalidRequest(ValueError):
@@ -41,13 +45,82 @@ class MessageToolCall(_Contract):
     function: FunctionCall
 
 
-class ChatMessage(_Contract):
-    """One message of the conversation, in the prevailing chat format."""
+class TextPart(_Contract):
+    """A piece of a message's text. Parts of other types are refused."""
 
-    role: Literal["system", "user", "assistant", "tool"]
-    content: str
+    type: Literal["text"]
+    text: str
+
+
+def _text_of(content: object) -> object:
+    """The text that *content* holds, parts joined by line breaks."""
+    if isinstance(content, list) and content:
+        return "\n".join(_part_text(number, part) for number, part in enumerate(content))
+    if isinstance(content, str):
+        return content
+    raise PydanticCustomError(
+        "content",
+        "a text is required, or a list of text parts; only an assistant message with tool_calls may have none",
+    )
+
+
+def _part_text(number: int, part: object) -> str:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": str(kind)} if kind != "text":
+            named = {"number": number, "kind": kind[:_MAX_KIND_CHARS]}
+            raise PydanticCustomError(
+                "part", "part {number} is of type '{kind}'; only parts of type 'text' are supported", named
+            )
+        case _:
+            raise PydanticCustomError("part", "part {number} is no text part", {"number": number})
+
+
+def _as_text_part(part: object) -> object:
+    """A refusal among the parts as the text that it is; any other part as it came."""
+    match part:
+        case {"type": "refusal", "refusal": str(text)}:
+            return {"type": "text", "text": text}
+        case _:
+            return part
+
+
+def _role_of(role: object) -> object:
+    return "system" if role == "developer" else role
+
+
+Role = Literal["system", "user", "assistant", "tool"]
+WrittenRole = Literal["system", "developer", "user", "assistant", "tool"]
+
+
+class ChatMessage(_Contract):
+    """One message of the conversation, as SDKs of the prevailing chat format write it. Other keys have no effect."""
+
+    role: Annotated[Role, BeforeValidator(_role_of, json_schema_input_type=WrittenRole)] = Field(
+        description="developer is read as system."
+    )
+    content: Annotated[str, BeforeValidator(_text_of, json_schema_input_type=str | list[TextPart] | None)] = Field(
+        default=None, validate_default=True, description="Null or absent only beside an assistant's tool_calls."
+    )
     tool_calls: list[MessageToolCall] | None = Field(default=None, description="Assistant messages only.")
     tool_call_id: str | None = Field(default=None, description="Tool messages only: the call that is answered.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_sdks_write_it(cls, message: object) -> object:
+        if not isinstance(message, dict) or message.get("role") != "assistant":
+            return message
+        # No calls are written as an empty list by some, which providers refuse.
+        calls = None if message.get("tool_calls") == [] else message.get("tool_calls")
+        message = {**message, "tool_calls": calls}
+        content = message.get("content")
+        if content is None:
+            refusal = message.get("refusal")
+            message["content"] = refusal if isinstance(refusal, str) else "" if calls is not None else None
+        elif isinstance(content, list):
+            message["content"] = [_as_text_part(part) for part in content]
+        return message
 
 
 class ApprovalDecision(_Contract):
@@ -98,15 +171,15 @@ def message_json(message: ChatMessage) -> Mapping[str, Any]:
     return message.model_dump(exclude_none=True)
 
 
-def call_context(request: ChatRequest, identity: Identity) -> CallContext:
-    """The identity, trace and browsing session for the calls of *request*.
+def call_context(request: ChatRequest, identity: Identity, source: str = "") -> CallContext:
+    """The identity, address, trace and browsing session for the calls of *request*.
 
     The session is that of the conversation; without one, of this run alone.
     """
     metadata = request.metadata
     scope = "run" if metadata.conversation_id is None else "conversation"
     session = session_key(scope, identity.actor, metadata.conversation_id or metadata.correlation_id)
-    return CallContext(identity, metadata.correlation_id, session)
+    return CallContext(identity, metadata.correlation_id, session, source=source)
 
 
 def _explain(error: ValidationError) -> str:

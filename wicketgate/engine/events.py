@@ -27,9 +27,12 @@ class ToolCallEvent:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
+    """*shown* is what the model is given in place of *output*; empty for the same (CHAT-96)."""
+
     name: ClassVar = "tool-result"
     id: str
     output: str
+    shown: str = ""
 
     def data(self) -> dict[str, Any]:
         return {"id": self.id, "output": self.output}
@@ -105,8 +108,8 @@ def join_texts(first: bytes, second: bytes) -> bytes | None:
     return None
 
 
-def text_of(result: ToolResult) -> str:
-    return result.output if isinstance(result, ToolOutput) else result.error
+def text_for_model(result: ToolResult) -> str:
+    return result.shown or result.output if isinstance(result, ToolOutput) else result.error
 
 
 def is_end(encoded: bytes) -> bool:

@@ -14,11 +14,15 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from wicketgate.access.identity import Identity
+from wicketgate.access.shares import ShareRefused
 from wicketgate.engine.contract import ChatRequest, InvalidRequest, call_context
-from wicketgate.engine.events import ErrorEvent, encode, is_end
+from wicketgate.engine.detached import DetachedRuns
+from wicketgate.engine.events import Done, ErrorEvent, encode, is_end
 from wicketgate.engine.limits import Interrupted, Interruption, Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ProviderError
+from wicketgate.models.provider import Usage
+from wicketgate.ports import CallContext
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -28,6 +32,7 @@ MAX_READERS = 8
 """Readers of one run at once, in this process."""
 
 _LOST = encode(ErrorEvent(ProviderError.code, ProviderError.safe_message))
+_CANCELLED = encode(Done("cancelled", Usage()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,6 @@ class Entry:
 
     position: int
     event: bytes
-
-
-class JournalFull(Exception):
-    """No further run can be kept now."""
 
 
 class EventsGone(Exception):
@@ -71,15 +72,16 @@ class Journal(Protocol):
     """Keeps the events of runs for clients that come back.
 
     Bounded in bytes, for a run and in all, and in time: a while after its end a run is forgotten, and its name is free
-    again. The caller makes names that other actors cannot guess. The first to claim a name owns the run and alone
-    appends; all others follow, from the beginning or from a position. No method needs more than an append-only stream
-    for each run, so that a shared store can stand behind it as well as memory.
+    again. Room is shared among owners: who holds most loses first. The caller makes names that other actors cannot
+    guess. The first to claim a name owns the run and alone appends; all others follow, from the beginning or from a
+    position. No method needs more than an append-only stream for each run, so that a shared store can stand behind it
+    as well as memory.
     """
 
-    async def claim(self, name: str, run_id: str, digest: str) -> Claim:
+    async def claim(self, name: str, run_id: str, digest: str, owner: str) -> Claim:
         """Take *name* if it is free; otherwise return the claim that holds it. Exact among several processes.
 
-        Raises JournalFull.
+        Raises ShareRefused if no further run of *owner* can be kept now.
         """
         ...
 
@@ -110,6 +112,10 @@ class Journal(Protocol):
         """Return when the run had no follower for *for_s*, counted from the claim at the earliest."""
         ...
 
+    async def wait_attended(self, name: str, within_s: float) -> bool:
+        """Return true as soon as the run has a follower, false when it had none for *within_s*."""
+        ...
+
     async def aclose(self) -> None:
         """Forget everything that this process holds."""
         ...
@@ -134,14 +140,12 @@ class Resumption:
     on_disconnect: OnDisconnect | None = None
 
 
-class TooManyStreams(Exception):
-    """There is no place for this stream now; later there may be."""
-
-
 class RunReader:
     """One client's view of a run: encoded events with ids, from its position to the end."""
 
-    def __init__(self, run_id: str, follower: Follower, held: AsyncExitStack) -> None:
+    def __init__(self, run_id: str, follower: Follower, held: AsyncExitStack, ends_with_run: bool) -> None:
+        """*ends_with_run*: the key of this reader is that of the run, which goes on; the end of the key ends both."""
+        self.ends_with_run = ends_with_run
         self._run_id = run_id.encode()
         self._follower = follower
         self._held = held
@@ -150,6 +154,10 @@ class RunReader:
     def disconnect(self) -> None:
         """End ``pieces`` where it waits: the client has gone."""
         self._interruption.request("disconnected")
+
+    def revoke(self) -> None:
+        """End ``pieces`` with ``done`` (cancelled): the reader's key is not good any more. The run goes on."""
+        self._interruption.request("revoked")
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Each piece holds the events that became known at once. The last event is the end of the run, unless the
@@ -163,7 +171,9 @@ class RunReader:
                 log.error("stream failed: the run was lost")
                 yield _LOST
         except Interrupted:
-            return
+            # Without an id: it is no event of the run.
+            if self._interruption.reason == "revoked" and not is_end(event):
+                yield _CANCELLED
 
     async def aclose(self) -> None:
         """Release the place and the journal. Later calls do nothing."""
@@ -175,28 +185,38 @@ class KeyedRuns:
     has other event ids."""
 
     def __init__(
-        self, engine: Engine, journal: Journal, streams: StreamLimit, limits: ResumeLimits, new_id: Callable[[], str]
+        self,
+        engine: Engine,
+        journal: Journal,
+        streams: StreamLimit,
+        detached: DetachedRuns,
+        limits: ResumeLimits,
+        new_id: Callable[[], str],
     ) -> None:
         self._engine = engine
         self._journal = journal
         self._streams = streams
+        self._detached = detached
         self._limits = limits
         self._new_id = new_id
         self._tasks: set[asyncio.Task[None]] = set()
         self._places: dict[str, Place] = {}
+        self._running: set[str] = set()
 
-    async def open(self, request: ChatRequest, identity: Identity, resumption: Resumption) -> RunReader:
+    async def open(
+        self, request: ChatRequest, identity: Identity, resumption: Resumption, source: str = ""
+    ) -> RunReader:
         """Start the run of this key, or join it. The reader must be closed.
 
-        Raises InvalidRequest (another request has this key; the requested events are gone) and TooManyStreams.
+        Raises InvalidRequest (another request has this key; the requested events are gone) and ShareRefused.
         """
         name = _name(identity, resumption.key)
         digest = _digest(request, identity)
-        place = self._enter(name)
+        place = await self._enter(name, identity)
         async with AsyncExitStack() as stack:
             stack.callback(self._leave, name, place)
             # Claim the name, or find the run that has it, and follow its journal.
-            claim = await self._claim(name, digest, resumption)
+            claim = await self._claim(name, digest, identity.actor, resumption)
             after = _position(claim, resumption.last_event_id)
             try:
                 follower = await stack.enter_async_context(self._journal.follow(name, after))
@@ -206,13 +226,15 @@ class KeyedRuns:
         # The claimant runs it. From here on nothing waits, so that the reader is not lost.
         if claim.mine:
             place.share()
-            detached = (resumption.on_disconnect or self._limits.on_disconnect) == "continue"
-            alone_s = self._limits.detached_s if detached else self._limits.reconnect_grace_s
-            run = self._run(name, request, identity, place, alone_s)
+            place.identity = identity
+            self._running.add(name)
+            on_disconnect = resumption.on_disconnect or self._limits.on_disconnect
+            run = self._run(name, request, call_context(request, identity, source), place, on_disconnect)
             task = asyncio.create_task(run, name=f"run {claim.run_id}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return RunReader(claim.run_id, follower, held)
+        own = name in self._running and place.identity.key_id == identity.key_id
+        return RunReader(claim.run_id, follower, held, own)
 
     async def aclose(self) -> None:
         """Cancel the runs that are left. Their streams are over by now, or have no reader."""
@@ -221,12 +243,9 @@ class KeyedRuns:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._journal.aclose()
 
-    async def _claim(self, name: str, digest: str, resumption: Resumption) -> Claim:
+    async def _claim(self, name: str, digest: str, owner: str, resumption: Resumption) -> Claim:
         if resumption.last_event_id is None:
-            try:
-                claim = await self._journal.claim(name, self._new_id(), digest)
-            except JournalFull:
-                raise TooManyStreams from None
+            claim = await self._journal.claim(name, self._new_id(), digest, owner)
         elif (known := await self._journal.find(name)) is not None:
             claim = known
         else:
@@ -236,12 +255,13 @@ class KeyedRuns:
             raise InvalidRequest("This Idempotency-Key was used with another request; take a new key")
         return claim
 
-    async def _run(self, name: str, request: ChatRequest, identity: Identity, place: Place, alone_s: float) -> None:
+    async def _run(
+        self, name: str, request: ChatRequest, context: CallContext, place: Place, on_disconnect: OnDisconnect
+    ) -> None:
         """Run to the end. The journal's entry ends whatever happens."""
-        context = call_context(request, identity)
         try:
             async with asyncio.TaskGroup() as group:
-                watching = group.create_task(self._end_when_unattended(name, place.interruption, alone_s))
+                watching = group.create_task(self._end_when_unattended(name, place, on_disconnect))
                 async with aclosing(self._engine.batches(request, context, place.interruption)) as batches:
                     async for batch in batches:
                         await self._journal.append(name, [encode(event) for event in batch])
@@ -251,28 +271,46 @@ class KeyedRuns:
             # The last boundary of this task. Readers find no end in the journal, and report that.
             log.exception("a run was lost")
         finally:
+            self._running.discard(name)
             if place.interruption.reason is not None:
                 # Readers still hold the place; a later run under this name must not be interrupted by its past.
                 self._forget(name, place)
             self._leave(name, place)
             await self._journal.end(name)
 
-    async def _end_when_unattended(self, name: str, interruption: Interruption, alone_s: float) -> None:
-        await self._journal.wait_unattended(name, alone_s)
-        interruption.request("disconnected")
+    async def _end_when_unattended(self, name: str, place: Place, on_disconnect: OnDisconnect) -> None:
+        if on_disconnect == "cancel":
+            await self._journal.wait_unattended(name, self._limits.reconnect_grace_s)
+        else:
+            await self._wait_alone(name, place)
+        place.interruption.request("disconnected")
 
-    def _enter(self, name: str) -> Place:
-        """Take the place that a run and its readers share. Raises TooManyStreams."""
+    async def _wait_alone(self, name: str, place: Place) -> None:
+        """Return when the run has been without a reader for as long as it may. One for which the actor has no room
+        among its detached runs waits as with ``cancel``."""
+        attended = True
+        while attended:
+            await self._journal.wait_unattended(name, 0)
+            try:
+                detached = await self._detached.admit(place)
+                alone_s = self._limits.detached_s if detached else self._limits.reconnect_grace_s
+                attended = await self._journal.wait_attended(name, alone_s)
+            finally:
+                self._detached.forget(place)
+
+    async def _enter(self, name: str, identity: Identity) -> Place:
+        """Take the place that a run and its readers share. Raises ShareRefused."""
         place = self._places.get(name)
-        if place is not None:
-            if place.holders > MAX_READERS:
-                raise TooManyStreams
-            place.share()
-            return place
-        place = self._streams.enter()
         if place is None:
-            raise TooManyStreams
-        self._places[name] = place
+            taken = await self._streams.enter(identity)
+            # Another request for this run may have come meanwhile.
+            place = self._places.setdefault(name, taken)
+            if place is taken:
+                return place
+            taken.leave()
+        if place.holders > MAX_READERS:
+            raise ShareRefused("actor")
+        place.share()
         return place
 
     def _leave(self, name: str, place: Place) -> None:

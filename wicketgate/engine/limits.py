@@ -1,15 +1,18 @@
-"""The number of streams at once, and the ways to stop a running one (CHAT-22, CHAT-78)."""
+"""The places of streams, shared among actors, and the ways to stop a running one (CHAT-22, CHAT-78)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Literal, TypeVar
 
+from wicketgate.access.identity import Identity
+from wicketgate.access.shares import Lease, Shares
 from wicketgate.gateway.lifecycle import Lifecycle
 
 T = TypeVar("T")
 
-EndReason = Literal["cancelled", "disconnected"]
-"""``disconnected``: no reader is left. Only metrics tell the two apart; the stream says ``cancelled`` either way."""
+EndReason = Literal["cancelled", "disconnected", "revoked"]
+"""``disconnected``: no reader is left. ``revoked``: its key is not good any more. Only metrics tell them apart; the
+stream says ``cancelled`` each time (CHAT-92)."""
 
 
 class Interrupted(Exception):
@@ -30,6 +33,8 @@ class Interruption:
         self._others_requests = 0
         self.reason: EndReason | None = None
         """The reason of the first request; None before it."""
+        self.helpers: Collection[asyncio.Task[Any]] = ()
+        """Tasks that work for the run where it waits. They are cancelled with it, so that none takes one more step."""
 
     def request(self, reason: EndReason = "cancelled") -> None:
         if self.reason is not None:
@@ -39,6 +44,13 @@ class Interruption:
         if self._waiting is not None:
             self._waiting.cancel()
             self._cancelled = self._waiting
+        self.cancel_helpers()
+
+    def cancel_helpers(self) -> None:
+        """Cancel the helpers, each once: a second cancellation would disturb what they do about the first."""
+        helpers, self.helpers = self.helpers, ()
+        for task in helpers:
+            task.cancel()
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
         if self._loop is None:
@@ -73,11 +85,15 @@ class Interruption:
 
 
 class Place:
-    """One stream's place, and the handle by which its run is ended. A run and its readers share one."""
+    """One stream's place, the identity that its run acts for, and the handle by which the run is ended. A run and its
+    readers share one."""
 
-    __slots__ = ("_free", "holders", "interruption")
+    __slots__ = ("_free", "_lease", "_shares", "holders", "identity", "interruption")
 
-    def __init__(self, free: Callable[["Place"], None]) -> None:
+    def __init__(self, identity: Identity, lease: Lease, shares: Shares, free: Callable[["Place"], None]) -> None:
+        self.identity = identity
+        self._lease = lease
+        self._shares = shares
         self._free = free
         self.holders = 1
         self.interruption = Interruption()
@@ -90,14 +106,24 @@ class Place:
         if self.holders:
             self.holders -= 1
             if not self.holders:
+                self._shares.give_back(self._lease)
                 self._free(self)
+
+    def make_way(self) -> None:
+        """End the run where it waits, and free its place at once: it only has its end to write."""
+        self.interruption.request()
+        self._shares.give_back(self._lease)
 
 
 class StreamLimit:
-    """Admits at most *most* streams at once; the next one is refused before its response starts."""
+    """Admits streams as *shares* has places; one that gets none is refused before its response starts.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    *make_room* ends a stream for an actor that holds so many, and returns whether it did.
+    """
+
+    def __init__(self, shares: Shares, make_room: Callable[[int], bool] | None = None) -> None:
+        self._shares = shares
+        self._make_room = make_room
         self._places: set[Place] = set()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -106,11 +132,10 @@ class StreamLimit:
     def active(self) -> int:
         return len(self._places)
 
-    def enter(self) -> Place | None:
-        """Take a place; None if all are taken."""
-        if len(self._places) >= self._most:
-            return None
-        place = Place(self._free)
+    async def enter(self, identity: Identity) -> Place:
+        """Take a place. Raises ShareRefused."""
+        lease = await self._shares.take(identity.actor, self._make_room)
+        place = Place(identity, lease, self._shares, self._free)
         self._places.add(place)
         self._empty.clear()
         return place
@@ -119,6 +144,13 @@ class StreamLimit:
         """End every run that holds a place where it waits, with ``done`` (cancelled)."""
         for place in self._places:
             place.interruption.request()
+
+    def end_of(self, key_id: str) -> Mapping[str, int]:
+        """End every run that this key has started where it waits, with ``done`` (cancelled). Returns their number."""
+        places = [place for place in self._places if place.identity.key_id == key_id]
+        for place in places:
+            place.interruption.request("revoked")
+        return {"streams": len(places)}
 
     async def wait_empty(self) -> None:
         await self._empty.wait()
@@ -129,28 +161,57 @@ class StreamLimit:
             self._empty.set()
 
 
+DrainPhase = Literal["serving", "settling", "draining"]
+
+
 class Drain:
-    """Stops upstreams and streams in order: none are new, those that run go on for a while, then each ends properly."""
+    """Stops upstreams and streams in order: none are new, those that run go on for a while, then each ends properly
+    (OPS-24, OPS-36).
+
+    A door calls ``request_begun`` and ``request_ended`` around each request that the end has to wait for.
+    """
 
     def __init__(self, lifecycle: Lifecycle, streams: StreamLimit) -> None:
         self._lifecycle = lifecycle
         self._streams = streams
         self._followers: list[Callable[[], None]] = []
+        self._requests = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self.phase: DrainPhase = "serving"
 
     def follow(self, step: Callable[[], None]) -> None:
         """Call *step* when the drain begins."""
         self._followers.append(step)
 
+    def request_begun(self) -> None:
+        self._requests += 1
+        self._quiet.clear()
+
+    def request_ended(self) -> None:
+        self._requests -= 1
+        if not self._requests:
+            self._quiet.set()
+
+    def settle(self) -> None:
+        """Report that the service is not ready, and serve on: load balancers look at readiness now and then only."""
+        if self.phase == "serving":
+            self.phase = "settling"
+            self._lifecycle.settle()
+
     def begin(self, drain_s: float) -> None:
-        """Take nothing new from now on. Streams that still run after *drain_s* end with ``done`` (cancelled).
+        """Take nothing new from now on. Streams that still run after *drain_s* end with ``done`` (cancelled), calls
+        with UpstreamLost.
 
         A second call may shorten the time.
         """
+        self.phase = "draining"
         for step in self._followers:
             step()
         self._lifecycle.stop_after(drain_s)
         asyncio.get_running_loop().call_later(drain_s, self._streams.end_all)
 
     async def wait(self) -> None:
-        """Return when the last stream is over, detached runs among them."""
+        """Return when the last stream is over, detached runs among them, and the last request is answered."""
         await self._streams.wait_empty()
+        await self._quiet.wait()

@@ -9,15 +9,15 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from wicketgate.access.identity import Identity
+from wicketgate.access.identity import Identity, Standing, always_good
 from wicketgate.engine.approvals import ApprovalDesk, RunApprovals
 from wicketgate.engine.contract import ChatRequest, call_context, message_json
-from wicketgate.engine.events import Done, DoneReason, ErrorEvent, Event, ToolCallEvent, ToolResult, text_of
+from wicketgate.engine.events import Done, DoneReason, ErrorEvent, Event, ToolCallEvent, ToolResult, text_for_model
 from wicketgate.engine.limits import Interrupted, Interruption
 from wicketgate.engine.tool_rounds import EngineLimits, LoopGuard, ToolRounds
-from wicketgate.engine.turn import ModelWindow, Turn
-from wicketgate.errors import EngineError, ProviderError, ToolError
-from wicketgate.faces.surface import ToolSurface
+from wicketgate.engine.turn import MAX_TEXT_CHARS, ModelWindow, Turn
+from wicketgate.errors import EngineError, OutOfOrder, ProviderError, ToolError
+from wicketgate.faces.surface import ModelSurface
 from wicketgate.gateway.options import Meter, NoMeter
 from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider, Usage
 from wicketgate.ports import CallContext
@@ -31,18 +31,21 @@ class Engine:
     def __init__(
         self,
         provider: Provider,
-        surface: ToolSurface,
+        surface: ModelSurface,
         window: ModelWindow,
         limits: EngineLimits | None = None,
         meter: Meter | None = None,
         approvals: ApprovalDesk | None = None,
+        standing: Standing = always_good,
     ) -> None:
-        """Without *approvals* a call that needs one is refused for good."""
+        """Without *approvals* a call that needs one is refused for good. *standing* is asked before each round of
+        tools."""
         self.provider = provider
         self.surface = surface
         self.window = window
         self.limits = limits or EngineLimits()
         self.approvals = approvals
+        self.standing = standing
         self._meter = meter or NoMeter()
 
     async def run(self, request: ChatRequest, identity: Identity) -> AsyncGenerator[Event, None]:
@@ -76,6 +79,10 @@ class Engine:
             log.info("cancelled")
             outcome = interruption.reason or "cancelled"
             yield run.done("cancelled")
+        except OutOfOrder as error:
+            log.error("stream failed: %s: %s", ToolError.code, error)
+            outcome = ToolError.code
+            yield [ErrorEvent(ToolError.code, ToolError.safe_message)]
         except EngineError as error:
             log.error("stream failed: %s: %s", error.code, error)
             outcome = error.code
@@ -103,10 +110,10 @@ class _Run:
         self._request = request
         self._context = context
         self._interruption = interruption
-        self._messages: list[Message] = [message_json(message) for message in request.messages]
+        self._messages = _history(request, engine.surface)
         self._call_ids = {call.id for message in request.messages for call in message.tool_calls or ()}
         guard = LoopGuard(limits.loop_guard, self._messages)
-        self._rounds = ToolRounds(engine.surface, context, limits, interruption, guard)
+        self._rounds = ToolRounds(engine.surface, context, limits, interruption, guard, engine.standing)
         self.usage = Usage()
         self.in_tools = False
 
@@ -115,9 +122,10 @@ class _Run:
 
     async def events(self) -> AsyncGenerator[Sequence[Event], None]:
         surface, desk = self._engine.surface, self._engine.approvals
+        await surface.prepare(self._context)
         tools = [ModelTool(tool.name, tool.description, tool.input_schema) for tool in surface.tools(self._context)]
         # Decisions that came with the request: run or refuse the calls of the history that waited for them.
-        approvals = await desk.judge(self._request, self._context.identity.actor) if desk else None
+        approvals = await desk.judge(self._request, self._context) if desk else None
         if approvals is not None:
             self._messages = approvals.for_model(self._messages)
             async with aclosing(self._resume(approvals)) as resumed:
@@ -138,6 +146,11 @@ class _Run:
                         break
                     if events := turn.read(batch):
                         yield events
+                    if turn.overlong:
+                        log.warning(
+                            "the model wrote more than %d characters in one turn and was stopped", MAX_TEXT_CHARS
+                        )
+                        break
             if turn.finish is None:
                 raise ProviderError("the provider ended its stream without a finish")
             if turn.finish.usage is not None:
@@ -151,14 +164,16 @@ class _Run:
             # The round of its tools. The history gets the results in the order of the calls.
             self.in_tools = True
             results: dict[str, ToolResult] = {}
-            async with aclosing(self._rounds.run_turn(turn.calls, approvals)) as finished:
+            async with aclosing(self._rounds.run_turn(turn.calls, approvals, turn.cut_off())) as finished:
                 async for results_now in finished:
                     results.update((result.id, result) for result in results_now)
                     yield results_now
             self._messages.append(turn.message())
             self._messages.extend(
-                {"role": "tool", "tool_call_id": call.id, "content": text_of(results[call.id])} for call in turn.calls
+                {"role": "tool", "content": text_for_model(results[call.id]), "tool_call_id": call.id}
+                for call in turn.calls
             )
+            self._check_order()
             self.in_tools = False
 
             # Reasons to stop although the model would go on.
@@ -182,9 +197,16 @@ class _Run:
             async for results in finished:
                 for result in results:
                     index = indexes[result.id]
-                    self._messages[index] = {**self._messages[index], "content": text_of(result)}
+                    self._messages[index] = {**self._messages[index], "content": text_for_model(result)}
                 yield results
+        self._check_order()
         self.in_tools = False
+
+    def _check_order(self) -> None:
+        """Raises ToolError once no tool can be run: every call has its result by then, and further ones are in vain
+        (CHAT-104)."""
+        if self._rounds.out_of_order:
+            raise ToolError("what every call needs is out of order")
 
     async def _shown(self, tools: Sequence[ModelTool]) -> Sequence[Message]:
         """The part of the history that the model is shown; the history itself stays whole. Raises ContextOverflow."""
@@ -194,3 +216,17 @@ class _Run:
             text = "history reduced to %d tokens: %d turns and %d steps dropped, %d results shrunk"
             log.info(text, built.tokens, *reduced)
         return built.messages
+
+
+def _history(request: ChatRequest, surface: ModelSurface) -> list[Message]:
+    """The messages of a request, with results of tools as the model was shown them."""
+    messages: list[Message] = []
+    called: dict[str, str] = {}
+    for message in request.messages:
+        called |= {call.id: call.function.name for call in message.tool_calls or ()}
+        written = message_json(message)
+        if message.tool_call_id is not None:
+            name = called.get(message.tool_call_id, "")
+            written = {**written, "content": surface.shown_again(name, message.content)}
+        messages.append(written)
+    return messages

@@ -6,10 +6,11 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from wicketgate.access.identity import Standing, always_good
 from wicketgate.engine.approvals import REQUIRED, CallApprover, Redeemed, RunApprovals
-from wicketgate.engine.events import ToolFailure, ToolOutput, ToolResult, text_of
-from wicketgate.engine.limits import Interruption
-from wicketgate.faces.surface import ToolSurface, UnknownTool
+from wicketgate.engine.events import ToolFailure, ToolOutput, ToolResult, text_for_model
+from wicketgate.engine.limits import Interrupted, Interruption
+from wicketgate.faces.surface import ModelSurface, UnknownTool
 from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import Message, ToolCall
 from wicketgate.ports import CallContext
@@ -36,7 +37,7 @@ class LoopGuard:
 
     *most* is the number of the first identical call that is not run; None is never. *history* counts since the last
     message of the user, including parts that the model is not shown any more. A result that changes begins anew:
-    polling is no loop.
+    polling is no loop. What may be refused at all is not decided here (CHAT-98).
     """
 
     def __init__(self, most: int | None, history: Iterable[Message] = ()) -> None:
@@ -80,35 +81,43 @@ class LoopGuard:
 
 class ToolRounds:
     """Runs the tools of one stream. *cost* sums the tokens of its calls; *waiting* is true once one waits for the
-    owner."""
+    owner, *out_of_order* once one failed for a reason that fails every other too."""
 
     def __init__(
         self,
-        surface: ToolSurface,
+        surface: ModelSurface,
         context: CallContext,
         limits: EngineLimits,
         interruption: Interruption,
         guard: LoopGuard,
+        standing: Standing = always_good,
     ) -> None:
         self._surface = surface
         self._context = context
         self._limits = limits
         self._interruption = interruption
         self._guard = guard
+        self._standing = standing
         self.cost = TokenCost()
         self.waiting = False
+        self.out_of_order = False
 
     async def run_turn(
-        self, calls: Sequence[ToolCall], approvals: RunApprovals | None
+        self, calls: Sequence[ToolCall], approvals: RunApprovals | None, cut_off: tuple[str, str] | None = None
     ) -> AsyncGenerator[Sequence[ToolResult], None]:
-        """Run the calls that the model has made in one turn; results as they come (CHAT-44)."""
-        # Calls over the limit, and calls that repeat, are refused first.
+        """Run the calls that the model has made in one turn; results as they come (CHAT-44). *cut_off* is the id of one
+        that is not whole, with its answer."""
+        # Calls over the limit, and calls that repeat and change nothing, are refused first.
         most = self._limits.max_calls_per_turn
         too_many = f"not run: more than {most} calls in one turn"
         refused: list[ToolResult] = [ToolFailure(call.id, too_many) for call in calls[most:]]
         made: dict[str, ToolCall] = {}
         for call in calls[:most]:
-            if refusal := self._guard.refusal(call):
+            if cut_off is not None and call.id == cut_off[0]:
+                refused.append(ToolFailure(*cut_off))
+                continue
+            refusal = self._guard.refusal(call)
+            if refusal and not self._may_write(call):
                 refused.append(ToolFailure(call.id, refusal))
             else:
                 made[call.id] = call
@@ -119,7 +128,7 @@ class ToolRounds:
         async with aclosing(self._run(run)) as finished:
             async for results in finished:
                 for result in results:
-                    self._guard.note(made[result.id], text_of(result))
+                    self._guard.note(made[result.id], text_for_model(result))
                 yield results
 
     async def run_resumed(self, approvals: RunApprovals) -> AsyncGenerator[Sequence[ToolResult], None]:
@@ -132,12 +141,22 @@ class ToolRounds:
             async for results in finished:
                 yield results
 
+    def _may_write(self, call: ToolCall) -> bool:
+        return call.arguments is not None and self._surface.may_write(call.name, call.arguments, self._context)
+
     async def _run(
         self, calls: Sequence[tuple[ToolCall, CallApprover | Redeemed | None]]
     ) -> AsyncGenerator[Sequence[ToolResult], None]:
-        """Run all at once. Closing early cancels those that still run."""
+        """Run all at once. Closing early cancels those that still run.
+
+        Raises Interrupted, and runs none, if the key of this run is not good any more (CHAT-93).
+        """
+        if not self._standing(self._context.identity):
+            self._interruption.request("revoked")
+            raise Interrupted
         parallel = asyncio.Semaphore(self._limits.max_parallel_tools)
         running = {asyncio.create_task(self._call(call, approver, parallel)) for call, approver in calls}
+        self._interruption.helpers = running
         try:
             while running:
                 finished, running = await self._interruption.wait(
@@ -146,8 +165,7 @@ class ToolRounds:
                 yield [task.result() for task in finished]
         finally:
             # No task outlives the round.
-            for task in running:
-                task.cancel()
+            self._interruption.cancel_helpers()
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _call(
@@ -169,10 +187,15 @@ class ToolRounds:
                 return ToolFailure(call.id, f"{call.name} timed out after {self._limits.tool_timeout_s:g}s")
         # A call that waits for the owner ends the stream after this round.
         self.cost += result.cost
+        self.out_of_order |= result.out_of_order
         if approver is not None and approver.waiting:
             self.waiting = True
             return ToolFailure(call.id, f"{REQUIRED}{approver.waiting}")
-        return ToolFailure(call.id, result.text) if result.is_error else ToolOutput(call.id, result.text)
+        if approver is not None and approver.refusal:
+            return ToolFailure(call.id, approver.refusal)
+        if result.is_error:
+            return ToolFailure(call.id, result.text)
+        return ToolOutput(call.id, result.text, result.shown)
 
 
 def _key(call: ToolCall) -> tuple[str, str]:

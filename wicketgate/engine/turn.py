@@ -14,6 +14,10 @@ from wicketgate.engine.contract import MAX_CALL_ID_CHARS, MAX_NAME_CHARS
 from wicketgate.engine.events import Event, ToolCallEvent
 from wicketgate.models.provider import Finish, Message, ModelEvent, ModelTool, TextDelta, ToolCall
 
+MAX_TEXT_CHARS = 32 << 20
+"""Bound of the text of one turn. A model that writes more does not come to an end by itself."""
+
+_JOINED_AT = 1_024
 _NO_NAME = "unnamed_tool"
 _NUMBER_CHARS = 12
 
@@ -66,18 +70,26 @@ class Turn:
     *taken* holds the call ids of the whole stream: a model that repeats an id, or leaves it out, still gets
     unique ones, in the stream and in the history alike (CHAT-48). Ids and names are such that a client can send them
     back in its next request, whatever the model wrote.
+
+    A turn whose text reaches MAX_TEXT_CHARS is *overlong*: it has ended with ``length``, and nothing more of it is to
+    be read (CHAT-94).
     """
 
     taken: set[str]
-    text: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
     finish: Finish | None = None
+    overlong: bool = False
+    _text: list[str] = field(default_factory=list)
+    _latest: list[str] = field(default_factory=list)
+    _chars: int = 0
 
     def read(self, batch: Sequence[ModelEvent]) -> list[Event]:
         events: list[Event] = []
+        keep = self._latest.append
         for event in batch:
             if type(event) is TextDelta:  # nearly all of them
-                self.text.append(event.content)
+                keep(event.content)
+                self._chars += len(event.content)
                 events.append(event)
                 continue
             match event:
@@ -88,7 +100,26 @@ class Turn:
                     events.append(ToolCallEvent(call.id, call.name, call.arguments or {}))
                 case Finish():
                     self.finish = event
+        # Joined now and then, because each piece by itself takes 70 bytes, whatever its text.
+        if len(self._latest) >= _JOINED_AT:
+            self._text.append("".join(self._latest))
+            self._latest.clear()
+        if self._chars >= MAX_TEXT_CHARS and self.finish is None:
+            self.overlong, self.finish = True, Finish("length", None)
         return events
+
+    def cut_off(self) -> tuple[str, str] | None:
+        """The id of the call in which the model's output limit has cut this turn off, and what the model is to learn of
+        it (CHAT-99); None if there is none."""
+        if self.finish is None or self.finish.reason != "length" or not self.calls:
+            return None
+        last = self.calls[-1]
+        if last.arguments is not None:
+            return None
+        written = self.finish.usage.completion_tokens if self.finish.usage else 0
+        known = [tokens for tokens in (written, self.finish.most_tokens) if tokens]
+        where = f"{min(known)} tokens" if known else "the limit of one answer"
+        return last.id, f"not run: this call was cut off at {where}: make it shorter, or do it in several calls"
 
     def message(self) -> Message:
         """The assistant message of this turn; text before the calls is kept (CHAT-43).
@@ -97,7 +128,7 @@ class Turn:
         """
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": "".join(self.text),
+            "content": "".join([*self._text, *self._latest]),
             "tool_calls": [
                 {
                     "id": call.id,

@@ -8,16 +8,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from wicketgate.catalog.card import card_json, render_cards
+from wicketgate.catalog.card import card_json
+from wicketgate.catalog.card_lines import lines_of_json
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import Visible
-from wicketgate.errors import ArgsInvalid, GatewayError, UpstreamUnavailable
-from wicketgate.faces.meta_tool import CONNECTING, ToolLists, dry_run_result, json_result, read_fields, read_text
+from wicketgate.errors import ArgsInvalid, GatewayError, OutOfOrder, UpstreamUnavailable
+from wicketgate.faces.meta_tool import (
+    CONNECTING,
+    ToolLists,
+    compact_json,
+    dry_run_result,
+    json_result,
+    read_fields,
+    read_text,
+)
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.options import Meter, NoMeter
-from wicketgate.gateway.runtime import DEFAULT_TOP_K, Browse, ProxyRuntime
+from wicketgate.gateway.runtime import Browse, ProxyRuntime
 from wicketgate.ports import CallContext
 
 MAX_TOP_K = 50
@@ -29,8 +38,8 @@ _TOOLS = (
     SurfaceTool(
         name="tool_browse",
         description=(
-            "Find tools by query (what you want to do) or path ('/': all namespaces). Gives cards; pass a card's id to "
-            "tool_execute, or as path if it starts with '/'."
+            "Find tools for one step of a task, by query (what to do) or path ('/': all namespaces); browse again for "
+            "the next step. Gives cards; pass a card's id to tool_execute, or as path if it starts with '/'."
         ),
         input_schema={
             "type": "object",
@@ -82,6 +91,10 @@ _BROWSE, _EXECUTE, _VIEW = _TOOLS
 _ARGUMENTS = {tool.name: frozenset(tool.input_schema["properties"]) for tool in _TOOLS}
 
 
+_TOKENS_OF_A_NAME = 3
+"""At least: a name, its count, and a comma."""
+
+
 class GatewayFace:
     """Implements ToolSurface over a runtime. Every failure of a meta-tool is a result, never an exception."""
 
@@ -95,6 +108,9 @@ class GatewayFace:
         self._lists = ToolLists(runtime, self._with_inventory)
         self._spare_tokens = MAX_TOKENS - sum(runtime.tokens.count(_definition(tool)) for tool in _TOOLS)
 
+    async def prepare(self, context: CallContext) -> None:
+        await self._lists.prepare(context)
+
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
         """The three tools. The first describes what the caller can find now."""
         return self._lists.of(context)
@@ -102,8 +118,20 @@ class GatewayFace:
     def _with_inventory(self, catalog: Catalog, visible: Visible | None) -> tuple[SurfaceTool, ...]:
         count = self._runtime.tokens.count
         items = (item for item in catalog.items.values() if visible is None or visible(item.id))
-        line = inventory(items, fits=lambda line: count(f" {line}") + 1 <= self._spare_tokens)
+        most_named = max(self._spare_tokens, 0) // _TOKENS_OF_A_NAME
+        line = inventory(items, lambda line: count(f" {line}") + 1 <= self._spare_tokens, most_named)
         return replace(_BROWSE, description=f"{_BROWSE.description} {line}".rstrip()), _EXECUTE, _VIEW
+
+    def may_write(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> bool:
+        """False for looking around, for a dry run, and for a tool that is known to change nothing."""
+        if name != _EXECUTE.name or arguments.get("dry_run") is True:
+            return False
+        tool_id = arguments.get("tool_id")
+        return isinstance(tool_id, str) and self._runtime.may_write(tool_id, context)
+
+    def shown_again(self, name: str, text: str) -> str:
+        """The JSON of a browse as its lines; every other result is shown as its JSON."""
+        return (lines_of_json(text) if name == _BROWSE.name else None) or text
 
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         clock = asyncio.get_running_loop().time
@@ -112,6 +140,7 @@ class GatewayFace:
             result = await self._call(name, arguments, context)
         except GatewayError as error:
             result = json_result(error.as_dict(), is_error=True)
+            result = replace(result, out_of_order=isinstance(error, OutOfOrder))
         outcome = result.structured.get("error") or result.structured.get("status") or "ok"
         self._meter.meta_tool(name, outcome, clock() - began, result.cost)
         return result
@@ -125,23 +154,22 @@ class GatewayFace:
         fields = read_fields(arguments, name, known)
         match name:
             case "tool_browse":
-                return self._browse(fields, context)
+                return await self._browse(fields, context)
             case "tool_execute":
                 return await self._execute(fields, context)
             case _:
                 return await self._view(fields, context)
 
-    def _browse(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
+    async def _browse(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         query, path = fields.get("query"), fields.get("path")
         if (query is None) == (path is None):
             raise ArgsInvalid("tool_browse takes exactly one of query and path.")
-        top_k = fields.get("top_k", DEFAULT_TOP_K)
-        if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= MAX_TOP_K:
-            raise ArgsInvalid(f"top_k must be an integer from 1 to {MAX_TOP_K}.")
+        top_k = _top_k(fields)
+        await self._runtime.prepare(context, path)
         if isinstance(query, str):
-            return _browse_result(self._runtime.browse_query(query, top_k, context))
+            return await _written(self._runtime.browse_query(query, top_k, context))
         if isinstance(path, str):
-            return _browse_result(self._runtime.browse_path(path, context))
+            return await _written(self._runtime.browse_path(path, context))
         raise ArgsInvalid(f"{'query' if path is None else 'path'} must be a string.")
 
     async def _execute(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
@@ -149,6 +177,7 @@ class GatewayFace:
         dry_run = fields.get("dry_run", False)
         if not isinstance(dry_run, bool):
             raise ArgsInvalid("dry_run must be true or false.", path=tool_id)
+        await self._runtime.prepare(context)
         outcome = await self._runtime.execute(tool_id, fields.get("args", {}), context, dry_run=dry_run)
         if isinstance(outcome, DryRun):
             return dry_run_result(outcome)
@@ -176,25 +205,50 @@ def _definition(tool: SurfaceTool) -> str:
     return json.dumps(definition, separators=(",", ":"))
 
 
+_MANY_CARDS = 200
+"""Writing more takes milliseconds."""
+
+
+async def _written(browse: Browse) -> SurfaceResult:
+    if len(browse.cards) <= _MANY_CARDS:
+        return _browse_result(browse)
+    return await asyncio.to_thread(_browse_result, browse)
+
+
 def _browse_result(browse: Browse) -> SurfaceResult:
     body: dict[str, Any] = {"cards": [card_json(card) for card in browse.cards]}
     if browse.hint:
         body["hint"] = browse.hint
-    lines = render_cards(browse.cards) or browse.hint or None
-    return json_result(body, lines=lines, naive_chars=browse.spared_chars)
+    # Each value alone: a thread that writes thousands of cards in one step holds the loop like one that runs there.
+    parts = ",".join(compact_json(card) for card in body["cards"])
+    rest = f',"hint":{compact_json(browse.hint)}' if browse.hint else ""
+    return json_result(
+        body, lines=browse.text or None, naive_chars=browse.spared_chars, text=f'{{"cards":[{parts}]{rest}}}'
+    )
 
 
-def inventory(items: Iterable[SelectableItem], fits: Callable[[str], bool]) -> str:
+def _top_k(fields: Mapping[str, Any]) -> int | None:
+    """None if it was not sent, or as null: then the scores decide (BROWSE-30, BROWSE-61)."""
+    top_k = fields.get("top_k")
+    if top_k is None:
+        return None
+    if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= MAX_TOP_K:
+        raise ArgsInvalid(f"top_k must be an integer from 1 to {MAX_TOP_K}.")
+    return top_k
+
+
+def inventory(items: Iterable[SelectableItem], fits: Callable[[str], bool], most_named: int | None = None) -> str:
     """The tools behind the gate in one line, for a model that has not browsed yet (FACE-16).
 
     It names the largest namespaces with the number of their tools, as many as *fits* admits. The same tools give the
-    same line; it is empty if not even the totals fit.
+    same line; it is empty if not even the totals fit. More than *most_named* are not tried: counting the tokens of
+    hundreds of names, once for each, would hold the event loop.
     """
     counts = Counter(item.namespace for item in items)
     if not counts:
         return "No tools are here now."
     ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    for shown in range(len(ranked), 0, -1):
+    for shown in range(len(ranked) if most_named is None else min(len(ranked), most_named), 0, -1):
         rest = ranked[shown:]
         names = ", ".join(f"{name} {count}" for name, count in ranked[:shown])
         more = f" and {sum(count for _, count in rest)} in {len(rest)} more" if rest else ""

@@ -1,8 +1,11 @@
 """Shared parts of the faces: the schemas and arguments of their own tools, results, and a list for each audience."""
 
+import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+
+import anyio
 
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.tool_id import Visible
@@ -16,6 +19,8 @@ from wicketgate.results.envelope import ResultEnvelope
 
 CONNECTING = "The tool servers are still being connected. Try again in a moment."
 
+LARGE = 500
+"""Of more tools than these, a list is made in a thread."""
 _MAX_AUDIENCES = 64
 
 
@@ -72,16 +77,22 @@ def dry_run_result(dry: DryRun) -> SurfaceResult:
 
 
 def json_result(
-    body: Mapping[str, Any], *, is_error: bool = False, lines: str | None = None, naive_chars: int = 0
+    body: Mapping[str, Any],
+    *,
+    is_error: bool = False,
+    lines: str | None = None,
+    naive_chars: int = 0,
+    text: str | None = None,
 ) -> SurfaceResult:
-    """The result for *body*. *lines* is the text for MCP clients if it is not the JSON itself."""
-    text = compact_json(body)
-    cost = TokenCost(estimate_tokens(len(text)), estimate_tokens(naive_chars))
-    return SurfaceResult(({"type": "text", "text": text if lines is None else lines},), body, text, is_error, cost)
+    """The result for *body*. *lines* is the text for a model, and for MCP clients, if it is not the JSON itself; *text*
+    is the JSON, if it is written already."""
+    text = compact_json(body) if text is None else text
+    shown = text if lines is None else lines
+    cost = TokenCost(estimate_tokens(len(shown)), estimate_tokens(naive_chars))
+    return SurfaceResult(({"type": "text", "text": shown},), body, text, is_error, cost, shown=shown)
 
 
-def compact_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+compact_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class ToolLists:
@@ -95,16 +106,36 @@ class ToolLists:
         self._make = make
         self._catalog: Catalog | None = None
         self._made: dict[Visible | None, Sequence[SurfaceTool]] = {}
+        self._making = anyio.Lock()
+
+    async def prepare(self, context: CallContext) -> None:
+        """Make the list of this caller, in a thread before a large catalog. ``of`` is a look-up then (BROWSE-59)."""
+        while True:
+            await self._runtime.prepare(context)
+            catalog, visible = self._runtime.catalog(), self._runtime.visible(context)
+            if len(catalog.items) <= LARGE or self._has(catalog, visible):
+                return
+            # One at a time: callers of one audience come together after a refresh.
+            async with self._making:
+                if not self._has(catalog, visible):
+                    made = await asyncio.to_thread(self._make, catalog, visible)
+                    if catalog is self._runtime.catalog():
+                        self._keep(catalog, visible, made)
 
     def of(self, context: CallContext) -> Sequence[SurfaceTool]:
         """The same object until the catalog or what the caller may see has changed."""
-        catalog = self._runtime.catalog()
+        catalog, visible = self._runtime.catalog(), self._runtime.visible(context)
+        if not self._has(catalog, visible):
+            self._keep(catalog, visible, self._make(catalog, visible))
+        return self._made[visible]
+
+    def _has(self, catalog: Catalog, visible: Visible | None) -> bool:
+        return catalog is self._catalog and visible in self._made
+
+    def _keep(self, catalog: Catalog, visible: Visible | None, made: Sequence[SurfaceTool]) -> None:
         if catalog is not self._catalog:
             self._catalog = catalog
             self._made.clear()
-        visible = self._runtime.visible(context)
-        if visible not in self._made:
-            self._made[visible] = self._make(catalog, visible)
-            if len(self._made) > _MAX_AUDIENCES:
-                del self._made[next(iter(self._made))]
-        return self._made[visible]
+        self._made[visible] = made
+        if len(self._made) > _MAX_AUDIENCES:
+            del self._made[next(iter(self._made))]

@@ -7,7 +7,7 @@ A call that cannot reach its tool, or that the server refuses, is a JSON-RPC err
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from wicketgate.access.policy import Hidden
 from wicketgate.catalog.catalog import Catalog
@@ -54,10 +54,11 @@ class NamespacedFace:
         self._runtime = runtime
         self._statuses = statuses
         self._started = started
-        self._catalog: Catalog | None = None
-        self._names = ToolNames(())
-        self._tools: Sequence[tuple[SelectableItem, SurfaceTool]] = ()
+        self._indexed: _Index | None = None
         self._lists = ToolLists(runtime, self._shown)
+
+    async def prepare(self, context: CallContext) -> None:
+        await self._lists.prepare(context)
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
         """The tools, sorted by name without regard to case (ROUTE-7)."""
@@ -73,15 +74,15 @@ class NamespacedFace:
     async def call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         if not self._started():
             raise Refusal(UPSTREAM_FAILED, CONNECTING)
-        self._index()
+        names = self._index().names
         # Find the tool behind the name. A name without one is audited before it is refused.
         try:
             params = {"name": name, "arguments": arguments}
-            routed = parse_incoming_request("tools/call", params, aliases=self._names.aliases)
+            routed = parse_incoming_request("tools/call", params, aliases=names.aliases)
         except Refusal:
             await self._runtime.audit_unknown(name, context)
             raise
-        tool_id = self._names.targets.get((routed.target_server, routed.request.name))
+        tool_id = names.targets.get((routed.target_server, routed.request.name))
         if tool_id is None:
             await self._runtime.audit_unknown(name, context)
             raise self._unknown(routed, context)
@@ -108,7 +109,7 @@ class NamespacedFace:
         if not self.knows(server, context):
             return Refusal(INVALID_PARAMS, f"Unknown server '{server[:256]}' in request")
         status = self._statuses().get(server)
-        if status is not None and status.phase != "ready" and server not in self._names.servers:
+        if status is not None and status.phase != "ready" and server not in self._index().names.servers:
             why = status.error or "it is being connected"
             return Refusal(UPSTREAM_FAILED, f"Server '{server}' is unavailable: {why}")
         return Refusal(INVALID_PARAMS, f"Tool '{routed.namespaced_name[:256]}' not found")
@@ -127,32 +128,40 @@ class NamespacedFace:
         """True if the caller has the permission for every tool of *server*, and sees one if there are any."""
         if not context.identity.allows(f"tools:{server}:*"):
             return False
-        self._index()
-        return self._sees_one(server, context) or not any(item.server == server for item, _ in self._tools)
+        return self._sees_one(server, context) or not any(item.server == server for item, _ in self._index().tools)
 
     def _sees_one(self, server: str, context: CallContext) -> bool:
-        self._index()
         visible = self._runtime.visible(context)
-        return any(item.server == server and (visible is None or visible(item.id)) for item, _ in self._tools)
+        return any(item.server == server and (visible is None or visible(item.id)) for item, _ in self._index().tools)
 
     def _shown(self, catalog: Catalog, visible: Visible | None) -> tuple[SurfaceTool, ...]:
-        self._index()
-        return tuple(tool for item, tool in self._tools if visible is None or visible(item.id))
+        return tuple(tool for item, tool in self._index(catalog).tools if visible is None or visible(item.id))
 
-    def _index(self) -> None:
-        """Make the names and definitions, once for each catalog."""
-        catalog = self._runtime.catalog()
-        if catalog is self._catalog:
-            return
-        names = ToolNames(catalog.items.values())
-        shown = [(catalog.items[tool_id], _tool(catalog.items[tool_id], name)) for tool_id, name in names.shown.items()]
+    def _index(self, catalog: Catalog | None = None) -> "_Index":
+        """The names and definitions of *catalog*, or of the one in force; made once for each, maybe in a thread."""
+        catalog = catalog or self._runtime.catalog()
+        indexed = self._indexed
+        if indexed is not None and indexed.catalog is catalog:
+            return indexed
+        names = ToolNames(catalog.tools.values())
+        shown = [(catalog.tools[tool_id], _tool(catalog.tools[tool_id], name)) for tool_id, name in names.shown.items()]
         shown.sort(key=lambda pair: (pair[1].name.casefold(), pair[1].name))
-        self._catalog, self._names, self._tools = catalog, names, shown
+        self._indexed = indexed = _Index(catalog, names, shown)
         if names.aliases:
             some = ", ".join(sorted(names.aliases)[:_MAX_LOGGED])
             log.warning("%d tools have an alias, since models cannot say their names: %s", len(names.aliases), some)
         for tool_id in names.unreachable[:_MAX_LOGGED]:
             log.warning("%s has the name of another tool of its server, and is not reachable by it", tool_id)
+        return indexed
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """The tools of one catalog under the names of this face, in the order of these."""
+
+    catalog: Catalog
+    names: ToolNames
+    tools: Sequence[tuple[SelectableItem, SurfaceTool]]
 
 
 def _tool(item: SelectableItem, name: str) -> SurfaceTool:

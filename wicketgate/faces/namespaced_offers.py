@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from wicketgate.access.policy import Allowed
+from wicketgate.catalog.card import one_line
 from wicketgate.errors import Forbidden, GatewayError, UpstreamRefused
 from wicketgate.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
 from wicketgate.faces.routing import (
@@ -20,6 +21,8 @@ from wicketgate.faces.routing import (
 )
 from wicketgate.faces.surface import Listed, Offer, Refusal
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureFleet, FeatureKind, ResourceChanged
+from wicketgate.gateway.offer_screening import OfferScreening
+from wicketgate.gateway.plugin_chain import Blocked
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import Request
 from wicketgate.ports import CallContext
@@ -28,6 +31,7 @@ from wicketgate.ports import CallContext
 BLOCKED = -32000
 
 Right = Literal["resources", "prompts"]
+Operation = Literal["read", "prompt", "complete"]
 
 _MAX_INSTRUCTIONS = 4_000
 _MAX_OF_ONE = 500
@@ -42,6 +46,8 @@ class NamespacedOffers:
         self._fleet = fleet
         self._runtime = runtime
         self._introduction = introduction
+        self._screening = OfferScreening(fleet, runtime.pins)
+        runtime.report_offers(self._screening)
 
     def missing(self, context: CallContext) -> Mapping[str, str]:
         return self._face.missing(context)
@@ -53,16 +59,16 @@ class NamespacedOffers:
     def instructions(self, context: CallContext) -> str:
         """The introduction, then by server the instructions of those that the caller may know, bounded."""
         parts = [self._introduction]
-        for name, support in sorted(self._fleet.support().items()):
-            if support and support.instructions and self._face.knows(name, context):
-                parts.append(f"{name}: {_one_line(support.instructions)[:_MAX_OF_ONE]}")
+        for name, text in sorted(self._screening.instructions().items()):
+            if self._face.knows(name, context):
+                parts.append(f"{name}: {one_line(text)[:_MAX_OF_ONE]}")
         return "\n".join(parts)[:_MAX_INSTRUCTIONS]
 
     async def list_all(self, kind: FeatureKind, context: CallContext) -> Listed:
         """The items, sorted by address without regard to case."""
         right: Right = "prompts" if kind == "prompts" else "resources"
         servers = [name for name in self._fleet.support() if self._may(context, right, name)]
-        listing = await self._fleet.list_all(kind, servers)
+        listing = await self._screening.list_all(kind, servers)
         address = ADDRESS[kind]
         shown: dict[str, Mapping[str, Any]] = {}
         for server, items in listing.items.items():
@@ -90,24 +96,33 @@ class NamespacedOffers:
 
     async def complete(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         by_uri = isinstance(ref := params.get("ref"), Mapping) and ref.get("type") == "ref/resource"
-        routed = await self._routed("completion/complete", params, "resources" if by_uri else "prompts", context)
-        own_ref = {**params["ref"], "uri" if by_uri else "name": routed.request.name}
+        right: Right = "resources" if by_uri else "prompts"
+        routed = await self._routed("completion/complete", params, right, context, "complete")
+        # What was typed so far is all that plugins may change.
         asked = {key: params[key] for key in ("argument", "context") if key in params}
+        routed = routed.update_request(replace(routed.request, arguments=asked))
+        kind = params["ref"]["type"]
+
+        def own(request: Request) -> Mapping[str, Any]:
+            return {**request.arguments, "ref": {"type": kind, "uri" if by_uri else "name": request.name}}
+
         try:
-            return await self._fleet.request(
-                routed.target_server, "completion/complete", {**asked, "ref": own_ref}, context
-            )
-        except GatewayError as error:
-            raise _refusal(error, routed) from None
+            return await self._pass_on(routed, own, "complete", context)
+        except _Withheld:
+            return {"completion": {"values": []}}
 
     async def subscribe(self, uri: str, context: CallContext) -> Callable[[], None]:
         routed = await self._routed("resources/subscribe", {"uri": uri}, "resources", context)
-        server, own_uri = routed.target_server, routed.request.name
+        server, own_uri, actor = routed.target_server, routed.request.name, context.identity.actor
         try:
-            self._fleet.follow(server, own_uri)
+            self._fleet.follow(server, own_uri, actor)
         except GatewayError as error:
             raise _refusal(error, routed) from None
-        return lambda: self._fleet.unfollow(server, own_uri)
+        return lambda: self._fleet.unfollow(server, own_uri, actor)
+
+    def may_follow(self, uri: str, context: CallContext) -> bool:
+        server = parse_incoming_request("resources/subscribe", {"uri": uri}).target_server
+        return self._may(context, "resources", server)
 
     def watch(self, notify: Callable[[FeatureChange], None]) -> None:
         def translate(server: str, change: FeatureChange) -> None:
@@ -116,10 +131,15 @@ class NamespacedOffers:
         self._fleet.watch(translate)
 
     async def _routed(
-        self, method: str, params: Mapping[str, Any], right: Right, context: CallContext
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        right: Right,
+        context: CallContext,
+        operation: Operation | None = None,
     ) -> RoutedRequest:
         """The route of a request. Raises Refusal after it is in the audit record (ACCESS-23)."""
-        operation: Literal["read", "prompt"] = "read" if right == "resources" else "prompt"
+        operation = operation or ("read" if right == "resources" else "prompt")
         try:
             routed = parse_incoming_request(method, params)
         except Refusal:
@@ -128,7 +148,7 @@ class NamespacedOffers:
             raise
         server = routed.target_server
         known = server in self._fleet.support()
-        if known and self._may(context, right, server):
+        if known and self._may(context, right, server) and not await self._held(routed, right):
             return routed
         await self._runtime.audit_unknown(routed.namespaced_name, context, operation=operation, hidden=known)
         if self._face.knows(server, context):
@@ -136,11 +156,19 @@ class NamespacedOffers:
             raise Refusal(INVALID_PARAMS, f"{noun} '{routed.namespaced_name[:256]}' not found")
         raise Refusal(INVALID_PARAMS, f"Unknown server '{server[:256]}' in request")
 
+    async def _held(self, routed: RoutedRequest, right: Right) -> bool:
+        """True for what pins or signs of suspicion keep out; it is answered like what is not there."""
+        kinds: tuple[FeatureKind, ...] = ("prompts",) if right == "prompts" else ("resources", "templates")
+        try:
+            return any([await self._screening.holds(routed.target_server, kind, routed.request.name) for kind in kinds])
+        except GatewayError as error:
+            raise _refusal(error, routed) from None
+
     async def _pass_on(
         self,
         routed: RoutedRequest,
         params: Callable[[Request], Mapping[str, Any]],
-        operation: Literal["read", "prompt"],
+        operation: Operation,
         context: CallContext,
     ) -> Mapping[str, Any]:
         arguments = routed.request.arguments
@@ -162,6 +190,8 @@ class NamespacedOffers:
 
         try:
             return await self._runtime.pass_on(request, context, operation, send)
+        except Blocked as error:
+            raise _Withheld(BLOCKED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         except GatewayError as error:
             raise _refusal(error, called) from None
 
@@ -169,6 +199,10 @@ class NamespacedOffers:
         if not isinstance(self._runtime.access.rules_on_all_of(context.identity, server), Allowed):
             return False
         return context.identity.allows(f"{right}:{server}") or self._face.may_use(server, context)
+
+
+class _Withheld(Refusal):
+    """A plugin blocked it."""
 
 
 def _addressed(part: object, routed: RoutedRequest) -> object:
@@ -185,7 +219,3 @@ def _refusal(error: GatewayError, routed: RoutedRequest) -> Refusal:
         return Refusal(error.upstream_code, prepare_outgoing_response(error.refusal, routed), error.data)
     code = BLOCKED if isinstance(error, Forbidden) else UPSTREAM_FAILED
     return Refusal(code, error.message, {"error": error.code, "retryable": error.retryable})
-
-
-def _one_line(text: str) -> str:
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

@@ -1,5 +1,5 @@
 """Operations: tools under ``/namespace/name``, with search, schema, call and batch over the runtime (FACE-23, FACE-25,
-FACE-27).
+FACE-27, FACE-47 to FACE-50).
 
 The registry face and its HTTP twin share this module, so that they cannot disagree.
 """
@@ -8,15 +8,16 @@ import asyncio
 import base64
 import binascii
 import json
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from wicketgate.access.policy import NeedsApproval
+from wicketgate.catalog.card import short_description
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tool_id import parse_tool_id
+from wicketgate.catalog.tool_id import Visible, parse_tool_id
 from wicketgate.errors import (
     ApprovalRequired,
     ArgsInvalid,
@@ -30,12 +31,15 @@ from wicketgate.errors import (
 from wicketgate.faces.meta_tool import CONNECTING
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import SILENT, CallContext
+from wicketgate.tokens import TokenCounter
 
 # A batch with more calls is refused before any of them runs (FACE-31).
 MAX_BATCH = 50
 BATCH_AT_ONCE = 8
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
+# Of each description in the answer of a search (FACE-47).
+DESCRIPTION_TOKENS = 30
 
 _SEARCH_FIELDS = frozenset({"query", "namespace", "limit", "cursor"})
 _CALL_FIELDS = frozenset({"operation", "input"})
@@ -109,27 +113,79 @@ class BatchOutcome:
 
 @dataclass(frozen=True, slots=True)
 class NamedTool:
-    """A tool as an operation. *text* is searched: name and description, without regard to case."""
+    """A tool as an operation: under *name* for this caller."""
 
     name: str
     item: SelectableItem
-    text: str
 
 
 class OperationIndex:
-    """The operations of one catalog. *by_name* is in the order of names."""
+    """The operations of one catalog, in the order of their names.
 
-    def __init__(self, items: Mapping[str, SelectableItem]) -> None:
-        names = _names(items)
-        self.by_name = {
-            name: NamedTool(name, items[tool_id], f"{name} {items[tool_id].description}".casefold())
-            for tool_id, name in sorted(names.items(), key=lambda pair: pair[1])
+    A name holds version and hash only for a caller that sees several tools of the name without them, so that no name
+    depends on a tool that the caller may not see (FACE-49).
+    """
+
+    def __init__(self, catalog: Catalog, before: "OperationIndex | None" = None) -> None:
+        """*before* is an earlier index, of which what it has shortened is taken over."""
+        self.catalog = catalog
+        items = catalog.tools
+        self._plain = {tool_id: f"/{item.namespace}/{item.name}" for tool_id, item in items.items()}
+        self._ids = sorted(items, key=lambda tool_id: (self._plain[tool_id], tool_id))
+        self._versions: dict[str, Sequence[str]] = {
+            name: together
+            for name, group in groupby(self._ids, self._plain.__getitem__)
+            if len(together := [*group]) > 1
         }
-        self.name_of = names
+        # Name and description, without regard to case: what a search looks through.
+        self._texts = {each: f"{self._plain[each]} {item.description}".casefold() for each, item in items.items()}
+        self._short: dict[str, str] = {}
+        if before is not None:
+            known = before.catalog.tools
+            self._short = {each: text for each, text in before._short.items() if items.get(each) is known[each]}
 
-    def get(self, name: str) -> NamedTool | None:
-        """Accepts a name with or without the leading slash (FACE-25, FACE-27)."""
-        return self.by_name.get(name if name.startswith("/") else f"/{name}")
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def of(self, tool_id: str, visible: Visible | None) -> NamedTool:
+        """The tool as an operation, as this caller sees it."""
+        name = self._plain[tool_id]
+        versions = self._versions.get(name, ())
+        several = len(versions) > 1 and (visible is None or sum(map(visible, versions)) > 1)
+        return NamedTool(name + _suffix(tool_id) if several else name, self.catalog.tools[tool_id])
+
+    def find(self, name: str, visible: Visible | None) -> tuple[NamedTool | None, bool]:
+        """The operation of this name, if it is the name of one that the caller may see: with or without the leading
+        slash (FACE-25), and version and hash (FACE-49). And true if it names only such as the caller may not see."""
+        namespace, _, rest = name.removeprefix("/").partition("/")
+        wanted = f"{namespace}:{rest}"
+        named = self.catalog.named(wanted)
+        seen = [each for each in named if visible is None or visible(each)]
+        tool_id = wanted if wanted in seen else seen[0] if len(seen) == 1 else None
+        return None if tool_id is None else self.of(tool_id, visible), bool(named) and not seen
+
+    def search(self, words: str, namespace: str | None, ranked: Sequence[str], visible: Visible | None) -> list[str]:
+        """The ids of what is found: all by name without *words*, otherwise those *ranked* first, then those that only
+        contain the words."""
+        items = self.catalog.tools
+        shown = dict.fromkeys(
+            each
+            for each in self._ids
+            if (visible is None or visible(each)) and namespace in (None, items[each].namespace)
+        )
+        if not words:
+            return list(shown)
+        wanted = words.casefold()
+        found = dict.fromkeys(each for each in ranked if each in shown)
+        return list(found | dict.fromkeys(each for each in shown if wanted in self._texts[each]))
+
+    async def short(self, items: Sequence[SelectableItem], tokens: TokenCounter) -> list[str]:
+        """Their descriptions, cut for a list (FACE-47): each once, and off the event loop, because a page can hold
+        hundreds."""
+        new = [item for item in items if item.id not in self._short]
+        if new:
+            self._short |= await asyncio.to_thread(_shortened, new, tokens)
+        return [self._short[item.id] for item in items]
 
 
 class Operations:
@@ -138,7 +194,11 @@ class Operations:
     def __init__(self, runtime: ProxyRuntime, *, started: Callable[[], bool] = lambda: True) -> None:
         self._runtime = runtime
         self._started = started
-        self._indexed: tuple[Catalog, OperationIndex] | None = None
+        self._indexed: OperationIndex | None = None
+
+    async def prepare(self, context: CallContext) -> None:
+        """Work out beside the event loop what this caller may see (BROWSE-59)."""
+        await self._runtime.prepare(context)
 
     async def search(self, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         """``{operations: [{name, description, namespace, type}], total, next_cursor?}``.
@@ -148,20 +208,21 @@ class Operations:
         """
         check_fields(arguments, "search", _SEARCH_FIELDS)
         query, namespace = _optional_text(arguments, "query"), _optional_text(arguments, "namespace")
-        limit = arguments.get("limit", DEFAULT_LIMIT)
+        limit = DEFAULT_LIMIT if arguments.get("limit") is None else arguments["limit"]
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
             raise OperationError("INVALID_INPUT", f"limit must be an integer from 1 to {MAX_LIMIT}")
         skip = _skip(arguments.get("cursor"), query, namespace)
+        await self.prepare(context)
         index = await self._index()
+        visible = self._runtime.visible(context)
         # A long search must not block the event loop.
-        if len(index.by_name) > _LARGE:
+        if len(index) > _LARGE:
             found = await asyncio.to_thread(self._found, index, query, namespace, context)
         else:
             found = self._found(index, query, namespace, context)
-        body: dict[str, Any] = {
-            "operations": [_entry(operation) for operation in found[skip : skip + limit]],
-            "total": len(found),
-        }
+        page = [index.of(tool_id, visible) for tool_id in found[skip : skip + limit]]
+        short = await index.short([operation.item for operation in page], self._runtime.tokens)
+        body: dict[str, Any] = {"operations": list(map(_entry, page, short)), "total": len(found)}
         if skip + limit < len(found):
             body["next_cursor"] = _cursor(skip + limit, query, namespace)
         return body
@@ -175,7 +236,7 @@ class Operations:
             raise _translated(error, operation.name) from None
         item = operation.item
         return {
-            **_entry(operation),
+            **_entry(operation, item.description),
             "visibility": "external",
             "input_schema": dict(hydrated.args_schema) or {"type": "object"},
             "output_schema": hydrated.output_schema,
@@ -232,20 +293,24 @@ class Operations:
         return [task.result() for task in running]
 
     async def _find(self, name: object, context: CallContext) -> NamedTool:
-        operation = (await self._index()).get(_required_text(name, "name"))
-        if operation is None or not self._runtime.may_see(operation.item, context):
-            raise _not_found(str(name))
+        await self.prepare(context)
+        index, wanted = await self._index(), _required_text(name, "name")
+        operation, _ = index.find(wanted, self._runtime.visible(context))
+        if operation is None:
+            raise _not_found(wanted)
         return operation
 
     async def _find_for_call(self, arguments: Mapping[str, Any], context: CallContext) -> NamedTool:
         """The operation that a call names. A call without one is audited before it is refused."""
+        await self.prepare(context)
         index, name = await self._index(), arguments.get("operation")
-        operation = index.get(name) if isinstance(name, str) else None
-        hidden = operation is not None and not self._runtime.may_see(operation.item, context)
+        operation, hidden = None, False
+        if isinstance(name, str):
+            operation, hidden = index.find(name, self._runtime.visible(context))
         try:
             check_fields(arguments, "call", _CALL_FIELDS)
             _required_text(name, "operation")
-            if operation is None or hidden:
+            if operation is None:
                 raise _not_found(str(name))
         except OperationError:
             try:
@@ -259,52 +324,49 @@ class Operations:
         if not self._started():
             raise OperationError("UNAVAILABLE", CONNECTING, retryable=True)
         catalog = self._runtime.catalog()
-        if self._indexed is None or self._indexed[0] is not catalog:
-            large = len(catalog.items) > _LARGE
-            index = await asyncio.to_thread(OperationIndex, catalog.items) if large else OperationIndex(catalog.items)
-            self._indexed = catalog, index
-        return self._indexed[1]
+        before = self._indexed
+        if before is not None and before.catalog is catalog:
+            return before
+        large = len(catalog.tools) > _LARGE
+        made = await asyncio.to_thread(OperationIndex, catalog, before) if large else OperationIndex(catalog, before)
+        self._indexed = made
+        return made
 
     def _access_control(self, item: SelectableItem, context: CallContext) -> dict[str, Any]:
         """The scopes that this operation requires, and whether calls of it need an approval."""
-        steps = self._runtime.access.steps(context.identity, item.namespace, item.name)
-        body: dict[str, Any] = {"required_scopes": [f"tools:{item.namespace}:{item.name}"]}
+        steps = self._runtime.access.steps(context.identity, item.names)
+        scopes = [f"tools:{namespace}:{own[0]}" for namespace, own in item.names]
+        body: dict[str, Any] = {}
         for rule in (step.source for step in steps if not step.when):
-            body["required_scopes"] += rule.require
+            scopes += rule.require
             if rule.require_any:
                 body["required_scopes_any"] = list(rule.require_any)
             if rule.resource:
                 body |= {"resource_type": rule.resource, "resource_action": rule.action}
-        asking = [isinstance(step.outcome, NeedsApproval) for step in steps]
-        body["approval"] = "always" if asking and all(asking) else "sometimes" if any(asking) else "never"
-        return body
+        # By the names of the tool: one under which every rule asks is enough, because the strictest counts.
+        asking: dict[str, list[bool]] = {}
+        for step in steps:
+            asking.setdefault(step.name, []).append(isinstance(step.outcome, NeedsApproval))
+        always, sometimes = any(map(all, asking.values())), any(map(any, asking.values()))
+        approval = "always" if always else "sometimes" if sometimes else "never"
+        return {"required_scopes": list(dict.fromkeys(scopes)), **body, "approval": approval}
 
     def _found(
         self, index: OperationIndex, query: str | None, namespace: str | None, context: CallContext
-    ) -> list[NamedTool]:
-        visible = self._runtime.visible(context)
-        shown = {
-            name: operation
-            for name, operation in index.by_name.items()
-            if (visible is None or visible(operation.item.id)) and namespace in (None, operation.item.namespace)
-        }
-        if not query:
-            return list(shown.values())
-        wanted = query.casefold()
-        # Ranked results first, then those that only contain the words.
-        ranked = (
-            index.name_of.get(tool_id, "") for tool_id, _ in self._runtime.rank(query, len(index.by_name), context)
-        )
-        names = dict.fromkeys(name for name in ranked if name in shown)
-        names |= dict.fromkeys(name for name, operation in shown.items() if wanted in operation.text)
-        return [shown[name] for name in names]
+    ) -> list[str]:
+        ranked = [tool_id for tool_id, _ in self._runtime.rank(query, len(index), context)] if query else []
+        return index.search(query or "", namespace, ranked, self._runtime.visible(context))
 
 
-def _entry(operation: NamedTool) -> dict[str, Any]:
+def _shortened(items: Sequence[SelectableItem], tokens: TokenCounter) -> dict[str, str]:
+    return {item.id: short_description(item.description, DESCRIPTION_TOKENS, tokens) for item in items}
+
+
+def _entry(operation: NamedTool, description: str) -> dict[str, Any]:
     item = operation.item
     return {
         "name": operation.name,
-        "description": item.description,
+        "description": description,
         "namespace": item.namespace,
         "type": item.operation,
     }
@@ -370,13 +432,6 @@ def _skip(cursor: object, query: str | None, namespace: str | None) -> int:
     if not isinstance(skip, int) or isinstance(skip, bool) or skip < 0 or asked != [query, namespace]:
         raise OperationError("INVALID_INPUT", "cursor must be the next_cursor of the same search")
     return skip
-
-
-def _names(items: Mapping[str, SelectableItem]) -> dict[str, str]:
-    """Names by tool id. Several versions of one tool keep their version or hash, so that each stays reachable."""
-    plain = {tool_id: f"/{item.namespace}/{item.name}" for tool_id, item in items.items()}
-    count = Counter(plain.values())
-    return {tool_id: name if count[name] == 1 else name + _suffix(tool_id) for tool_id, name in plain.items()}
 
 
 def _suffix(tool_id: str) -> str:

@@ -31,7 +31,7 @@ _CALL_PROPERTIES = {
 _TOOLS = (
     SurfaceTool(
         name="search",
-        description="Find operations by words, or list all. Gives names and descriptions; call schema for the rest.",
+        description="Find operations by words, or list all. Gives names and short descriptions; call schema for more.",
         input_schema=object_schema(
             {
                 "query": {"type": "string"},
@@ -78,6 +78,9 @@ class RegistryFace:
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
+
+    async def prepare(self, context: CallContext) -> None:
+        await self._operations.prepare(context)
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
         return _TOOLS

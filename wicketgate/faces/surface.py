@@ -28,8 +28,9 @@ class SurfaceTool:
 class SurfaceResult:
     """Content blocks in MCP wire JSON, and the structured form, which is always an object (FACE-27).
 
-    *text* is the structured form as compact JSON, which the engine shows its model. *as_it_came* is a tool server's own
-    result in faces that show results unchanged; MCP clients get this instead of everything above.
+    *text* is the structured form as compact JSON, *shown* the text for the engine's model: the same, unless there is a
+    shorter form. *as_it_came* is a tool server's own result in faces that show results unchanged; MCP clients get this
+    instead of everything above. *out_of_order*: it failed for a reason that fails every other call too (OutOfOrder).
     """
 
     content: Sequence[Mapping[str, Any]]
@@ -38,6 +39,12 @@ class SurfaceResult:
     is_error: bool
     cost: TokenCost = field(default_factory=TokenCost)
     as_it_came: Mapping[str, Any] | None = None
+    shown: str = ""
+    out_of_order: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.shown:
+            object.__setattr__(self, "shown", self.text)
 
     @classmethod
     def unchanged(cls, result: Mapping[str, Any]) -> "SurfaceResult":
@@ -59,6 +66,11 @@ class Refusal(Exception):
 
 
 class ToolSurface(Protocol):
+    async def prepare(self, context: CallContext) -> None:
+        """Work out beside the event loop what takes long for this caller before a large catalog. Await it first, and
+        neither ``tools`` nor ``call`` holds the loop for it (BROWSE-59)."""
+        ...
+
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
         """The tools that the caller may see; the same object until something has changed for it."""
         ...
@@ -69,6 +81,19 @@ class ToolSurface(Protocol):
         Raises UnknownTool; Refusal, in a face that answers with JSON-RPC errors; InputRequired, if the tool server
         has a question that the caller can answer later.
         """
+        ...
+
+
+class ModelSurface(ToolSurface, Protocol):
+    """A face behind which a model stands: the engine's."""
+
+    def may_write(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> bool:
+        """True unless it is known that this call changes nothing (CHAT-98)."""
+        ...
+
+    def shown_again(self, name: str, text: str) -> str:
+        """The form in which the model was shown a result of the tool *name* whose *text* a client has sent back: what
+        it was, byte for byte, so that prompt caches hit (CHAT-97)."""
         ...
 
 
@@ -109,6 +134,10 @@ class Offers(Protocol):
 
     async def subscribe(self, uri: str, context: CallContext) -> Callable[[], None]:
         """Subscribe to changes of a resource. Call the returned function once to unsubscribe."""
+        ...
+
+    def may_follow(self, uri: str, context: CallContext) -> bool:
+        """True if a caller that has subscribed to a resource may do so by the rules in force."""
         ...
 
     def watch(self, notify: Callable[[FeatureChange], None]) -> None:

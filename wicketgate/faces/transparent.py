@@ -61,6 +61,9 @@ class TransparentFace:
         self._started = started
         self._lists = ToolLists(runtime, _listed)
 
+    async def prepare(self, context: CallContext) -> None:
+        await self._lists.prepare(context)
+
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
         """The meta-tools, then every tool that the caller may use, by id."""
         return self._lists.of(context)

@@ -10,11 +10,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from wicketgate.access.shares import full_scope
 from wicketgate.errors import GatewayError, RateLimited, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.fleet.edge import Edge
 from wicketgate.ports import CallContext
 
 FeatureKind = Literal["resources", "templates", "prompts"]
@@ -101,21 +103,25 @@ class GuardedFeatures:
     Lists are the gateway's own questions: they take no slot of a caller's, and end within *listing_s*.
     """
 
-    def __init__(self, name: str, features: Features, guard: Guard, listing_s: Callable[[], float]) -> None:
+    def __init__(self, name: str, features: Features, guard: Guard, edge: Edge, listing_s: Callable[[], float]) -> None:
         self._name = name
         self._features = features
         self._guard = guard
+        self._edge = edge
         self._listing_s = listing_s
 
     @property
     def support(self) -> FeatureSupport | None:
-        return self._features.support
+        support = self._features.support
+        if support is None or not support.instructions:
+            return support
+        return replace(support, instructions=self._edge.secrets.mask_cut(support.instructions))
 
     async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
         listing_s = self._listing_s()
         try:
             async with asyncio.timeout(listing_s) as deadline:
-                return await self._features.list_all(kind)
+                return await self._edge.listing(await self._features.list_all(kind))
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -125,7 +131,7 @@ class GuardedFeatures:
         self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
         """Raises as ``Member.call_tool``."""
-        run = partial(self._features.request, method, params, context)
+        run = partial(self._features.request, method, params, self._edge.heard_by(context))
         return await self._guard(context, timeout_s, run)
 
     def follow(self, uris: frozenset[str]) -> None:
@@ -175,6 +181,7 @@ class FeatureFleet:
         self._listed: dict[tuple[str, FeatureKind], tuple[float, asyncio.Task[Sequence[Item]]]] = {}
         self._reading: set[asyncio.Task[Sequence[Item]]] = set()
         self._followed: dict[str, Counter[str]] = {}
+        self._followed_by: dict[tuple[str, str], Counter[str]] = {}
         self._watchers: list[Heard] = []
 
     async def aclose(self) -> None:
@@ -226,16 +233,34 @@ class FeatureFleet:
             raise UpstreamUnavailable(f"{server} offers nothing of this kind.")
         return await features.request(method, params, context, self._timeout_s)
 
-    def follow(self, server: str, uri: str) -> None:
-        """Hear of changes of a resource, until as many ``unfollow`` as ``follow`` were called. Raises RateLimited."""
+    def follow(self, server: str, uri: str, actor: str) -> None:
+        """Hear of changes of a resource for *actor*, until as many ``unfollow`` as ``follow`` were called.
+
+        The resources of a server that are followed are shared among actors. Raises RateLimited.
+        """
+        if len(uri) > _MAX_ADDRESS_CHARS:
+            raise RateLimited(
+                f"A resource with an address of more than {_MAX_ADDRESS_CHARS} characters cannot be subscribed to."
+            )
         followed = self._followed.setdefault(server, Counter())
-        if uri not in followed and len(followed) >= _MAX_FOLLOWED:
-            raise RateLimited(f"Too many resources of {server} are subscribed to.")
+        own = self._followed_by.setdefault((server, actor), Counter())
+        if uri not in own:
+            full = full_scope(len(own), len(followed), _MAX_FOLLOWED, None)
+            if full == "actor" or (full == "all" and uri not in followed):
+                whose = " by this actor" if full == "actor" else ""
+                raise RateLimited(f"Too many resources of {server} are subscribed to{whose}.")
+        own[uri] += 1
         followed[uri] += 1
         if followed[uri] == 1:
             self._follow_up(server)
 
-    def unfollow(self, server: str, uri: str) -> None:
+    def unfollow(self, server: str, uri: str, actor: str) -> None:
+        own = self._followed_by.get((server, actor), Counter())
+        own[uri] -= 1
+        if own[uri] <= 0:
+            del own[uri]
+        if not own:
+            self._followed_by.pop((server, actor), None)
         followed = self._followed.get(server, Counter())
         followed[uri] -= 1
         if followed[uri] <= 0:

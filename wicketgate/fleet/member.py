@@ -1,7 +1,7 @@
 """The fleet and its members: upstreams, each guarded so that it fails alone (ROUTE-9, UP-4).
 
-Every call goes through the slots and the breaker of its upstream (``guards.py``) and its deadline, in which waiting
-counts. Where there is room, that is a few look-ups and one timer.
+Every call goes through the slots (``slots.py``) and the breaker (``breaker.py``) of its upstream and its deadline, in
+which waiting counts. Where there is room, that is a few look-ups and one timer.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from wicketgate.access.shares import RETRY_AFTER_S
 from wicketgate.errors import (
     CatalogError,
     GatewayError,
@@ -21,14 +22,19 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from wicketgate.fleet.breaker import BreakerPolicy, BreakerState, UpstreamBreaker
+from wicketgate.fleet.edge import Edge, KnownSecrets
 from wicketgate.fleet.features import Features, GuardedFeatures, HasFeatures
-from wicketgate.fleet.guards import BreakerPolicy, BreakerState, CallSlots, CircuitBreaker, SlotRefused
-from wicketgate.ports import CallContext, Upstream, UpstreamStatus
+from wicketgate.fleet.slots import CallSlots, SlotRefused
+from wicketgate.ports import CallContext, HasPing, HasSpellings, PingAnswer, Upstream, UpstreamStatus
 
 log = logging.getLogger("wicketgate.fleet")
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
+_PING_S = 5.0
+_LOOK_S = 1.0
+"""A pause can be over early, so a longer one is slept in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,8 @@ class UpstreamLimits:
 @dataclass(frozen=True, slots=True)
 class MemberState:
     """The state of one upstream at this moment. *connected_s*: seconds since its newest session began; None if there
-    never was one, or there is nothing to connect. The three counts only grow."""
+    never was one, or there is nothing to connect. *breaker* is the state for all callers; *held_off* is the number of
+    actors whose own failures keep their calls away. *connections*, *breaker_opened* and *turned_away* only grow."""
 
     status: UpstreamStatus
     breaker: BreakerState
@@ -53,6 +60,7 @@ class MemberState:
     connected_s: float | None
     connections: int
     breaker_opened: int
+    held_off: int
     turned_away: int
 
 
@@ -62,7 +70,8 @@ def loop_time() -> float:
 
 
 class Member:
-    """*now* is a clock in seconds; *chance* gives 0 to 1 and spreads what many replicas would do at once."""
+    """*now* is a clock in seconds; *chance* gives 0 to 1 and spreads what many replicas would do at once. *secrets* are
+    masked in all that the upstream says."""
 
     def __init__(
         self,
@@ -71,12 +80,15 @@ class Member:
         *,
         now: Callable[[], float] = loop_time,
         chance: Callable[[], float] = lambda: 0.0,
+        secrets: KnownSecrets | None = None,
     ) -> None:
         limits = limits or UpstreamLimits()
         self.name = upstream.name
         self.upstream = upstream
+        self._edge = Edge(secrets)
         self._slots = CallSlots(limits.max_concurrent, limits.max_queued)
-        self._breaker = CircuitBreaker(limits.breaker, now, chance)
+        self._breaker = UpstreamBreaker(limits.breaker, now, chance, pings=isinstance(upstream, HasPing))
+        self._pinging: asyncio.Task[None] | None = None
         self._limits = limits
         self._now = now
         self._deadlines: set[asyncio.Timeout] = set()
@@ -87,7 +99,9 @@ class Member:
         self._turned_away = 0
         self.features: Features | None = None
         if isinstance(upstream, HasFeatures):
-            self.features = GuardedFeatures(self.name, upstream.features, self.guarded, lambda: self._limits.listing_s)
+            self.features = GuardedFeatures(
+                self.name, upstream.features, self.guarded, self._edge, lambda: self._limits.listing_s
+            )
 
     def state(self) -> MemberState:
         return MemberState(
@@ -98,6 +112,7 @@ class Member:
             None if self._connected_at is None else self._now() - self._connected_at,
             self._connections,
             self._breaker.opened,
+            self._breaker.held_off(),
             self._turned_away,
         )
 
@@ -110,21 +125,24 @@ class Member:
     async def supervise(self, changed: Callable[[str], None]) -> None:
         """As Upstream; a supervisor that fails is started again after a pause, and the others go on."""
         pause_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                await self.upstream.supervise(partial(self._changed, changed))
-                return
-            except Exception:
-                log.exception("%s: its supervisor failed; it is started again in %g s", self.name, pause_s)
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        try:
+            while True:
+                try:
+                    await self.upstream.supervise(partial(self._changed, changed))
+                    return
+                except Exception:
+                    log.exception("%s: its supervisor failed; it is started again in %g s", self.name, pause_s)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        finally:
+            self._end_pings()
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
         """As Upstream, but it ends: what never ends its list is UpstreamTimeout."""
         listing_s = self._limits.listing_s
         try:
             async with asyncio.timeout(listing_s) as deadline:
-                return await self.upstream.list_tools()
+                return await self._edge.listing(await self.upstream.list_tools())
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -134,13 +152,15 @@ class Member:
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Coroutine[Any, Any, Mapping[str, Any]]:
         """As Upstream, and as ``guarded``."""
-        return self.guarded(context, timeout_s, partial(self.upstream.call_tool, name, arguments, context))
+        heard = self._edge.heard_by(context)
+        return self.guarded(context, timeout_s, partial(self.upstream.call_tool, name, arguments, heard))
 
     async def guarded(
         self, context: CallContext, timeout_s: float, run: Callable[[float], Awaitable[Mapping[str, Any]]]
     ) -> Mapping[str, Any]:
         """*run*, given the time that is left, in one of the slots; over within *timeout_s*, waiting for a slot
-        included. This is the one deadline of a call: an upstream is cancelled when it has passed.
+        included. This is the one deadline of a call: an upstream is cancelled when it has passed. What it says is
+        cleaned at the edge.
 
         Sets ``context.marks.left`` when *run* begins. Raises what *run* raises, RateLimited when there is no slot,
         UpstreamResting while the breaker is open, and UpstreamTimeout.
@@ -155,26 +175,30 @@ class Member:
                 self._deadlines.add(deadline)
                 try:
                     # The breaker: from here on, exactly one of its three verdicts follows.
-                    era = breaker.begin()
-                    if era is None:
-                        raise self._resting()
+                    ticket = breaker.begin(actor)
+                    if ticket is None:
+                        raise self._resting(actor)
                     context.marks.left = True
                     try:
                         result = await run(left_s)
                     except (UpstreamUnavailable, UpstreamTimeout, UpstreamLost):
-                        breaker.failed(era)
+                        breaker.failed(ticket)
+                        self._look_after()
                         raise
-                    except (GatewayError, InputRequired):
-                        breaker.succeeded(era)
+                    except (GatewayError, InputRequired) as error:
+                        breaker.succeeded(ticket)
+                        if (cleaned := await self._edge.failure(error)) is not error:
+                            raise cleaned from None
                         raise
                     except BaseException:
                         if deadline.expired() and not self._ended:
-                            breaker.failed(era)
+                            breaker.failed(ticket)
                         else:
-                            breaker.undecided(era)
+                            breaker.undecided(ticket)
+                        self._look_after()
                         raise
-                    breaker.succeeded(era)
-                    return result
+                    breaker.succeeded(ticket)
+                    return result if self._edge.leaves(result) else await self._edge.result(result)
                 finally:
                     self._deadlines.discard(deadline)
                     self._slots.leave(actor)
@@ -194,6 +218,7 @@ class Member:
     async def retire(self, drain_s: float) -> None:
         """Take no more calls; those that run may go on for *drain_s*, and are then ended. They all have ended after."""
         self._slots.close()
+        self._end_pings()
         if not self._slots.running:
             return
         self._idle = asyncio.Event()
@@ -201,16 +226,21 @@ class Member:
             async with asyncio.timeout(drain_s):
                 await self._idle.wait()
         except TimeoutError:
-            self._ended = True
-            for deadline in self._deadlines:
-                if not deadline.expired():
-                    deadline.reschedule(loop_time())
+            self.end()
             await self._idle.wait()
+
+    def end(self) -> None:
+        """Take no more calls, and end those that run: their callers get UpstreamLost."""
+        self._slots.close()
+        self._ended = True
+        for deadline in self._deadlines:
+            if not deadline.expired():
+                deadline.reschedule(loop_time())
 
     async def _queue(self, actor: str, timeout_s: float) -> float:
         """Wait for a slot. Returns the rest of the time."""
-        if self._breaker.retry_after_s():
-            raise self._resting()
+        if self._breaker.retry_after_s(actor):
+            raise self._resting(actor)
         began = self._now()
         try:
             await self._slots.wait(actor)
@@ -234,18 +264,55 @@ class Member:
         return RateLimited(
             f"{self.name} is busy: it runs at most {limits.max_concurrent} calls at once, and too many wait. "
             "Nothing was run. Make fewer calls at a time, or try again in a moment.",
-            details={"scope": "upstream", "limit": limits.max_concurrent, "queue": limits.max_queued},
+            details={
+                "scope": "upstream",
+                "limit": limits.max_concurrent,
+                "queue": limits.max_queued,
+                "retry_after_s": RETRY_AFTER_S,
+            },
         )
 
-    def _resting(self) -> UpstreamResting:
+    def _resting(self, actor: str) -> UpstreamResting:
         self._turned_away += 1
-        retry_after_s = round(self._breaker.retry_after_s(), 1)
+        self._look_after()
+        retry_after_s = round(self._breaker.retry_after_s(actor), 1)
         when = f"in {retry_after_s:g} s" if retry_after_s else "in a moment"
+        failed = "" if self._breaker.state != "closed" else "for you "
         return UpstreamResting(
-            f"{self.name} failed several times in a row and is left alone for now. Nothing was run. Try again {when}, "
-            "or use another tool.",
-            details={"retry_after_s": retry_after_s},
+            f"{self.name} failed {failed}several times in a row and is left alone for now. Nothing was run. Try again "
+            f"{when}, or use another tool.",
+            details={"scope": "actor" if failed else "upstream", "retry_after_s": retry_after_s},
         )
+
+    def _look_after(self) -> None:
+        """Ping the upstream, now or when its pause is over, as long as the breaker wants that."""
+        if self._pinging is None and self._breaker.next_ping_s() is not None and not self._slots.closed:
+            self._pinging = asyncio.get_running_loop().create_task(self._ping_until_decided())
+
+    def _end_pings(self) -> None:
+        if self._pinging is not None:
+            self._pinging.cancel()
+
+    async def _ping_until_decided(self) -> None:
+        try:
+            while (wait_s := self._breaker.next_ping_s()) is not None:
+                if wait_s:
+                    await asyncio.sleep(min(wait_s, _LOOK_S))
+                else:
+                    self._breaker.pinged(await self._ping())
+        finally:
+            self._pinging = None
+
+    async def _ping(self) -> PingAnswer | None:
+        assert isinstance(self.upstream, HasPing)
+        try:
+            async with asyncio.timeout(_PING_S):
+                return await self.upstream.ping(_PING_S)
+        except (GatewayError, TimeoutError):
+            return None
+        except Exception:
+            log.exception("%s: its ping failed unexpectedly", self.name)
+            return None
 
 
 Listing = Sequence[Mapping[str, Any]]
@@ -274,6 +341,11 @@ class MultiplexUpstream:
 
     def statuses(self) -> dict[str, UpstreamStatus]:
         return {name: member.upstream.status for name, member in self.members.items()}
+
+    def spellings(self) -> dict[str, tuple[str, ...]]:
+        """The servers' own spellings of their names, by upstream; those that give none are left out."""
+        having = ((name, m.upstream) for name, m in self.members.items() if isinstance(m.upstream, HasSpellings))
+        return {name: upstream.spellings for name, upstream in having if upstream.spellings}
 
     def states(self) -> dict[str, MemberState]:
         return {name: member.state() for name, member in self.members.items()}

@@ -10,12 +10,14 @@ upstream sees them.
 import hashlib
 import json
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache, partial
 from typing import Any
 
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.tool_id import ToolNames
 from wicketgate.errors import RateLimited
 from wicketgate.ports import CallContext
 
@@ -23,9 +25,13 @@ _MAX_EXACT = 2**53
 
 
 def arguments_digest(arguments: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, of the canonical JSON: keys sorted, no blanks."""
-    canonical = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+    """SHA-256, in hex, of the canonical JSON."""
+    return hashlib.sha256(canonical_json(arguments)).hexdigest()
+
+
+def canonical_json(arguments: Mapping[str, Any]) -> bytes:
+    """Keys sorted, no blanks, ASCII."""
+    return json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def approval_digest(arguments: Mapping[str, Any]) -> str:
@@ -105,13 +111,21 @@ class ResultCache:
 
 
 WINDOW_S = 60.0
+_MAX_KEPT_TOOLS = 10_000
 _MAX_COUNTED = 10_000
 """Pairs of actor and limit that are counted at once; the one longest unused is forgotten first."""
 
 
+def quota_pattern(patterns: Sequence[str], tool_id: str, names: ToolNames) -> str | None:
+    """Returns the first of *patterns* that fits the tool, by its id or as ``namespace:name`` under any of its names
+    (ACCESS-49); None if none does."""
+    texts = [tool_id, *(f"{namespace}:{name}" for namespace, own in names for name in own)]
+    return next((pattern for pattern in patterns if any(fnmatchcase(text, pattern) for text in texts)), None)
+
+
 class Quota:
-    """*per_actor*: executions of one actor; *per_tool*: of one actor and the tools whose id fits a pattern, the first
-    that does. The window slides: each execution counts for a minute of its own."""
+    """*per_actor*: executions of one actor; *per_tool*: of one actor and the tools that a pattern fits, the first that
+    does. The window slides: each execution counts for a minute of its own."""
 
     def __init__(
         self, now: Callable[[], float], *, per_actor: int | None = None, per_tool: Mapping[str, int] | None = None
@@ -124,27 +138,39 @@ class Quota:
         """Other limits from now on; what was counted under a limit that stays still counts."""
         self._per_actor = per_actor
         self._per_tool = dict(per_tool)
+        self._pattern = lru_cache(maxsize=_MAX_KEPT_TOOLS)(partial(quota_pattern, tuple(per_tool)))
 
-    def take(self, actor: str, tool_id: str) -> None:
+    def take(self, actor: str, tool_id: str, names: ToolNames = ()) -> None:
         """Count one execution. Raises RateLimited, and then nothing is counted."""
         now = self._now()
-        for window in self._free(actor, tool_id, now):
+        for window in self._free(actor, tool_id, names, now):
             window.append(now)
 
-    def check(self, actor: str, tool_id: str) -> None:
-        """Raises RateLimited if ``take`` would, and counts nothing."""
-        self._free(actor, tool_id, self._now())
+    def take_other(self, actor: str, asked: str) -> None:
+        """As ``take``, for an execution of no tool, such as the read of a resource: *per_tool* says nothing of it."""
+        now = self._now()
+        limits = [("actor", "", self._per_actor)] if self._per_actor is not None else []
+        for window in self._within(actor, asked, now, limits):
+            window.append(now)
 
-    def _free(self, actor: str, tool_id: str, now: float) -> list[deque[float]]:
+    def check(self, actor: str, tool_id: str, names: ToolNames = ()) -> None:
+        """Raises RateLimited if ``take`` would, and counts nothing."""
+        self._free(actor, tool_id, names, self._now())
+
+    def _free(self, actor: str, tool_id: str, names: ToolNames, now: float) -> list[deque[float]]:
         """The windows that one execution counts in. Raises RateLimited when one of them is full."""
         limits = [("actor", "", self._per_actor)] if self._per_actor is not None else []
-        pattern = next((pattern for pattern in self._per_tool if fnmatchcase(tool_id, pattern)), None)
+        pattern = self._pattern(tool_id, names) if self._per_tool else None
         if pattern is not None:
             limits.append(("tool", pattern, self._per_tool[pattern]))
+        return self._within(actor, tool_id, now, limits)
+
+    def _within(self, actor: str, tool_id: str, now: float, limits: list[tuple[str, str, int]]) -> list[deque[float]]:
+        """As ``_free``, for these *limits*."""
         windows = []
         for scope, pattern, most in limits:
             window = self._window(actor, pattern, now)
-            if most is not None and len(window) >= most:
+            if len(window) >= most:
                 retry_after_s = round(window[0] + WINDOW_S - now, 1) if window else WINDOW_S
                 raise RateLimited(
                     f"At most {most} executions a minute are allowed here.",

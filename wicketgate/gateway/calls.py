@@ -15,15 +15,24 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Denied, Hidden, NeedsApproval
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.errors import Forbidden, GatewayError, HydrateFailed, RateLimited, UpstreamRefused, UpstreamUnavailable
+from wicketgate.errors import (
+    Forbidden,
+    GatewayError,
+    HydrateFailed,
+    InputRequired,
+    RateLimited,
+    UpstreamRefused,
+    UpstreamUnavailable,
+)
 from wicketgate.fleet.member import MultiplexUpstream
-from wicketgate.gateway.audit import AuditedCall
-from wicketgate.gateway.call_memory import Quota, ResultCache, arguments_digest
+from wicketgate.gateway.audited_call import AuditedCall
+from wicketgate.gateway.call_memory import Quota, ResultCache
 from wicketgate.gateway.catalog_keeper import Snapshot
 from wicketgate.gateway.options import CallPolicy, RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
+from wicketgate.gateway.server_words import ServerWords
 from wicketgate.plugin_api import Request
-from wicketgate.ports import AnswerTime, CallContext, Caller, CallMarks, PendingCall
+from wicketgate.ports import TOOL_CHANGED, CallContext, PendingCall
 from wicketgate.results.firewall import is_bulky
 from wicketgate.schemas.validation import is_bulky_json
 
@@ -53,7 +62,8 @@ class CalledTool:
 
 
 class Calls:
-    """Makes calls under the operator's policies. *now* measures seconds for audit records."""
+    """Makes calls under the operator's policies. *now* measures seconds for audit records. *in_force* gives the catalog
+    and the rules of this moment, which may be newer than those of a call that waited for a person."""
 
     def __init__(
         self,
@@ -63,8 +73,10 @@ class Calls:
         *,
         cache: ResultCache,
         now: Callable[[], float],
+        in_force: Callable[[], tuple[Catalog, AccessPolicy]],
     ) -> None:
         self._fleet = fleet
+        self._in_force = in_force
         self._policies = policies
         self._plugins = plugins
         self._cache = cache
@@ -98,23 +110,30 @@ class Calls:
         try:
             item = snapshot.find(tool_id, access, identity)
         except HydrateFailed:
-            note.hidden = tool_id in snapshot.catalog.items
+            note.hidden = snapshot.hides(tool_id, access, identity)
             raise
-        note.server = item.server
+        note.tool_id, note.server = item.id, item.server
+        if context.answers is not None and context.answers.definition not in ("", item.digest):
+            raise Forbidden(f"answers_refused: {TOOL_CHANGED}", path=item.id)
         # Validation: from here on, the arguments are those that would be sent.
         admitted = await snapshot.admit(item, args, tolerant=self._policies.call_policy(item.server).tolerant_args)
-        if note.recorded:
-            note.arguments = await _digest(admitted.args)
+        await note.note_arguments(admitted.args)
         # Access: rules may depend on the arguments.
         asks = await _needs_approval(access, item, admitted.args, identity)
         if dry_run:
             return DryRun(item.id, item.upstream_name, asks, admitted.notes)
         # Approval: a call over its quota must not use one up.
         if asks:
-            self._quota.check(identity.actor, item.id)
-            await context.approver.approve(PendingCall(item.id, admitted.args))
+            self._quota.check(identity.actor, item.id, item.names)
+            await note.approve(context.approver, PendingCall(item.id, item.digest, admitted.args))
+            # A person may take long, and the caller decides how long: what was forbidden meanwhile does not run.
+            catalog, rules = self._in_force()
+            if (now := catalog.get(item.id)) is None or now.digest != item.digest:
+                raise Forbidden(f"approval_refused: {TOOL_CHANGED}", path=item.id)
+            if rules is not access:
+                await _needs_approval(rules, now, admitted.args, identity)
         # Quota: counted once, however often the call is tried.
-        self._quota.take(identity.actor, item.id)
+        self._quota.take(identity.actor, item.id, item.names)
         # Plugins on the call, the server, plugins on the result.
         request = Request(
             context.correlation_id, "tools/call", item.server, item.upstream_name, admitted.args, identity
@@ -131,16 +150,24 @@ class Calls:
         notes = {**admitted.notes, "cache_hit": True} if note.cached else admitted.notes
         return CalledTool(item, result, notes)
 
+    def may_write(self, item: SelectableItem) -> bool:
+        """True unless it is known of every call of *item* that it changes nothing (ACCESS-63)."""
+        if self._plugins is not None and self._plugins.may_redirect(item.server):
+            return True
+        return self._policies.call_policy(item.server).may_write(item)
+
     async def pass_on(self, request: Request, context: CallContext, note: AuditedCall, send: Send) -> Mapping[str, Any]:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins. *send*
         carries it as they left it."""
-        note.server = request.server
+        note.server = asked_for = request.server
+        self._quota.take_other(context.identity.actor, note.tool_id)
 
         async def sent(request: Request) -> Mapping[str, Any]:
             note.server = request.server
             note.sent = True
+            words = ServerWords(request, asked_for, self._plugins, note)
             try:
-                result = await send(request, replace(context, marks=note.marks))
+                result = await words.around(context, partial(send, request))
             except UpstreamRefused:
                 note.answered = True
                 raise
@@ -158,8 +185,10 @@ class Calls:
 
         Raises UpstreamUnavailable, UpstreamTimeout, UpstreamError or RateLimited, with the tool's id as path.
         """
+        asked_for = item.server
         # Server look-up: after the plugins, so that one of them may redirect the call (ROUTE-20).
-        if (request.server, request.name) != (item.server, item.upstream_name):
+        redirected = (request.server, request.name) != (item.server, item.upstream_name)
+        if redirected:
             item = replace(item, server=request.server, upstream_name=request.name)
         policy = self._policies.call_policy(item.server)
         note.server = item.server
@@ -171,15 +200,18 @@ class Calls:
         if key is not None and (kept := self._cache.get(key)) is not None:
             note.cached = note.answered = True
             return kept
-        caller = context.caller
-        if key is not None and caller.answers == "now":
-            # Callers that cannot be asked stay as they are: an upstream knows the silent one by identity.
-            caller = _Questions(caller, note.marks)
-        context = replace(context, marks=note.marks, caller=caller)
+        context = replace(context, marks=note.marks)
+        # Intent: kept before the call leaves, once for all attempts.
+        if note.recorded and policy.may_write(item, redirected=redirected):
+            await note.intend()
         # The server, tried again where that cannot do a thing twice.
         began = self._now() if note.recorded else 0.0
         try:
-            result = await self._with_retries(policy, item, request.arguments, context)
+            if ServerWords.none_in(context):
+                result = await self._with_retries(policy, item, request.arguments, context)
+            else:
+                words = ServerWords(request, asked_for, self._plugins, note)
+                result = await words.around(context, partial(self._with_retries, policy, item, request.arguments))
         except UpstreamRefused:
             note.answered = True
             raise
@@ -203,6 +235,9 @@ class Calls:
                 return await member.call_tool(
                     item.upstream_name, arguments, context, policy.deadline_s(item.upstream_name)
                 )
+            except InputRequired as question:
+                question.definition = item.digest
+                raise
             except GatewayError as error:
                 failed += 1
                 error.path = item.id
@@ -225,7 +260,7 @@ async def _needs_approval(
     access: AccessPolicy, item: SelectableItem, args: Mapping[str, Any], identity: Identity
 ) -> bool:
     """Decided on the arguments that would be sent. Raises Forbidden."""
-    decide = partial(access.decide, identity, item.namespace, item.name, args)
+    decide = partial(access.decide, identity, item.names, args)
     # Conditions read the arguments, which takes as long as these are large.
     match await asyncio.to_thread(decide) if access.rules and is_bulky_json(args) else decide():
         case Denied(reason) | Hidden(reason):
@@ -235,29 +270,3 @@ async def _needs_approval(
             return True
         case _:
             return False
-
-
-async def _digest(args: Mapping[str, Any]) -> str:
-    return await asyncio.to_thread(arguments_digest, args) if is_bulky(args) else arguments_digest(args)
-
-
-class _Questions:
-    """Implements Caller: *caller*, with a mark set at the first question to it."""
-
-    def __init__(self, caller: Caller, marks: CallMarks) -> None:
-        self._caller = caller
-        self._marks = marks
-
-    @property
-    def answers(self) -> AnswerTime:
-        return self._caller.answers
-
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        await self._caller.progress(progress, total, message)
-
-    async def log(self, level: str, data: object, logger: str | None) -> None:
-        await self._caller.log(level, data, logger)
-
-    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._marks.questioned = True
-        return await self._caller.ask(method, params)

@@ -8,36 +8,59 @@ catalog with its listings, the compiled validators, and the tools that each audi
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import anyio
 
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Hidden, Rights
+from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.catalog import Catalog, build_catalog
-from wicketgate.catalog.pins import Held, PinPolicy, Screened, screen
-from wicketgate.catalog.selectable import UPSTREAM_NAME_KEY, SelectableItem
-from wicketgate.catalog.tool_id import near_ids
+from wicketgate.catalog.definition_change import definition_digest
+from wicketgate.catalog.former import with_former
+from wicketgate.catalog.graph import is_root
+from wicketgate.catalog.pins import PinPolicy, Screened, screen
+from wicketgate.catalog.said_words import SaidWords
+from wicketgate.catalog.selectable import SOURCE_KEY, UPSTREAM_NAME_KEY, SelectableItem
+from wicketgate.catalog.tool_id import MAX_NEAR, ToolId, near_ids
 from wicketgate.errors import CatalogError, GatewayError, HydrateFailed
 from wicketgate.fleet.member import Listing, Member, MultiplexUpstream
 from wicketgate.gateway.options import HeapKeeper
 from wicketgate.gateway.plugin_chain import PluginChain, PluginFailed
+from wicketgate.gateway.screening_log import log_screened
 from wicketgate.schemas.validation import Admitted, Validator, compile_schema, is_bulky_json
 from wicketgate.tokens import TokenCounter
 
 _MAX_AUDIENCES = 256
 
 
-@dataclass(frozen=True, slots=True)
 class Audience:
-    """Callers with the same rights. *visible* is None when these cover every tool. *definition_chars*: the length of
-    the definitions of all visible tools."""
+    """Callers with the same rights, before one catalog. *visible* is None when these cover every tool.
+    *definition_chars*: the length of the definitions of all visible tools."""
 
-    visible: Callable[[str], bool] | None
-    definition_chars: int
+    def __init__(self, catalog: Catalog, visible: Callable[[str], bool] | None) -> None:
+        self.visible = visible
+        self.definition_chars = catalog.definition_chars(visible)
+        self._catalog = catalog
+        self._root: tuple[ChoiceCard, ...] | None = None
+
+    @property
+    def knows_root(self) -> bool:
+        """Returns whether the cards of ``/`` are at hand."""
+        return self.visible is None or self._root is not None
+
+    def cards_at(self, path: Sequence[str]) -> tuple[ChoiceCard, ...]:
+        """The cards of what stands at *path*. Those of ``/`` are made once, for there can be thousands (BROWSE-40).
+        Raises PathNotFound."""
+        if not is_root(path) or self.visible is None:
+            return self._catalog.cards_at(path, self.visible)
+        if self._root is None:
+            self._root = self._catalog.cards_at(path, self.visible)
+        return self._root
 
 
 class Snapshot:
@@ -57,28 +80,60 @@ class Snapshot:
         self.screened = screened or {}
         self._validators: dict[str, Validator] = {}
         self._audiences: OrderedDict[tuple[AccessPolicy, Rights], Audience] = OrderedDict()
+        self._working_out = anyio.Lock()
+
+    async def prepare(self, policy: AccessPolicy, identity: Identity, path: object) -> None:
+        """Work out off the loop what takes long for a browse of *path*, or None: the audience of this caller in a large
+        catalog, and its cards of ``/`` (BROWSE-40). ``audience`` is a look-up then."""
+        if len(self.catalog.items) <= _LARGE:
+            return
+        rights = policy.rights(identity)
+        root = isinstance(path, str) and path in ("/", "/*")
+        if self._knows(policy, rights, root=root):
+            return
+        # One at a time: callers of one audience come together after a refresh.
+        async with self._working_out:
+            if self._knows(policy, rights, root=root):
+                return
+            known = self._audiences.get((policy, rights))
+            self._keep(policy, rights, await asyncio.to_thread(self._work_out, policy, rights, known, root=root))
 
     def audience(self, policy: AccessPolicy, identity: Identity) -> Audience:
         """The audience of this caller. Worked out once for these rights under *policy*; a look-up from then on."""
         rights = policy.rights(identity)
         known = self._audiences.get((policy, rights))
         if known is None:
-            known = self._audiences[policy, rights] = self._work_out(policy, rights)
-            if len(self._audiences) > _MAX_AUDIENCES:
-                self._audiences.popitem(last=False)
+            known = self._work_out(policy, rights)
+            self._keep(policy, rights, known)
         return known
 
     def find(self, tool_id: str, access: AccessPolicy, identity: Identity) -> SelectableItem:
-        """The tool, if it exists for this caller. Raises HydrateFailed."""
+        """The tool, if it exists for this caller. *tool_id* may leave out the version and the hash, or be the tool's
+        path, where that names one tool that the caller may see (CARD-34). Raises HydrateFailed."""
         item = self.catalog.get(tool_id)
-        if item is None or isinstance(access.decide(identity, item.namespace, item.name), Hidden):
-            # Made of what this caller may see, so that a hidden tool and none are one answer.
-            near = near_ids(tool_id, self.catalog.items, self.audience(access, identity).visible)
-            details = {"did_you_mean": near} if near else None
-            raise HydrateFailed(
-                "No such tool. Use tool_browse to find the ids of tools.", path=tool_id, details=details
-            )
-        return item
+        if item is not None and not isinstance(access.decide(identity, item.names), Hidden):
+            return item
+        # Made of what this caller may see, so that a hidden tool and none are one answer.
+        visible, named = self.audience(access, identity).visible, self.named(tool_id, access, identity)
+        if len(named) == 1:
+            return self.catalog.tools[named[0]]
+        if named:
+            reason = "Several tools have this name. Use the whole id of one of them."
+            raise HydrateFailed(reason, path=tool_id, details={"did_you_mean": named[:MAX_NEAR]})
+        near = near_ids(tool_id, self.catalog.tools, visible)
+        details = {"did_you_mean": near} if near else None
+        raise HydrateFailed("No such tool. Use tool_browse to find the ids of tools.", path=tool_id, details=details)
+
+    def named(self, tool_id: str, access: AccessPolicy, identity: Identity) -> Sequence[ToolId]:
+        """The tools that the caller may see, of those that *tool_id* names (``Catalog.named``)."""
+        visible = self.audience(access, identity).visible
+        return [each for each in self.catalog.named(tool_id) if visible is None or visible(each)]
+
+    def hides(self, tool_id: str, access: AccessPolicy, identity: Identity) -> bool:
+        """Returns true if *tool_id* names tools, and none that this caller may see. For the operator alone."""
+        visible = self.audience(access, identity).visible
+        named = [each for each in (tool_id, *self.catalog.named(tool_id)) if each in self.catalog.tools]
+        return bool(named) and visible is not None and not any(map(visible, named))
 
     async def admit(self, item: SelectableItem, args: object, *, tolerant: bool) -> Admitted:
         """The arguments that would be sent. Raises ArgsInvalid or SchemaInvalid."""
@@ -87,11 +142,13 @@ class Snapshot:
             return await asyncio.to_thread(validator.admit, args, path=item.id, tolerant=tolerant)
         return validator.admit(args, path=item.id, tolerant=tolerant)
 
-    def with_troubles(self, troubles: Mapping[str, str]) -> "Snapshot":
-        """The same catalog with other *troubles*; the compiled validators are kept."""
-        if troubles == self.troubles:
+    def with_troubles(self, troubles: Mapping[str, str], catalog: Catalog | None = None) -> "Snapshot":
+        """The same tools with other *troubles*, or in a *catalog* that finds them by other words; the compiled
+        validators are kept."""
+        catalog = catalog or self.catalog
+        if troubles == self.troubles and catalog is self.catalog:
             return self
-        other = Snapshot(self.catalog, self.listings, troubles, self.screened)
+        other = Snapshot(catalog, self.listings, troubles, self.screened)
         other._validators = self._validators
         return other
 
@@ -104,20 +161,47 @@ class Snapshot:
         self._validators[item.id] = validator
         return validator
 
-    def _work_out(self, policy: AccessPolicy, rights: Rights) -> Audience:
-        if rights.everything:
-            return Audience(None, self.catalog.definition_chars())
-        tools = ((item.id, item.namespace, item.name) for item in self.catalog.items.values())
-        visible = policy.visible(rights, tools).__contains__
-        return Audience(visible, self.catalog.definition_chars(visible))
+    def _knows(self, policy: AccessPolicy, rights: Rights, *, root: bool) -> bool:
+        known = self._audiences.get((policy, rights))
+        return known is not None and (known.knows_root or not root)
+
+    def _keep(self, policy: AccessPolicy, rights: Rights, audience: Audience) -> None:
+        self._audiences[policy, rights] = audience
+        if len(self._audiences) > _MAX_AUDIENCES:
+            self._audiences.popitem(last=False)
+
+    def _work_out(
+        self, policy: AccessPolicy, rights: Rights, known: Audience | None = None, *, root: bool = False
+    ) -> Audience:
+        if known is None:
+            visible = None
+            if not rights.everything:
+                tools = ((item.id, item.names) for item in self.catalog.tools.values())
+                visible = policy.visible(rights, tools).__contains__
+            known = Audience(self.catalog, visible)
+        if root:
+            known.cards_at(())
+        return known
 
 
 log = logging.getLogger("wicketgate.catalog")
-pins_log = logging.getLogger("wicketgate.pins")
 
 _LARGE = 500
-_MAX_LOGGED = 20
-_MAX_LINES = 12
+_MAX_LOGGED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The origin of namespaces: the tools of the upstreams in *inferred* have them from their own names (CARD-8), but
+    never that of another upstream. *configured* are the names of all upstreams, also of those that are disabled."""
+
+    inferred: frozenset[str] = frozenset()
+    configured: frozenset[str] = frozenset()
+
+    def same_for(self, other: "Naming", unnamed: Collection[str]) -> bool:
+        """Returns whether both give the same namespaces; *unnamed* upstreams infer theirs."""
+        infers = self.inferred or unnamed
+        return self.inferred == other.inferred and (not infers or self.configured == other.configured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +215,8 @@ class RefreshReport:
 
 
 class _Screening:
-    """Applies one policy of pins: each listing is screened once (ACCESS-19). Called in threads, by one at a time."""
+    """Applies one policy of pins: each listing is screened once (ACCESS-19), and of a later one what is new in it.
+    Called in threads, by one at a time."""
 
     def __init__(self, policy: PinPolicy) -> None:
         self.policy = policy
@@ -141,7 +226,7 @@ class _Screening:
         known = self._known.get(server)
         if known is not None and known[0] is listing:
             return known[1]
-        screened = screen(server, listing, self.policy)
+        screened = screen(server, listing, self.policy, known[1] if known else None)
         self._known[server] = listing, screened
         return screened
 
@@ -159,21 +244,29 @@ class CatalogKeeper:
         fleet: MultiplexUpstream,
         tokens: TokenCounter,
         *,
-        inferred: Collection[str] = (),
+        naming: Naming | None = None,
         heap: HeapKeeper | None = None,
         plugins: PluginChain | None = None,
         pins: PinPolicy | None = None,
+        words: SaidWords | None = None,
     ) -> None:
         self._fleet = fleet
         self._tokens = tokens
-        self._inferred = frozenset(inferred)
+        self._naming = naming or Naming()
         self._heap = heap
         self._plugins = plugins
         self._screening = _Screening(pins or PinPolicy())
+        self._words = words or SaidWords()
+        self._spellings: Mapping[str, tuple[str, ...]] = {}
         self._pending: dict[str, Listing] = {}
         # Unlike that of asyncio, not bound to the event loop where it was first waited for.
         self._building = anyio.Lock()
         self.snapshot = Snapshot(build_catalog({}, tokens), {}, {})
+
+    @property
+    def pins(self) -> PinPolicy:
+        """The policy of pins in force."""
+        return self._screening.policy
 
     async def refresh(self, upstreams: Collection[str] | None) -> RefreshReport:
         """Raises CatalogError when tools of one of *upstreams* collide; all of its last good tools stay in use then."""
@@ -190,38 +283,46 @@ class CatalogKeeper:
             collided = [snapshot.troubles[name] for name in fresh if name in snapshot.troubles]
             if collided:
                 raise CatalogError(collided[0])
-            return RefreshReport(len(snapshot.catalog.items), failed, tools_left_out(snapshot.catalog))
+            return RefreshReport(len(snapshot.catalog.tools), failed, tools_left_out(snapshot.catalog))
 
     async def exchange(
-        self, members: Mapping[str, Member], inferred: Collection[str], pins: PinPolicy, also: Callable[[], None]
+        self,
+        members: Mapping[str, Member],
+        naming: Naming,
+        pins: PinPolicy,
+        words: SaidWords,
+        also: Callable[[], None],
     ) -> None:
         """Other upstreams: the fleet has *members*, the catalog loses the tools of those that are gone, the rest is
-        screened by *pins*, and *also* is called, all in one step. An upstream that stays under the same name keeps the
-        tools it last gave until it gives others.
+        screened by *pins* and found by *words*, and *also* is called, all in one step. An upstream that stays under the
+        same name keeps the tools it last gave until it gives others.
 
-        Raises CatalogError when tools collide under other *inferred* namespaces or pins; then nothing has changed.
+        Raises CatalogError when tools collide under another *naming* or other pins; then nothing has changed.
         """
         async with self._building:
             # What changes: listings of members that stay, and whether the catalog has to be built again.
-            before, names = self.snapshot, frozenset(inferred)
+            before = self.snapshot
             catalog, listings = before.catalog, {n: given for n, given in before.listings.items() if n in members}
             screening = self._screening if pins == self._screening.policy else _Screening(pins)
-            as_before = names == self._inferred and screening is self._screening
+            as_before = naming.same_for(self._naming, self._fleet.unnamed) and screening is self._screening
             rebuilt = len(listings) < len(before.listings) or not as_before
             screened = before.screened
             # All that can fail or wait.
             if rebuilt:
-                catalog = await self._build(listings, catalog, names, screening)
+                catalog = await self._build(listings, catalog, naming, screening, words)
                 screened = await asyncio.to_thread(screening.of_all, listings)
+            elif words != self._words:
+                catalog = await asyncio.to_thread(catalog.saying, words)
             # No await from here on: no call may see one of these without the others.
-            self._inferred, self._screening = names, screening
+            self._naming, self._screening, self._words = naming, screening, words
             self._fleet.members = members
             troubles = {name: trouble for name, trouble in before.troubles.items() if name in members}
             if rebuilt:
                 self.snapshot = Snapshot(catalog, listings, troubles, screened)
-                _log_screened(before.screened, screened)
+                log_screened(before.screened, screened)
+                _log_left_out(before.catalog, catalog)
             else:
-                self.snapshot = before.with_troubles(troubles)
+                self.snapshot = before.with_troubles(troubles, catalog)
             also()
 
     async def _take_over(self, failed: Mapping[str, str]) -> None:
@@ -235,22 +336,24 @@ class CatalogKeeper:
         if not waiting:
             self.snapshot = before.with_troubles(troubles)
             return
-        # Off the loop: comparing and building take up to a second for a large catalog, and calls go on meanwhile.
+        # Off the loop: comparing and building take seconds for a large catalog, and calls go on meanwhile.
         changed = await asyncio.to_thread(_changed, waiting, before.listings)
         for name in waiting:
             troubles.pop(name, None)
-        if not changed:
+        spellings = self._fleet.spellings()
+        if not changed and spellings == self._spellings:
             log.info("catalog %s: unchanged", before.catalog.version)
             self.snapshot = before.with_troubles(troubles)
             return
         # All at once first: that is one build, and tools seldom collide.
+        self._spellings = spellings
         catalog, listings = before.catalog, dict(before.listings)
         try:
             catalog = await self._build({**listings, **changed}, catalog)
             listings.update(changed)
         except CatalogError as error:
-            if len(changed) == 1:
-                troubles[next(iter(changed))] = str(error)
+            if len(changed) <= 1:
+                troubles.update(dict.fromkeys(changed, str(error)))
             else:
                 for name, listing in changed.items():
                     try:
@@ -266,10 +369,9 @@ class CatalogKeeper:
         before = self.snapshot
         screened = await asyncio.to_thread(self._screening.of_all, listings)
         self.snapshot = Snapshot(catalog, listings, troubles, screened)
-        _log_screened(before.screened, screened)
-        for tool, reason in tools_left_out(catalog).items():
-            log.warning("tool left out: %s: %s", tool, reason)
-        log.info("catalog %s: %d tools of %d upstreams", catalog.version, len(catalog.items), len(listings))
+        log_screened(before.screened, screened)
+        _log_left_out(before.catalog, catalog)
+        log.info("catalog %s: %d tools of %d upstreams", catalog.version, len(catalog.tools), len(listings))
         if self._heap and catalog is not before.catalog and len(catalog.items) > _LARGE:
             self._heap.settle()
 
@@ -277,75 +379,100 @@ class CatalogKeeper:
         self,
         listings: Mapping[str, Listing],
         previous: Catalog,
-        inferred: Collection[str] | None = None,
+        naming: Naming | None = None,
         screening: _Screening | None = None,
+        words: SaidWords | None = None,
     ) -> Catalog:
-        infer = self._inferred if inferred is None else inferred
-        return await asyncio.to_thread(self._built, listings, previous, infer, screening or self._screening)
+        return await asyncio.to_thread(
+            self._built,
+            listings,
+            previous,
+            naming or self._naming,
+            screening or self._screening,
+            self._words if words is None else words,
+        )
 
     def _built(
-        self, listings: Mapping[str, Listing], previous: Catalog, inferred: Collection[str], screening: _Screening
+        self,
+        listings: Mapping[str, Listing],
+        previous: Catalog,
+        naming: Naming,
+        screening: _Screening,
+        words: SaidWords,
     ) -> Catalog:
         # Before the plugins: what is compared with a pin is what the upstream declared.
-        listings = {
-            name: _under_their_own_names(screening.of(name, listing).kept) for name, listing in listings.items()
-        }
+        listings = {name: screening.of(name, listing).kept for name, listing in listings.items()}
         if self._plugins is not None:
             try:
-                listings = {name: self._plugins.on_tools(name, listing) for name, listing in listings.items()}
+                listings = {
+                    name: _with_sources(self._plugins.on_tools(name, listing), listing)
+                    for name, listing in listings.items()
+                }
             except PluginFailed as failure:
                 raise CatalogError(failure.message) from None
-        return build_catalog(listings, self._tokens, previous=previous, infer=inferred)
+        return build_catalog(
+            listings,
+            self._tokens,
+            previous=previous,
+            infer=naming.inferred,
+            unnamed=self._fleet.unnamed,
+            taken=naming.configured,
+            words=words,
+            spellings=self._spellings,
+        )
 
 
-def _under_their_own_names(listing: Listing) -> Listing:
-    """*listing* without the mark of a renamed tool: only a plugin may set it, never a server."""
-    if not any(map(_renames, listing)):
-        return listing
-    return [
-        {**tool, "_meta": {key: value for key, value in tool["_meta"].items() if key != UPSTREAM_NAME_KEY}}
-        if _renames(tool)
-        else tool
-        for tool in listing
-    ]
+def _with_sources(shown: Listing, declared: Listing) -> Listing:
+    """*shown* with the digest of the declared definition in each that a plugin changed (ACCESS-52).
+
+    A server may give several tools under one name; then the digest covers them all.
+    """
+    untouched = set(map(id, declared))
+    if all(id(tool) in untouched for tool in shown):
+        return shown
+    sources: dict[str, str] = {}
+    for tool in declared:
+        name = tool.get("name") if isinstance(tool, Mapping) else None
+        if isinstance(name, str):
+            sources[name] = sources.get(name, "") + _digest_or_nothing(tool)
+    return [tool if id(tool) in untouched else _with_source(tool, sources) for tool in shown]
 
 
-def _renames(tool: Mapping[str, Any]) -> bool:
-    meta = tool.get("_meta") if isinstance(tool, Mapping) else None
-    return isinstance(meta, Mapping) and UPSTREAM_NAME_KEY in meta
+def _with_source(tool: Any, sources: Mapping[str, str]) -> Any:
+    if not isinstance(tool, Mapping):
+        return tool
+    meta = tool.get("_meta")
+    kept: Mapping[str, Any] = meta if isinstance(meta, Mapping) else {}
+    own_name = kept.get(UPSTREAM_NAME_KEY, tool.get("name"))
+    source = sources.get(own_name, "") if isinstance(own_name, str) else ""
+    return {**tool, "_meta": {**kept, SOURCE_KEY: source}}
+
+
+def _digest_or_nothing(tool: Mapping[str, Any]) -> str:
+    try:
+        return definition_digest(tool)
+    except ValueError:
+        return ""  # the catalog leaves it out, with its reason
 
 
 def tools_left_out(catalog: Catalog) -> dict[str, str]:
-    """Tools that cannot be shown, and why: by id, or by place in the upstream's list if it has not even an id."""
-    return {**catalog.quarantine, **{f"{s.server}[{s.index}]": s.reason for s in catalog.skipped}}
+    """Tools that some caller or other cannot find, and why: those without a card by id (CARD-24), those that are no
+    tools by their place in the upstream's list."""
+    uncarded = {tool_id: f"not browsed, only called: {reason}" for tool_id, reason in catalog.quarantine.items()}
+    return {**uncarded, **{f"{s.server}[{s.index}]": s.reason for s in catalog.skipped}}
+
+
+def _log_left_out(before: Catalog, now: Catalog) -> None:
+    if now is before:
+        return
+    left_out = tools_left_out(now)
+    for tool, reason in islice(left_out.items(), _MAX_LOGGED):
+        log.warning("tool left out: %s: %s", tool, reason)
+    if len(left_out) > _MAX_LOGGED:
+        log.warning("tool left out: %d more", len(left_out) - _MAX_LOGGED)
 
 
 def _changed(waiting: Mapping[str, Listing], in_force: Mapping[str, Listing]) -> dict[str, Listing]:
-    return {name: listing for name, listing in waiting.items() if in_force.get(name) != listing}
-
-
-def _log_screened(before: Mapping[str, Screened], now: Mapping[str, Screened]) -> None:
-    """Log the news about the upstreams that changed: of each kind, the first twenty tools."""
-    for server, screened in now.items():
-        known = before.get(server, Screened())
-        if screened is known:
-            continue
-        held = [(name, each) for name, each in screened.held.items() if known.held.get(name) != each]
-        for name, each in held[:_MAX_LOGGED]:
-            pins_log.warning("tool quarantined: %s:%s: %s", server, name, _with_difference(each))
-        flagged = [(name, signs) for name, signs in screened.flagged.items() if known.flagged.get(name) != signs]
-        for name, signs in flagged[:_MAX_LOGGED]:
-            pins_log.warning("suspicious tool: %s:%s: %s", server, name, "; ".join(signs))
-        gone = [name for name in screened.gone if name not in known.gone]
-        for name in gone[:_MAX_LOGGED]:
-            pins_log.warning("pinned tool is gone: %s:%s", server, name)
-        unsaid = sum(max(0, len(found) - _MAX_LOGGED) for found in (held, flagged, gone))
-        if unsaid:
-            pins_log.warning(
-                "%s: %d more tools are quarantined, suspicious or gone; see wicketgate check", server, unsaid
-            )
-
-
-def _with_difference(held: Held) -> str:
-    lines = held.change.lines[:_MAX_LINES] if held.change else ()
-    return "\n  ".join((held.explanation, *lines))
+    """The listings that differ from those in force, with the definitions of these where they are as they were."""
+    taken = {name: with_former(listing, in_force.get(name, ())) for name, listing in waiting.items()}
+    return {name: listing for name, listing in taken.items() if name not in in_force or listing is not in_force[name]}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from wicketgate.errors import CatalogError
 from wicketgate.fleet.member import Member, MultiplexUpstream
+from wicketgate.fleet.turns import Turns, cancel_in_turns
 from wicketgate.gateway.runtime import ProxyRuntime
 
 log = logging.getLogger("wicketgate.refresher")
@@ -107,14 +108,21 @@ class Lifecycle:
         self._refresher = _Refresher(runtime, lambda name: name in fleet.members)
         self._start_deadline_s = start_deadline_s
         self._started = False
+        self._settling = False
         self._stopping = False
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._supervised: dict[str, _Supervised] = {}
+        self._ending = Turns()
+        self._ended: asyncio.Task[None] | None = None
 
     def ready(self) -> bool:
         """True from the moment every upstream has given its tools or failed once, or the start deadline has passed,
-        until the end of ``running``."""
+        until the first sign of a stop: the end of ``running``, or ``settle``."""
+        return self.taking() and not self._settling
+
+    def taking(self) -> bool:
+        """Like ``ready``, but it stays true after ``settle``: requests that still come are served."""
         return self.started() and not self._stopping
 
     def started(self) -> bool:
@@ -155,7 +163,10 @@ class Lifecycle:
                 deadline.cancel()
                 self._refresher.close()
                 await self._runtime.aclose()
-                self._end_tasks()
+                self._refresher.close()
+                if self._ended is not None:
+                    self._ended.cancel()
+                await cancel_in_turns(list(self._tasks))
 
     def adopt_members(self, drain_s: float) -> None:
         """Supervise the fleet's new members from now on. Those that are gone take no more calls, are ended *drain_s*
@@ -178,13 +189,18 @@ class Lifecycle:
             if before is None or before.member is not member:
                 self._start(member, before.task if before is not None else None)
 
+    def settle(self) -> None:
+        """Report that the end is near, and change nothing else: load balancers send their requests elsewhere soon."""
+        self._settling = True
+
     def stop_after(self, drain_s: float) -> None:
-        """No more requests from now on; the upstreams are ended after *drain_s*, or by the end of ``running``.
+        """No more requests from now on; calls under way and the upstreams are ended after *drain_s*, or by the end of
+        ``running``.
 
         Ending a stubborn child takes seconds of its own, so it does not wait for the last response.
         """
         self._stopping = True
-        asyncio.get_running_loop().call_later(drain_s, self._end_tasks)
+        self._ended = asyncio.get_running_loop().create_task(self._end_after(drain_s))
 
     def _begin(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
         assert self._group is not None
@@ -193,11 +209,13 @@ class Lifecycle:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _end_tasks(self) -> None:
-        """Cancel each task once: one that cleans up is left to it."""
+    async def _end_after(self, drain_s: float) -> None:
+        await asyncio.sleep(drain_s)
+        # Their callers are answered before their servers are ended: "lost" in plain words, no broken connection.
+        for member in self._fleet.members.values():
+            member.end()
         self._refresher.close()
-        for task in self._tasks:
-            task.cancel()
+        await cancel_in_turns(list(self._tasks))
 
     def _start(self, member: Member, before: asyncio.Task[None] | None = None) -> None:
         task = self._begin(self._supervise(member, before), f"upstream {member.name}")
@@ -210,8 +228,9 @@ class Lifecycle:
 
     async def _retire(self, supervised: _Supervised, drain_s: float) -> None:
         await supervised.member.retire(drain_s)
-        supervised.task.cancel()
-        await asyncio.wait([supervised.task])
+        with await self._ending.take():
+            supervised.task.cancel()
+            await asyncio.wait([supervised.task])
         if self._supervised.get(supervised.member.name) is supervised:
             del self._supervised[supervised.member.name]
 

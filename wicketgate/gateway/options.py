@@ -17,10 +17,12 @@ from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import GatewayError, UpstreamLost, UpstreamResting, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
 from wicketgate.gateway.audit import Auditor
+from wicketgate.gateway.learning import LearnScope
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.models.provider import Usage
-from wicketgate.ports import ArtifactStore, SessionStore
-from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.ports import ArtifactStore, LearnedStore, SessionStore
+from wicketgate.storage.memory_learned import MemoryLearnedStore
+from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
 from wicketgate.tokens import TokenCounter, shipped_token_counter
 
 
@@ -55,7 +57,9 @@ class RetryPolicy:
 class CallPolicy:
     """Tool names here are the upstream's own, and may be patterns with ``*``; the first that fits decides.
 
-    *cache_shared* is the operator's word that no result of the cached tools depends on the actor who calls.
+    *cache_shared* is the operator's word that no result of the cached tools depends on the actor who calls. *read_only*
+    names tools that the operator says to write nothing; *hints_hold*: the upstream's hints come from us, not from a
+    server.
     """
 
     timeout_s: float = 30.0
@@ -65,6 +69,8 @@ class CallPolicy:
     cache_ttl_s: float = 60.0
     cache_shared: bool = False
     tolerant_args: bool = False
+    read_only: Sequence[str] = ()
+    hints_hold: bool = False
 
     def deadline_s(self, tool: str) -> float:
         """For one attempt."""
@@ -81,6 +87,13 @@ class CallPolicy:
 
     def caches(self, tool: str) -> bool:
         return any(fnmatchcase(tool, pattern) for pattern in self.cached_tools)
+
+    def may_write(self, item: SelectableItem, *, redirected: bool = False) -> bool:
+        """True unless it is known that a call of *item* changes nothing (ACCESS-63). A server's own hint never says
+        so. *redirected*: a plugin sends the call to another tool than the one whose hints *item* has."""
+        if any(fnmatchcase(item.upstream_name, pattern) for pattern in self.read_only):
+            return False
+        return item.side_effects or redirected or not self.hints_hold
 
 
 def _declared_idempotent(item: SelectableItem) -> bool:
@@ -148,8 +161,11 @@ class RuntimePolicies:
     """The operator's decisions, exchanged as one value while the runtime runs.
 
     *calls* gives by upstream name how its calls are made, *default_call* how those of the other upstreams are made.
-    *inferred* names the upstreams whose tools' names decide their namespaces (CARD-8). *per_actor* and *per_tool* limit
-    the executions within a minute (``call_memory.Quota``).
+    *inferred* names the upstreams whose tools' names decide their namespaces (CARD-8), *configured* all upstreams, also
+    disabled ones: their names are no other's namespace. *per_actor* and *per_tool* limit the executions within a minute
+    (``call_memory.Quota``). *words* find tools besides their definitions: texts by pattern, as rules match or with the
+    hash of an id: ``{"github:list_commits": ["history", "git log"]}``. *learn* says whose runs teach
+    which words lead to which tool (BROWSE-42).
     """
 
     calls: Mapping[str, CallPolicy] = field(default_factory=dict)
@@ -157,8 +173,11 @@ class RuntimePolicies:
     access: AccessPolicy = field(default_factory=AccessPolicy)
     pins: PinPolicy = field(default_factory=PinPolicy)
     inferred: Collection[str] = ()
+    configured: Collection[str] = ()
     per_actor: int | None = None
     per_tool: Mapping[str, int] = field(default_factory=dict)
+    words: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    learn: LearnScope = "off"
 
     def call_policy(self, server: str) -> CallPolicy:
         return self.calls.get(server, self.default_call)
@@ -168,15 +187,17 @@ class RuntimePolicies:
 class RuntimeOptions:
     """Everything that a runtime needs besides its upstreams.
 
-    *artifacts* defaults to a store in memory. *sessions* turns cache-stable browsing on (BROWSE-20 to BROWSE-25). *now*
-    is a clock in seconds, for quotas, kept results and audit records.
+    *artifacts* and *learned* default to stores in memory, as does *sessions*, which keeps the cards that were sent in
+    cache-stable order (BROWSE-20 to BROWSE-28). *now* is a clock in seconds, for quotas, kept results and audit
+    records.
     """
 
     policies: RuntimePolicies = field(default_factory=RuntimePolicies)
     artifacts: ArtifactStore = field(default_factory=MemoryArtifactStore)
-    sessions: SessionStore | None = None
+    sessions: SessionStore = field(default_factory=MemorySessionStore)
     tokens: TokenCounter = field(default_factory=shipped_token_counter)
     plugins: PluginChain | None = None
     auditor: Auditor | None = None
     heap: HeapKeeper | None = None
     now: Callable[[], float] = loop_time
+    learned: LearnedStore = field(default_factory=MemoryLearnedStore)

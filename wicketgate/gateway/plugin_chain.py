@@ -6,12 +6,23 @@ faults too (ROUTE-5, ROUTE-21, ROUTE-22).
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from wicketgate.errors import Forbidden, UpstreamRefused
-from wicketgate.plugin_api import Allow, Block, Complete, Continue, MiddlewarePlugin, Plugin, Request, Result
+from wicketgate.plugin_api import (
+    Allow,
+    Block,
+    Complete,
+    Continue,
+    Message,
+    MiddlewarePlugin,
+    Plugin,
+    Request,
+    Result,
+    SecurityPlugin,
+)
 
 log = logging.getLogger("wicketgate.plugins")
 
@@ -22,6 +33,10 @@ _MAX_NOTE = 500
 Phase = Literal["request", "result"]
 
 StageOutcome = Literal["allowed", "blocked", "modified", "continued", "completed", "failed"]
+
+
+class Blocked(Forbidden):
+    """A plugin refused the request or the result."""
 
 
 class PluginFailed(Forbidden):
@@ -100,7 +115,7 @@ class PluginChain:
             match verdict:
                 case Block(reason):
                     self._stage(installed, trail, "request", "blocked", reason, began)
-                    raise Forbidden(f"Request blocked: {reason}", path=request.name)
+                    raise Blocked(f"Request blocked: {reason}", path=request.name)
                 case Complete(note=note):
                     self._stage(installed, trail, "request", "completed", note, began)
                     return verdict
@@ -127,12 +142,42 @@ class PluginChain:
             match verdict:
                 case Block(reason):
                     self._stage(installed, trail, "result", "blocked", reason, began)
-                    raise Forbidden(f"The tool has run; its result was withheld: {reason}", path=request.name)
+                    raise Blocked(f"The tool has run; its result was withheld: {reason}", path=request.name)
                 case Allow(instead, note) | Continue(instead, note):
                     self._stage(installed, trail, "result", _outcome(verdict), note, began)
                     if instead is not None and not isinstance(instead, Request):
                         result = instead
         return result
+
+    async def on_message(
+        self, server: str, request: Request, message: Message, trail: list[Stage]
+    ) -> Mapping[str, Any] | None:
+        """The words of *message* as they may pass while *request* runs; None if they may not. Only security plugins
+        see them; *trail* gets those that did more than allow."""
+        phase: Phase = "result" if message.to == "client" else "request"
+        for installed in self.for_server(server):
+            plugin = installed.plugin
+            if not isinstance(plugin, SecurityPlugin) or type(plugin).on_message is SecurityPlugin.on_message:
+                continue
+            began = self._now()
+            try:
+                verdict = _checked_words(await plugin.on_message(request, message))
+            except Exception:
+                log.exception("plugin %s failed on a message", installed.handler)
+                self._stage(installed, trail, phase, "failed", "", began)
+                if installed.critical:
+                    return None
+                continue
+            match verdict:
+                case Block(reason):
+                    self._stage(installed, trail, phase, "blocked", reason, began)
+                    return None
+                case Allow(instead, note):
+                    if instead is not None and not isinstance(instead, Request):
+                        message = replace(message, params=instead)
+                    if note or instead is not None:
+                        self._stage(installed, trail, phase, _outcome(verdict), note, began)
+        return message.params
 
     def on_tools(self, server: str, tools: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """The definitions that exist here. Raises PluginFailed when a critical plugin raises."""
@@ -146,6 +191,16 @@ class PluginChain:
                 if installed.critical:
                     raise PluginFailed(f"The plugin {installed.handler} failed on the tools of {server}.") from None
         return tools
+
+    def may_redirect(self, server: str) -> bool:
+        """True if a plugin may send a call to another tool than the one that was asked for, or answer in its place."""
+        return any(_handles_requests(installed.plugin) for installed in self.for_server(server))
+
+    def tool_patterns(self, server: str) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yields for each plugin of *server* its place and the patterns by which it names tools."""
+        for installed in self._by_server.get(server, ()):
+            if isinstance(installed.plugin, MiddlewarePlugin):
+                yield f"plugins.middleware.{server}.{installed.handler}", installed.plugin.tool_patterns()
 
     def _failed(self, installed: Installed, trail: list[Stage], phase: Phase, began: float) -> None:
         log.exception("plugin %s failed on a %s", installed.handler, phase)
@@ -199,6 +254,11 @@ class ContractViolation(Exception):
     """A plugin returned what its kind may not. The text is for the log."""
 
 
+def _handles_requests(plugin: Plugin) -> bool:
+    base = MiddlewarePlugin if isinstance(plugin, MiddlewarePlugin) else SecurityPlugin
+    return type(plugin).on_request is not base.on_request
+
+
 def _checked(
     kind: str, verdict: object, request: Request, result: Result | None
 ) -> Allow | Block | Continue | Complete:
@@ -227,6 +287,18 @@ def _checked(
             else:
                 _check_result(instead, request, result)
     return verdict
+
+
+def _checked_words(verdict: object) -> Allow | Block:
+    """*verdict*, if it is one on a message. Raises ContractViolation."""
+    match verdict:
+        case Block(reason=str()):
+            return verdict
+        case Allow(instead, str()) if instead is None or (
+            isinstance(instead, Mapping) and not isinstance(instead, Request)
+        ):
+            return verdict
+    raise ContractViolation("a message is allowed, with other parameters if need be, or blocked")
 
 
 def _checked_tools(tools: object) -> Sequence[Mapping[str, Any]]:

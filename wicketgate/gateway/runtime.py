@@ -6,7 +6,7 @@ archived for its owner, and viewed in parts (EXEC-28, EXEC-29).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,25 +15,41 @@ from typing import Any, Literal, overload
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Hidden
 from wicketgate.catalog.card import ChoiceCard
+from wicketgate.catalog.card_lines import browse_lines
 from wicketgate.catalog.catalog import Catalog, HydrationResult
 from wicketgate.catalog.graph import parse_path
-from wicketgate.catalog.pins import Screened
+from wicketgate.catalog.pins import Declared, PinPolicy, Screened
+from wicketgate.catalog.said_words import SaidWords
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tool_id import parse_tool_id
+from wicketgate.catalog.shortlist import (
+    MOST_SHOWN,
+    NAMED_BEST,
+    NOTHING_MATCHES,
+    answer_text,
+    best_namespaces,
+    count_deserved,
+    hints,
+    is_clear,
+)
+from wicketgate.catalog.tool_id import parse_tool_id, tool_names
 from wicketgate.errors import CatalogError, HydrateFailed, ViewFailed
 from wicketgate.fleet.member import Member, MultiplexUpstream, by_name
-from wicketgate.gateway.audit import AuditedCall, AuditedOperation
+from wicketgate.gateway.audit import AuditedOperation
+from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.calls import CalledTool, Calls, DryRun, Send
-from wicketgate.gateway.catalog_keeper import CatalogKeeper, RefreshReport
+from wicketgate.gateway.catalog_keeper import CatalogKeeper, Naming, RefreshReport, Snapshot
+from wicketgate.gateway.learning import Learning
+from wicketgate.gateway.offer_screening import OfferScreening
 from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies, TokenCost
+from wicketgate.gateway.unmatched import Judged, Unmatched
+from wicketgate.heavy_work import in_line
 from wicketgate.plugin_api import Request
 from wicketgate.ports import LOCAL_CALL, Artifact, ArtifactStore, CallContext, PutOutcome, Upstream
 from wicketgate.results.envelope import ResultEnvelope
-from wicketgate.results.firewall import SealedArtifact, is_bulky, seal_result
+from wicketgate.results.firewall import Sealed, SealedArtifact, is_bulky, is_very_bulky, seal_result
 from wicketgate.results.selector import select
 from wicketgate.results.view import View
-from wicketgate.storage.memory_store import MemorySessionStore
 from wicketgate.tokens import TokenCounter
 
 _NOT_KEPT: Mapping[PutOutcome, str] = {
@@ -50,6 +66,17 @@ class Execution:
     cost: TokenCost
 
 
+def _sealing_of(result: Mapping[str, Any]) -> Callable[[Callable[[], Sealed]], Awaitable[Sealed]]:
+    """The place where a result of this size is sealed."""
+    if not is_bulky(result):
+        return _at_once
+    return in_line if is_very_bulky(result) else asyncio.to_thread
+
+
+async def _at_once(seal: Callable[[], Sealed]) -> Sealed:
+    return seal()
+
+
 class Archive:
     def __init__(self, artifacts: ArtifactStore, tokens: TokenCounter) -> None:
         self._artifacts = artifacts
@@ -61,19 +88,19 @@ class Archive:
         """Seal an upstream's result and store its artifacts. Never fails: the tool has run, so its answer goes out."""
         seal = partial(seal_result, result, item.id, item.upstream_name, self._tokens, provenance=provenance)
         # Off the loop: hashing alone takes half a millisecond a megabyte.
-        offload = is_bulky(result)
-        sealed = await asyncio.to_thread(seal) if offload else seal()
+        sealing = _sealing_of(result)
+        sealed = await sealing(seal)
         # The first is what a model reads on in, so it is stored last: in a full store the others give way to it.
         parts = [artifact for artifact in reversed(sealed.artifacts) if not _is_index(artifact)]
         not_stored = await self._store(parts, owner)
         if not_stored:
             seal = partial(seal, not_stored=not_stored)
-            sealed = await asyncio.to_thread(seal) if offload else seal()
+            sealed = await sealing(seal)
         # The index lists what was stored, so only the last envelope's own is the one to store.
         no_index = await self._store([artifact for artifact in sealed.artifacts if _is_index(artifact)], owner)
         if no_index:
             seal = partial(seal, not_stored={**not_stored, **no_index})
-            sealed = await asyncio.to_thread(seal) if offload else seal()
+            sealed = await sealing(seal)
         return Execution(sealed.envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens))
 
     async def _store(self, artifacts: Sequence[SealedArtifact], owner: str) -> dict[str, str]:
@@ -99,14 +126,39 @@ class Archive:
             raise
 
 
-def may_view(access: AccessPolicy, handle: str, identity: Identity) -> bool:
+def whole_handle(snapshot: Snapshot, access: AccessPolicy, handle: str, identity: Identity) -> str:
+    """*handle* with the whole tool id in it, where version and hash are left out, and one tool that the caller may see
+    is named so (CARD-34). An id that is whole may be that of a tool that is gone."""
+    kind, tool_id, digest = handle_parts(handle)
+    if "@" in tool_id or "#" in tool_id:
+        return handle
+    named = snapshot.named(tool_id, access, identity)
+    return f"{kind}:{named[0]}:{digest}" if len(named) == 1 else handle
+
+
+def may_view(catalog: Catalog, access: AccessPolicy, handle: str, identity: Identity) -> bool:
     """True if the caller may use the tool in the handle ``<kind>:<tool id>:<digest>``. The owner of an artifact may
-    call with a narrower key than the one it was made with."""
+    call with a narrower key than the one it was made with. Of a tool that is gone, only the name in the id is known."""
+    _, tool_id, _ = handle_parts(handle)
+    item = catalog.get(tool_id)
+    if item is not None:
+        return not isinstance(access.decide(identity, item.names), Hidden)
     try:
-        parts = parse_tool_id(handle.partition(":")[2].rpartition(":")[0])
+        parts = parse_tool_id(tool_id)
     except CatalogError:
         return False
-    return not isinstance(access.decide(identity, parts.namespace, parts.name), Hidden)
+    return not isinstance(access.decide(identity, tool_names(parts.namespace, parts.name)), Hidden)
+
+
+def handle_parts(handle: str) -> tuple[str, str, str]:
+    """Kind, tool id and digest of a handle."""
+    kind, _, rest = handle.partition(":")
+    tool_id, _, digest = rest.rpartition(":")
+    return kind, tool_id, digest
+
+
+def _naming(policies: RuntimePolicies, members: Iterable[str]) -> Naming:
+    return Naming(frozenset(policies.inferred), frozenset((*policies.configured, *members)))
 
 
 def _is_index(artifact: SealedArtifact) -> bool:
@@ -121,17 +173,25 @@ def no_such_artifact(handle: str) -> ViewFailed:
 
 log = logging.getLogger("wicketgate.runtime")
 
-DEFAULT_TOP_K = 10
-
 
 @dataclass(frozen=True, slots=True)
 class Browse:
-    """The cards of one browse, in the order in which they are shown; *hint* helps when there are none. *spared_chars*:
-    the length of the definitions of all tools that the caller may use, which are not shown."""
+    """The cards of one browse, in the order in which they are shown.
+
+    *spared_chars*: the length of the definitions of all tools that the caller may use, which are not shown. *written*
+    is the text, if it is there already.
+    """
 
     cards: tuple[ChoiceCard, ...]
     hint: str = ""
     spared_chars: int = 0
+    written: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The words for a model: a line for each card, then the *hint*, if there is one (CARD-32). Written when asked
+        for, as thousands of cards take long (BROWSE-40)."""
+        return browse_lines(self.cards, self.hint) if self.written is None else self.written
 
 
 class ProxyRuntime:
@@ -148,9 +208,9 @@ class ProxyRuntime:
         mode: ExposureMode = ExposureMode.GATEWAY,
         cache_stable: bool = False,
     ) -> None:
-        """*mode* says which MCP server class serves it. *cache_stable* keeps seen cards in memory, if *options* name no
-        other store (BROWSE-20 to BROWSE-25). It binds to no event loop, and may be used from several, one after the
-        other."""
+        """*mode* says which MCP server class serves it. *cache_stable* decides the order of cards where a call's
+        context does not (BROWSE-20 to BROWSE-28). It binds to no event loop, and may be used from several, one after
+        the other."""
         # The parts that were given.
         options = options or RuntimeOptions()
         self.mode = mode
@@ -158,24 +218,38 @@ class ProxyRuntime:
         self.fleet = upstream if isinstance(upstream, MultiplexUpstream) else MultiplexUpstream([upstream])
         self.tokens = options.tokens
         self._archive = Archive(options.artifacts, options.tokens)
-        self._sessions = options.sessions or (MemorySessionStore() if cache_stable else None)
+        self._sessions = options.sessions
+        self._cache_stable = cache_stable
         self._now = options.now
         self._auditor = options.auditor
         # The parts that are made of them.
-        self._calls = Calls(self.fleet, policies, options.plugins, cache=ResultCache(options.now), now=options.now)
+        self._calls = Calls(
+            self.fleet,
+            policies,
+            options.plugins,
+            cache=ResultCache(options.now),
+            now=options.now,
+            in_force=lambda: (self.catalog(), self.access),
+        )
         self._keeper = CatalogKeeper(
             self.fleet,
             options.tokens,
-            inferred={*policies.inferred, *self.fleet.unnamed},
+            naming=_naming(policies, self.fleet.names),
             heap=options.heap,
             plugins=options.plugins,
             pins=policies.pins,
+            words=SaidWords(policies.words),
         )
+        self._policies = policies
+        self.learning = Learning(options.learned, policies.learn)
+        self._unmatched = Unmatched(options.plugins)
         self.access = policies.access
-        """The rules in force. Assign others at any time: calls that have begun end under those they began with."""
+        """The rules in force. Assign others at any time: calls that have begun end under those they began with, but
+        for one that waits for a person: the rules have to allow it then too."""
         self._watchers: list[Callable[[], None]] = []
         self._access_watchers: list[Callable[[], None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
+        self._offers: OfferScreening | None = None
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call *changed* on the event loop after each swap to another catalog."""
@@ -193,6 +267,7 @@ class ProxyRuntime:
         """End the work that was begun for this runtime and belongs to no caller."""
         for close in self._closers:
             await close()
+        await self.learning.aclose()
 
     def catalog(self) -> Catalog:
         """The snapshot in force; it never changes once you have it."""
@@ -203,12 +278,31 @@ class ProxyRuntime:
         return self._keeper.snapshot.troubles
 
     def screened(self) -> Mapping[str, Screened]:
-        """By upstream, which of its tools were held back or are suspicious, and why."""
-        return self._keeper.snapshot.screened
+        """By upstream, which of its tools were held back or are suspicious, and why; beside them its other offers, as
+        ``rec/prompts`` and so on."""
+        offers = {} if self._offers is None else self._offers.screened()
+        return {**self._keeper.snapshot.screened, **offers}
+
+    async def declared_offers(self) -> tuple[Declared, Mapping[str, str]]:
+        """As ``OfferScreening.declared``."""
+        return ({}, {}) if self._offers is None else await self._offers.declared()
+
+    def pins(self) -> PinPolicy:
+        """The policy of pins in force."""
+        return self._keeper.pins
+
+    def report_offers(self, offers: OfferScreening) -> None:
+        """Report what *offers* holds back too, and close it at the end."""
+        self._offers = offers
+        self.at_end(offers.aclose)
 
     def declared(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """By upstream, the definitions as it gave them."""
         return self._keeper.snapshot.listings
+
+    def unmatched(self) -> Sequence[str]:
+        """The patterns of the operator that matched no tool at the last refresh, with their places."""
+        return self._unmatched.found
 
     async def refresh_catalog(self, upstreams: Collection[str] | None = None) -> RefreshReport:
         """Ask *upstreams* (all of them, if None) for their tools and put the new catalog in force.
@@ -222,6 +316,7 @@ class ProxyRuntime:
         finally:
             self._calls.forget_results()
             self._notify_if_changed(before)
+            await self._look_for_unmatched()
 
     async def rearrange(
         self,
@@ -235,18 +330,24 @@ class ProxyRuntime:
         unchanged members keep their sessions. *rights_changed*: the permissions of some caller differ from now on.
         Raises CatalogError when tools would collide; then all stays as it was."""
         before = self.catalog()
-        rights_changed = rights_changed or policies.access.rules != self.access.rules
+        rights_changed = rights_changed or not policies.access.same(self.access)
 
         def step() -> None:
             self._calls.use(policies)
+            if policies.learn != self._policies.learn:
+                self.learning.use(policies.learn)
+            self._policies = policies
             self.access = policies.access
             also()
 
-        await self._keeper.exchange(by_name(members), policies.inferred, policies.pins, step)
+        named = by_name(members)
+        words = SaidWords(policies.words)
+        await self._keeper.exchange(named, _naming(policies, named), policies.pins, words, step)
         self._notify_if_changed(before)
         if rights_changed:
             for changed in self._access_watchers:
                 changed()
+        await self._look_for_unmatched()
 
     def visible(self, context: CallContext) -> Callable[[str], bool] | None:
         """A test of ids that is true for those of tools that the caller may see; None if it may see all."""
@@ -258,30 +359,63 @@ class ProxyRuntime:
 
     def rank(self, query: str, k: int, context: CallContext) -> list[tuple[str, float]]:
         """The ids of the *k* tools that fit the words best, with their scores, of those that the caller may use."""
-        return self.catalog().router.route(query, k, self.visible(context))
+        router, visible = self.catalog().router, self.visible(context)
+        return router.route(query, k, visible, learned=self.learning.words(context))
 
-    def browse_query(self, query: str, top_k: int = DEFAULT_TOP_K, context: CallContext = LOCAL_CALL) -> Browse:
-        """The *top_k* tools that fit the words best, of those that the caller may use (BROWSE-1)."""
+    async def prepare(self, context: CallContext, path: object = None) -> None:
+        """Work out, off the loop if it takes long, what a browse of *path* or of words needs: before a large catalog
+        await this first, and no browse holds the loop (BROWSE-40)."""
+        # Another catalog may be in force by the time one is prepared.
+        prepared = None
+        while prepared is not self._keeper.snapshot:
+            prepared = self._keeper.snapshot
+            await prepared.prepare(self.access, context.identity, path)
+
+    def browse_query(self, query: str, top_k: int | None = None, context: CallContext = LOCAL_CALL) -> Browse:
+        """The *top_k* tools that fit the words best, of those that the caller may use (BROWSE-1); with None, as many
+        as their scores deserve (BROWSE-30)."""
         snapshot = self._keeper.snapshot
         catalog, audience = snapshot.catalog, snapshot.audience(self.access, context.identity)
-        ranked = self.rank(query, top_k, context)
-        cards = self._in_session_order([catalog.card(tool_id, score) for tool_id, score in ranked], context)
-        hint = "" if cards else "Nothing matches these words. Try other words, or browse '/' to see what there is."
-        return Browse(cards, hint, audience.definition_chars)
+        ranked = self.rank(query, max(top_k or 0, MOST_SHOWN), context)
+        scores = [score for _, score in ranked]
+        most = count_deserved(scores) if top_k is None else top_k
+        best = [catalog.card(tool_id, score) for tool_id, score in ranked[:most]]
+        self.learning.browsed(context, query, [card.id for card in best])
+        stable = self._stable(context)
+        cards = self._in_session_order(catalog, best, context) if stable else tuple(best)
+        # A hint is for what the order or the scores do not tell.
+        named = [card.id for card in best[:NAMED_BEST]] if stable else []
+        elsewhere = None
+        if not is_clear(scores):
+            elsewhere = best_namespaces(scores, [catalog.items[tool_id].namespace for tool_id, _ in ranked])
+        forms = hints(named, elsewhere) if ranked else iter([NOTHING_MATCHES])
+        text, hint = answer_text(cards, forms, self.tokens)
+        return Browse(cards, hint, audience.definition_chars, text)
 
     def browse_path(self, path: str, context: CallContext = LOCAL_CALL) -> Browse:
         """The children of *path* (BROWSE-12). Raises PathInvalid or PathNotFound."""
         snapshot = self._keeper.snapshot
         audience = snapshot.audience(self.access, context.identity)
-        cards = snapshot.catalog.cards_at(parse_path(path), audience.visible)
-        return Browse(self._in_session_order(cards, context), spared_chars=audience.definition_chars)
+        cards = audience.cards_at(parse_path(path))
+        if self._stable(context):
+            cards = self._in_session_order(snapshot.catalog, cards, context)
+        return Browse(cards, spared_chars=audience.definition_chars)
 
     def hydrate(self, tool_id: str, context: CallContext = LOCAL_CALL) -> HydrationResult:
         """The full schemas of one tool (CARD-15). Raises HydrateFailed."""
         snapshot = self._keeper.snapshot
-        result = snapshot.catalog.hydrate(snapshot.find(tool_id, self.access, context.identity).id)
-        self._mark_seen(tool_id, context)
+        item = snapshot.find(tool_id, self.access, context.identity)
+        result = snapshot.catalog.hydrate(item.id)
+        self._mark_seen(item, context)
         return result
+
+    def may_write(self, tool_id: str, context: CallContext = LOCAL_CALL) -> bool:
+        """True unless it is known that this call changes nothing: also where it names no tool of this caller."""
+        try:
+            item = self._keeper.snapshot.find(tool_id, self.access, context.identity)
+        except HydrateFailed:
+            return False
+        return self._calls.may_write(item)
 
     @overload
     async def execute(
@@ -308,7 +442,7 @@ class ProxyRuntime:
             if isinstance(called, DryRun):
                 return called
             execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.notes)
-            self._mark_seen(called.item.id, context)
+            self._note_run(called, context)
             return execution
 
     async def call(self, tool_id: str, args: object, context: CallContext = LOCAL_CALL) -> Mapping[str, Any]:
@@ -317,14 +451,14 @@ class ProxyRuntime:
         async with self._audited("execute", context, tool_id) as note:
             called = await self._calls.call(self._keeper.snapshot, self.access, tool_id, args, context, note)
             assert isinstance(called, CalledTool)
-            self._mark_seen(called.item.id, context)
+            self._note_run(called, context)
             return called.result
 
     async def pass_on(
         self,
         request: Request,
         context: CallContext,
-        operation: Literal["read", "prompt"],
+        operation: Literal["read", "prompt", "complete"],
         send: Send,
     ) -> Mapping[str, Any]:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins and into the
@@ -347,22 +481,43 @@ class ProxyRuntime:
     async def view(self, handle: str, selector: object, context: CallContext = LOCAL_CALL) -> View:
         """A bounded part of an artifact that this actor owns (EXEC-29, EXEC-34). Raises ViewFailed."""
         async with self._audited("view", context, handle) as note:
-            if not may_view(self.access, handle, context.identity):
+            snapshot, identity = self._keeper.snapshot, context.identity
+            note.tool_id = whole = whole_handle(snapshot, self.access, handle, identity)
+            if not may_view(snapshot.catalog, self.access, whole, identity):
                 note.hidden = True
                 raise no_such_artifact(handle)
-            return await self._archive.view(handle, selector, context.identity.actor)
+            return await self._archive.view(whole, selector, identity.actor)
+
+    async def _look_for_unmatched(self) -> None:
+        snapshot, fleet = self._keeper.snapshot, self.fleet
+        await self._unmatched.look(
+            Judged(snapshot.catalog, snapshot.listings, self._policies, self.access, fleet.names, fleet.unnamed)
+        )
 
     def _notify_if_changed(self, before: Catalog) -> None:
-        if self.catalog() is not before:
+        # A catalog that finds the same tools by other words has the same items.
+        if self.catalog().items is not before.items:
             for changed in self._watchers:
                 changed()
 
     def _audited(self, operation: AuditedOperation, context: CallContext, tool_id: str) -> AuditedCall:
         return AuditedCall(self._auditor, operation, context, self._now, tool_id)
 
-    def _in_session_order(self, cards: Sequence[ChoiceCard], context: CallContext) -> tuple[ChoiceCard, ...]:
-        return tuple(cards) if self._sessions is None else self._sessions.order(context.session, cards)
+    def _stable(self, context: CallContext) -> bool:
+        return self._cache_stable if context.cache_stable is None else context.cache_stable
 
-    def _mark_seen(self, tool_id: str, context: CallContext) -> None:
-        if self._sessions is not None:
-            self._sessions.hydrated(context.session, tool_id)
+    def _in_session_order(
+        self, catalog: Catalog, cards: Sequence[ChoiceCard], context: CallContext
+    ) -> tuple[ChoiceCard, ...]:
+        tools = (card for card in cards if card.kind != "internal")
+        digests = {card.id: item.digest for card in tools if (item := catalog.get(card.id)) is not None}
+        return self._sessions.order(context.session, cards, digests)
+
+    def _note_run(self, called: CalledTool, context: CallContext) -> None:
+        self._mark_seen(called.item, context)
+        if not called.result.get("isError"):
+            self.learning.ran(context, called.item.id)
+
+    def _mark_seen(self, item: SelectableItem, context: CallContext) -> None:
+        if self._stable(context):
+            self._sessions.hydrated(context.session, item.id, item.digest)

@@ -88,11 +88,13 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of the model's turn. *usage* is None if the provider never reported it."""
+    """The end of the model's turn. *usage* is None if the provider never reported it; *most_tokens* is the bound of the
+    answer that was asked for, if ``length`` is the reason and there was one."""
 
     reason: FinishReason
     usage: Usage | None
     kept: Kept | None = None
+    most_tokens: int | None = None
 
 
 ModelEvent = TextDelta | ToolCall | Finish

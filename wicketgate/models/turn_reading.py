@@ -31,11 +31,12 @@ class TurnReading(ABC):
     trusted: llama.cpp answers with JSON when asked for a stream.
     Nothing is raised: output before a failure counts, so the events come first and ``failure`` is set beside them.
     *context_tokens* is the model's window: some servers answer an overlong prompt with an empty stream. *origin* names
-    provider and model in what has to be sent again.
+    provider and model in what has to be sent again. *max_tokens* is the bound of the answer that was asked for.
     """
 
-    def __init__(self, context_tokens: int, origin: str = "") -> None:
+    def __init__(self, context_tokens: int, origin: str = "", max_tokens: int | None = None) -> None:
         self._context_tokens = context_tokens
+        self._max_tokens = max_tokens
         self._origin = origin
         self._sse = SseDecoder()
         self._head = b""
@@ -175,10 +176,17 @@ class TurnReading(ABC):
             events.append(TextDelta("\ufffd"))
         events.extend(calls)
         if reason in ("stop", "tool_calls"):
-            reason = "tool_calls" if calls else "stop"
+            reason = "length" if self._hides_a_cut(calls) else "tool_calls" if calls else "stop"
         sent_again = Kept(self._origin, kept, self.reasoning) if calls and kept else None
-        events.append(Finish(reason, self._usage, sent_again))
+        most_tokens = self._max_tokens if reason == "length" else None
+        events.append(Finish(reason, self._usage, sent_again, most_tokens))
         self.answered = self.ended = True
+
+    def _hides_a_cut(self, calls: Sequence[ToolCall]) -> bool:
+        """True for a turn that was cut off in its last call, by its count of tokens, whatever the server's reason."""
+        if not calls or calls[-1].arguments is not None or self._usage is None or self._max_tokens is None:
+            return False
+        return self._usage.completion_tokens >= self._max_tokens
 
 
 def tolerant_decoder(kind: type[T]) -> Callable[[bytes], T | None]:

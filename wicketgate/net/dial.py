@@ -20,6 +20,7 @@ from wicketgate.net.outgoing import (
     Outgoing,
     Proxy,
     ProxyFailed,
+    why_not_connected,
 )
 
 _NEXT_ADDRESS_S = 0.25
@@ -62,7 +63,9 @@ async def connect(route: Route, outgoing: Outgoing, timeout_s: float | None) -> 
     except ssl.SSLCertVerificationError as error:
         raise CertificateRefused(f"the certificate is not trusted: {error.verify_message}") from error
     except (OSError, ValueError) as error:  # ValueError: a name that is none
-        raise CannotConnect(f"{type(error).__name__}: {error}") from error
+        failure = CannotConnect(f"{type(error).__name__}: {error}")
+        failure.why = why_not_connected(error)
+        raise failure from error
 
 
 async def _connected(route: Route, outgoing: Outgoing) -> HttpConnection:

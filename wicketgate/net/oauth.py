@@ -23,6 +23,8 @@ log = logging.getLogger("wicketgate.oauth")
 
 _DEADLINE_S = 10.0
 _MAX_BYTES = 256 * 1024
+_MAX_TOKEN = 16_000
+"""Longer headers are refused by servers, and a token is searched for in all answers."""
 _EARLY_S = 60.0
 _COOLDOWN_S = 5.0
 _MAX_COOLDOWN_S = 300.0
@@ -47,9 +49,17 @@ class TokenGrant:
 
 
 class OAuthCredentials:
-    """Implements Credentials. *now* is a monotonic clock in seconds."""
+    """Implements Credentials. *now* is a monotonic clock in seconds. *learn* gets each token before it is used."""
 
-    def __init__(self, name: str, grant: TokenGrant, outgoing: Outgoing, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        name: str,
+        grant: TokenGrant,
+        outgoing: Outgoing,
+        now: Callable[[], float],
+        learn: Callable[[str], None] = lambda token: None,
+    ) -> None:
+        self._learn = learn
         self._name = name
         self._grant = grant
         self._outgoing = outgoing
@@ -161,15 +171,17 @@ class OAuthCredentials:
         if (
             status != 200
             or not isinstance(access, str)
-            or not access
+            or not 0 < len(access) <= _MAX_TOKEN
             or not (access.isascii() and access.isprintable())
         ):
             raise TokenRefused("the token server's answer holds no usable token")
         if not isinstance(kind, str) or kind.lower() != "bearer":
             raise TokenRefused("the token is not a bearer token")
         lifetime = token.get("expires_in")
+        self._learn(access)
         self._header = f"Bearer {access}"
         if self._refresh_token and isinstance(refresh, str) and refresh:
+            self._learn(refresh)
             self._refresh_token = refresh
         return float(lifetime) if isinstance(lifetime, int) and 0 < lifetime < 10**9 else float("inf")
 

@@ -11,22 +11,29 @@ that the server may have acted on the request. Texts are for the log.
 """
 
 import asyncio
+import errno
 import os
 import ssl
+import threading
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
-from socket import inet_aton
+from socket import gaierror, inet_aton
 from urllib.parse import unquote_to_bytes, urlsplit
 
 import certifi
 import httpx
 
+from wicketgate.net.addresses import unmapped
+
 
 class NeverSent(Exception):
-    """Marks an error after which the request can be repeated: the server has seen nothing of it."""
+    """Marks an error after which the request can be repeated: the server has seen nothing of it. *why* is a fixed
+    phrase that may be shown."""
+
+    why = "it cannot be reached"
 
 
 class CannotConnect(NeverSent, httpx.ConnectError):
@@ -36,13 +43,19 @@ class CannotConnect(NeverSent, httpx.ConnectError):
 class CertificateRefused(CannotConnect):
     """The certificate of the server or of the proxy is not trusted."""
 
+    why = "it has a certificate that is not trusted here"
+
 
 class ConnectTimedOut(NeverSent, httpx.ConnectTimeout):
     """No connection came about in time, TLS and proxy included."""
 
+    why = "no connection came about in time"
+
 
 class ProxyFailed(NeverSent, httpx.ProxyError):
     """The proxy opened no tunnel, or its setting cannot be used."""
+
+    why = "the proxy gave no way to it"
 
 
 class NotSendable(NeverSent, httpx.LocalProtocolError):
@@ -75,6 +88,23 @@ class AnswerUndecodable(httpx.DecodingError):
 
 class AnswerAbandoned(httpx.ReadError):
     """The answer was read after its response was closed, or its client was closed during the reading."""
+
+
+def why_not_connected(error: Exception) -> str:
+    """A fixed phrase for a failure of the operating system or of TLS."""
+    match error:
+        case OSError(errno=errno.EMFILE | errno.ENFILE):
+            return "too many files are open here"
+        case gaierror() | UnicodeError():
+            return "its name does not resolve"
+        case ssl.SSLError():
+            return "it does not speak TLS as it should"
+        case ConnectionRefusedError():
+            return "it refuses connections"
+        case OSError(errno=errno.ENETUNREACH | errno.EHOSTUNREACH):
+            return "there is no route to it"
+        case _:
+            return NeverSent.why
 
 
 Origin = tuple[str, str, int]
@@ -139,10 +169,9 @@ class Outgoing:
     async def tls(self) -> ssl.SSLContext:
         """The TLS context of all connections under these rules. Raises OSError if the CA file cannot be read."""
         key = self._key()
-        if key not in _contexts:
-            # Reading the certificates takes 20 ms and more.
-            _contexts[key] = await asyncio.to_thread(self.make_tls)
-        return _contexts[key]
+        context = _contexts.get(key)
+        # Reading the certificates takes 20 ms and more.
+        return await asyncio.to_thread(self._made_once, key) if context is None else context
 
     def make_tls(self) -> ssl.SSLContext:
         """A new TLS context. Raises OSError if the CA file cannot be read or holds no certificate."""
@@ -153,6 +182,12 @@ class Outgoing:
             context.load_verify_locations(self.ca_file)
         context.set_alpn_protocols(["http/1.1"])
         return context
+
+    def _made_once(self, key: tuple[object, ...]) -> ssl.SSLContext:
+        with _making:
+            if key not in _contexts:
+                _contexts[key] = self.make_tls()
+            return _contexts[key]
 
     def _key(self) -> tuple[object, ...]:
         """Another file, or another content, is another context."""
@@ -165,6 +200,7 @@ class Outgoing:
 
 
 _contexts: dict[tuple[object, ...], ssl.SSLContext] = {}
+_making = threading.Lock()
 
 
 def _system_has_certificates(context: ssl.SSLContext) -> bool:
@@ -194,8 +230,8 @@ def _is_loopback(host: str) -> bool:
     address = _address(host)
     if address is None:
         return False
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback or (mapped or address).is_unspecified
+    address = unmapped(address)
+    return address.is_loopback or address.is_unspecified
 
 
 def _exempts(entry: str, host: str, port: int) -> bool:

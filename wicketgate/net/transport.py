@@ -84,12 +84,18 @@ class Body(httpx.AsyncByteStream):
 
     async def read_bounded(self, max_bytes: int) -> tuple[bytes, bool]:
         """At most *max_bytes* of the rest, and whether there was more."""
+        data, cut = await self.gather(max_bytes)
+        return bytes(data), cut
+
+    async def gather(self, max_bytes: int) -> tuple[bytearray, bool]:
+        """As ``read_bounded``, in the buffer that grew with the pieces, because a copy of a large body takes long."""
         data = bytearray()
         while piece := await self._read_in_time():
             data += piece
             if len(data) > max_bytes:
-                return bytes(data[:max_bytes]), True
-        return bytes(data), False
+                del data[max_bytes:]
+                return data, True
+        return data, False
 
     async def aclose(self) -> None:
         """Keep the connection if the answer has come to its end; close it otherwise."""
@@ -284,6 +290,11 @@ class Transport(httpx.AsyncBaseTransport):
         return await self._exchange(
             route, head + content, connect_s, read_s, is_head=target.method == "HEAD", max_bytes=MAX_BODY_BYTES
         )
+
+    async def reach(self, url: str, connect_s: float) -> None:
+        """Connect to the origin of *url*, by its proxy and with TLS, and close the connection. Raises a NeverSent."""
+        connection = await connect(self._route(origin_of(read_url(url))), self._outgoing, connect_s)
+        connection.close()
 
     async def aclose(self) -> None:
         """Close all connections; answers that are being read break off."""

@@ -68,6 +68,9 @@ class ToolManager(MiddlewarePlugin):
             return [tool for tool in tools if self._entry(tool) is None]
         return [_renamed(tool, entry) for tool in tools if (entry := self._entry(tool)) is not None]
 
+    def tool_patterns(self) -> Sequence[str]:
+        return [entry.tool for entry in self.config.tools]
+
     def _entry(self, tool: Mapping[str, Any]) -> ToolEntry | None:
         name = tool.get("name") if isinstance(tool, Mapping) else None
         if not isinstance(name, str):

@@ -1,11 +1,12 @@
 """The base of the filters: finds patterns in calls and results, and replaces or refuses what was found (ROUTE-27).
 
 The time is linear in the text, because RE2 never goes back. Names of fields and long numbers are searched as well as
-texts. Left out are bytes written as text (pictures, sound, blobs), and the ``_meta`` of a result and of its blocks,
-which is between server and client (ROUTE-26).
+texts, and bytes in base64 for what they say (ROUTE-39). Left out is the ``_meta`` of a result and of its blocks, which
+is between server and client (ROUTE-26).
 """
 
 import asyncio
+from binascii import b2a_base64
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,8 @@ from typing import Any, ClassVar, Literal
 
 import re2  # type: ignore[import-untyped]  # google-re2 ships no types
 
-from wicketgate.plugin_api import ALLOW, Allow, Block, PluginConfig, Request, Result, SecurityPlugin
+from wicketgate.plugin_api import ALLOW, Allow, Block, Message, PluginConfig, Request, Result, SecurityPlugin
+from wicketgate.results.bulk import base64_bytes
 from wicketgate.results.firewall import is_bulky
 
 Judge = Callable[[bytes], str | None]
@@ -29,6 +31,9 @@ _DENSE_BYTES = 24
 """A text with more findings than the first, and more than one in so many bytes, is replaced whole: it holds nearly
 nothing that is not a finding, and each costs a microsecond or two."""
 
+_SURE_BYTES = 16
+"""In data that is no text, shorter findings are chance."""
+
 _LONG_NUMBER, _TOO_LONG_NUMBER = 10**12, 10**19
 """A number of thirteen to nineteen digits may be that of a card."""
 
@@ -41,6 +46,7 @@ _ROLES: Mapping[tuple[Role, str], Role] = {
     ("result", "messages"): "messages",
     ("message", "content"): "block",
     ("block", "resource"): "block",
+    ("blocks", "resource"): "block",
 }
 _ELEMENTS: Mapping[Role, Role] = {"blocks": "block", "messages": "message"}
 
@@ -102,6 +108,28 @@ class Scanner:
         found.update(kinds)
         return b"".join((*pieces, data[end:])).decode("utf-8", "surrogatepass")
 
+    def replace_bytes(self, data: bytes, found: Counter[str]) -> bytes:
+        """As ``replace``, for bytes. What is no UTF-8 keeps its length, so that a file stays whole around a finding."""
+        if self._pattern.search(data) is None:
+            return data
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            pass
+        else:
+            clean = self.replace(text, found)
+            return data if clean is text else clean.encode()
+        pieces: list[bytes] = []
+        end = 0
+        for match in self._pattern.finditer(data):
+            start, stop = match.span()
+            if stop - start < _SURE_BYTES or (kind := self._judge(data[start:stop])) is None:
+                continue
+            found[kind] += 1
+            pieces += (data[end:start], self._marker(kind).encode()[: stop - start].ljust(stop - start))
+            end = stop
+        return b"".join((*pieces, data[end:])) if pieces else data
+
 
 class FilterConfig(PluginConfig):
     """``redact`` replaces findings by markers, ``block`` refuses the call or result, ``audit_only`` changes nothing.
@@ -147,6 +175,14 @@ class TextFilter(SecurityPlugin):
             return Block(self.title)
         return Allow(findings.instead, findings.note) if findings.note else ALLOW
 
+    async def on_message(self, request: Request, message: Message) -> Allow | Block:
+        if ("result" if message.to == "client" else "request") not in self.config.on:
+            return ALLOW
+        findings = await self._search(message.params, "any")
+        if findings.blocked:
+            return Block(self.title)
+        return Allow(findings.instead, findings.note) if findings.note else ALLOW
+
     async def _search(self, value: Mapping[str, Any], role: Role, known: str | None = None) -> "_Findings":
         if is_bulky(value):
             return await asyncio.to_thread(self._search_now, value, role, known)
@@ -155,10 +191,14 @@ class TextFilter(SecurityPlugin):
     def _search_now(self, value: Mapping[str, Any], role: Role, known: str | None) -> "_Findings":
         # Search first, because most texts hold nothing; then replace in the texts that may hold a finding.
         texts = [text for text in dict.fromkeys(every_text(value, role)) if text != known]
-        if not texts:
+        binaries = {text: data for text in _binaries(value, role) if (data := base64_bytes(text)) is not None}
+        if not texts and not binaries:
             return _NO_FINDINGS
         found: Counter[str] = Counter()
-        cleaned = {text: self.scanner.replace(text, found) for text in self.scanner.suspects(texts)}
+        cleaned = {text: self.scanner.replace(text, found) for text in self.scanner.suspects(texts)} if texts else {}
+        for text, data in binaries.items():
+            if (clean := self.scanner.replace_bytes(data, found)) is not data:
+                cleaned[text] = b2a_base64(clean, newline=False).decode()
         if not found:
             return _NO_FINDINGS
         # Say what was found, and do what the configuration says.
@@ -216,7 +256,9 @@ def replace_texts(value: Any, replaced: Mapping[str, str], role: Role = "any") -
             holder[place] = replaced.get(each, each)
         elif isinstance(each, Mapping):
             holder[place] = copy = _rename_fields(each, replaced) if role == "any" else dict(each)
-            keys: Sequence[Any] = tuple(copy) if role == "any" else _searched_fields(each, role)
+            keys: Sequence[Any] = tuple(copy)
+            if role != "any":
+                keys = (*_searched_fields(each, role), *_byte_fields(each, role))
             waiting.extend((copy, key, _ROLES.get((role, key), "any")) for key in keys)
         elif isinstance(each, list | tuple):
             holder[place] = items = list(each)
@@ -243,12 +285,34 @@ def _plain_values(value: object, role: Role) -> Iterator[object]:
             yield each
 
 
+def _binaries(value: object, role: Role) -> Iterator[str]:
+    """Yields the texts in the places that hold bytes in base64."""
+    waiting: list[tuple[object, Role]] = [(value, role)]
+    while waiting:
+        each, role = waiting.pop()
+        if role == "any":
+            continue
+        if isinstance(each, Mapping):
+            yield from (each[key] for key in _byte_fields(each, role))
+            waiting.extend((inner, known) for key, inner in each.items() if (known := _ROLES.get((role, key))))
+        elif isinstance(each, list | tuple):
+            inside = _ELEMENTS.get(role, "any")
+            waiting.extend((inner, inside) for inner in each)
+
+
 def _searched_fields(each: Mapping[str, Any], role: Role) -> Sequence[str]:
-    """Returns the fields of an MCP shape that are searched."""
-    unread = {"_meta"} if role in ("result", "block") else set()
-    if role == "block":
-        unread |= {"blob"} if each.get("type") not in ("image", "audio") else {"data"}
-    return [key for key, inner in each.items() if key not in unread or not (key == "_meta" or isinstance(inner, str))]
+    """Returns the fields of an MCP shape that are searched as they are."""
+    unread = {*_byte_fields(each, role), *({"_meta"} if role in ("result", "block") else ())}
+    return [key for key in each if key not in unread]
+
+
+def _byte_fields(each: Mapping[str, Any], role: Role) -> Sequence[str]:
+    """Returns the fields of an MCP shape that hold bytes in base64. Other characters in their place are a text."""
+    if role not in ("block", "blocks"):  # a list may be a single block
+        return ()
+    field = "data" if each.get("type") in ("image", "audio") else "blob"
+    inner = each.get(field)
+    return (field,) if isinstance(inner, str) and base64_bytes(inner) is not None else ()
 
 
 def _rename_fields(each: Mapping[Any, Any], replaced: Mapping[str, str]) -> dict[Any, Any]:

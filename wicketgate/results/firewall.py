@@ -237,6 +237,7 @@ def _json(value: object) -> str:
 
 
 _BULKY_UNITS = 4_096
+_VERY_BULKY_UNITS = 65_536
 _MAX_LINKS = 20
 # Each artifact is a write of its own to the store, and an entry among those of its owner.
 _MAX_ARTIFACTS = 200
@@ -268,6 +269,11 @@ class Sealed:
 def is_bulky(result: object) -> bool:
     """Returns true if sealing takes long enough to be worth a thread; looks at 4,096 values or 64 KB at most."""
     return outweighs(result, _BULKY_UNITS)
+
+
+def is_very_bulky(result: object) -> bool:
+    """Returns true for more than 65,536 values or 1 MB, which are sealed one at a time."""
+    return outweighs(result, _VERY_BULKY_UNITS)
 
 
 def seal_result(

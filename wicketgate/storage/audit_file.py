@@ -20,17 +20,20 @@ from typing import Any, Protocol
 
 from wicketgate.daemon_threads import DaemonThreads, NoThreadLeft
 from wicketgate.gateway.audit import AuditFailed, AuditRecord
+from wicketgate.gateway.audited_call import AFTER_S
 
 log = logging.getLogger("wicketgate.audit")
 
 _MAX_BATCH = 1_000
+_SILENT = "it does not answer"
 
 
 class BatchWriter(Protocol):
     """Writes records where they are kept. Called in a thread, one call at a time."""
 
-    def write(self, records: Sequence[AuditRecord]) -> None:
-        """Keeps all of the records or none. Raises AuditFailed."""
+    def write(self, records: Sequence[AuditRecord]) -> str:
+        """Keeps all of the records or none. Raises AuditFailed. Returns why there may be no room for those of further
+        calls, empty if there is: then only calls under way are recorded."""
         ...
 
     def probe(self) -> None:
@@ -43,13 +46,13 @@ class BatchWriter(Protocol):
 class BatchedSink:
     """Implements AuditSink over a writer that blocks.
 
-    While the writer fails, it is tried once every *pause_s* for all callers together. A writer that takes longer than
-    *patience_s* is left alone: its records count as lost, and it gets no more until it returns. While *max_waiting*
-    records wait, further ones are refused.
+    While the writer fails, it is tried once every *pause_s* for all callers together. No record waits longer than
+    *patience_s*, with those in front of it. A writer that takes longer is left alone: its records count as lost, and it
+    gets no more until it returns. While *max_waiting* records wait, further ones are refused.
     """
 
     def __init__(
-        self, writer: BatchWriter, *, pause_s: float = 1.0, patience_s: float = 15.0, max_waiting: int = 10_000
+        self, writer: BatchWriter, *, pause_s: float = 1.0, patience_s: float = AFTER_S, max_waiting: int = 10_000
     ) -> None:
         self._writer = writer
         self._pause_s = pause_s
@@ -72,7 +75,13 @@ class BatchedSink:
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_waiting())
         # Shielded, because the record goes with those of others even if its caller leaves.
-        await asyncio.shield(kept)
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await asyncio.shield(kept)
+        except TimeoutError:
+            kept.cancel()  # it is not written any more, unless that has begun
+            self._failed, self._reason = True, _SILENT
+            raise AuditFailed(_SILENT) from None
 
     async def ready(self) -> None:
         self._check_room()
@@ -101,7 +110,7 @@ class BatchedSink:
     async def _probe(self) -> None:
         async with self._turn:
             if self._failed:
-                self._reason = await self._in_thread(self._writer.probe)
+                self._reason, _ = await self._in_thread(self._writer.probe)
                 self._failed = self._reason != ""
                 if not self._failed:
                     log.info("the audit log can be written again")
@@ -111,40 +120,46 @@ class BatchedSink:
         while self._waiting:
             async with self._turn:
                 batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
-                self._reason = await self._in_thread(partial(self._writer.write, [record for record, _ in batch]))
+                batch = [(record, kept) for record, kept in batch if not kept.cancelled()]
+                failure, short = await self._in_thread(partial(self._writer.write, [record for record, _ in batch]))
+                if short and not self._failed:
+                    log.error("the audit log takes no further calls: %s", short)
+                self._reason = failure or short
                 self._failed = self._reason != ""
             # Answer the callers that are still there.
             for _, kept in batch:
                 if kept.done():
                     continue
-                if not self._failed:
+                if not failure:
                     kept.set_result(None)
                 else:
-                    kept.set_exception(AuditFailed(self._reason))
+                    kept.set_exception(AuditFailed(failure))
                     kept.exception()  # marks it as retrieved, because a caller that has left never looks
 
-    async def _in_thread(self, work: Callable[[], None]) -> str:
-        """Runs *work* in the thread. Returns the reason of a failure; empty without one."""
+    async def _in_thread(self, work: Callable[[], str | None]) -> tuple[str, str]:
+        """Runs *work* in the thread. Returns the reason of a failure, empty without one, and its result."""
         try:
             async with asyncio.timeout(self._patience_s):
-                await self._threads.run(work)
+                return "", await self._threads.run(work) or ""
         except AuditFailed as error:
-            return str(error) or "no reason given"
+            return str(error) or "no reason given", ""
         except (TimeoutError, NoThreadLeft):
-            return "it does not answer"
+            return _SILENT, ""
         except Exception as error:  # callers wait for these records, and must not wait for ever
             log.exception("the audit log has a fault")
-            return type(error).__name__
-        return ""
+            return type(error).__name__, ""
 
 
+# Further columns go to the end, for readers that count.
 COLUMNS = (
     "timestamp", "operation", "actor", "correlation_id", "outcome", "tool_id", "server", "arguments_sha256",
     "transport", "protocol", "tool", "code", "cached", "duration_ms", "upstream_ms", "stages",
+    "key_id", "source", "call_id", "phase", "approval", "detail",
 )  # fmt: skip
 
 _MODE = 0o600
 _LOOK_AGAIN_S = 0.001
+_PROBE_BYTES = 4_096  # no record is longer, unless many plugins saw its call
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -163,12 +178,13 @@ class AuditFile:
         self._patience_s = patience_s
         self._fd = -1
 
-    def write(self, records: Sequence[AuditRecord]) -> None:
+    def write(self, records: Sequence[AuditRecord]) -> str:
         self._append(b"".join(map(self._line, records)))
+        return ""
 
     def probe(self) -> None:
         """Writes a line and takes it back, because only that shows a full disk or a limit."""
-        self._append(b"." * 512, keep=False)
+        self._append(b"." * _PROBE_BYTES, keep=False)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -238,7 +254,7 @@ def fields(record: AuditRecord) -> dict[str, Any]:
     """Returns the values of a record by column; *stages* is a list of objects."""
     return {column: getattr(record, column, None) for column in COLUMNS} | {
         "timestamp": datetime.fromtimestamp(record.at, UTC).isoformat(timespec="milliseconds"),
-        "arguments_sha256": record.arguments,  # never the arguments themselves
+        "arguments_sha256": record.arguments,  # a digest, never the arguments themselves
         "stages": [
             {
                 "plugin": stage.handler,

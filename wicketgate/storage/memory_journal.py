@@ -1,19 +1,24 @@
 """The journal of runs in this process's memory (``engine/keyed_runs.py``), bounded in bytes, number and time.
 
-A run keeps its latest events. Events that a follower has still to read are never dropped: the run waits for it.
+A run keeps its latest events. Events that a follower has still to read are never dropped: the run waits for it. Room is
+taken from the owner who holds most (CHAT-91), first of the run that ended first, then of the largest. So no owner can
+push out what another keeps within an equal share of the journal.
 """
 
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from wicketgate.access.shares import ShareRefused, full_scope
 from wicketgate.engine.events import join_texts
-from wicketgate.engine.keyed_runs import Claim, Entry, EventsGone, JournalFull
+from wicketgate.engine.keyed_runs import Claim, Entry, EventsGone
 
 _ENTRY_BYTES = 150
 """Counted for an entry besides its event."""
+_RUN_BYTES = 1024
+"""Room that must be there for a run at least: its end is kept as long as its name."""
 _JOIN_OVER_BYTES = 16 * 1024
 """With more than this unread, further texts are joined into one event."""
 _AT_ONCE_BYTES = 32 * 1024
@@ -41,20 +46,26 @@ class MemoryJournal:
         self._now = now
         self._runs: dict[str, _Run] = {}
         self._ended: OrderedDict[str, float] = OrderedDict()
+        self._owners: dict[str, _Owned] = {}
         self.held_bytes = 0
 
-    async def claim(self, name: str, run_id: str, digest: str) -> Claim:
+    async def claim(self, name: str, run_id: str, digest: str, owner: str) -> Claim:
         if known := await self.find(name):
             return known
-        # Refuse a run for which there may be no room later.
+        # Refuse a run for which there may be no room later: each live run is promised room for what its followers have
+        # not read.
+        owned = self._owners.setdefault(owner, _Owned())
         live = len(self._runs) - len(self._ended)
-        # Each live run is promised room for what its followers have not read.
-        if (
-            len(self._runs) >= self._bounds.max_runs
-            or (live + 1) * self._bounds.unread_bytes > self._bounds.total_bytes
-        ):
-            raise JournalFull
-        self._runs[name] = _Run(run_id, digest, unattended_since=self._now())
+        most_live = self._bounds.total_bytes // self._bounds.unread_bytes
+        most = min(self._bounds.max_runs, self._bounds.total_bytes // _RUN_BYTES)
+        full = full_scope(owned.runs, len(self._runs), most, None)
+        full = full or full_scope(len(owned.live), live, most_live, None)
+        if full is not None:
+            held = owned.runs
+            self._forget_if_empty(owner)
+            raise ShareRefused(full, held)
+        self._runs[name] = owned.live[name] = _Run(run_id, digest, owner, unattended_since=self._now())
+        owned.runs += 1
         return Claim(run_id, digest, mine=True)
 
     async def find(self, name: str) -> Claim | None:
@@ -75,6 +86,8 @@ class MemoryJournal:
         run = self._runs[name]
         run.ended = True
         self._ended[name] = self._now()
+        owned = self._owners[run.owner]
+        owned.ended[name] = owned.live.pop(name)
         run.notify()
         # Old runs are dropped at every claim, and when due: without a claim they would stay for ever.
         run.timer = asyncio.get_running_loop().call_later(self._bounds.keep_s + 0.01, self._drop_expired)
@@ -101,16 +114,23 @@ class MemoryJournal:
 
     async def wait_unattended(self, name: str, for_s: float) -> None:
         run = self._runs[name]
-        while True:
-            # A follower stops the clock; the next one to leave starts it anew.
+        while run.followers or not await self._stays_unattended(run, for_s):
+            if run.followers:
+                await run.changed.wait()
+
+    async def wait_attended(self, name: str, within_s: float) -> bool:
+        return not await self._stays_unattended(self._runs[name], within_s)
+
+    async def _stays_unattended(self, run: "_Run", for_s: float) -> bool:
+        """Returns true when the run had no follower for *for_s*, false as soon as it has one."""
+        while not run.followers:
             left_s = run.unattended_since + for_s - self._now()
-            if not run.followers and left_s <= 0:
-                return
-            try:
-                async with asyncio.timeout(None if run.followers else left_s):
+            if left_s <= 0:
+                return True
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
                     await run.changed.wait()
-            except TimeoutError:
-                continue
+        return False
 
     async def aclose(self) -> None:
         for run in self._runs.values():
@@ -118,6 +138,7 @@ class MemoryJournal:
                 run.timer.cancel()
         self._runs.clear()
         self._ended.clear()
+        self._owners.clear()
         self.held_bytes = 0
 
     def _add(self, run: "_Run", event: bytes) -> None:
@@ -126,21 +147,20 @@ class MemoryJournal:
         run.add(event)
         while run.held_bytes > self._bounds.run_bytes and run.drop_oldest():
             pass
-        self.held_bytes += run.held_bytes - before
+        self._count(run.owner, run.held_bytes - before)
         if self.held_bytes > self._bounds.total_bytes:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Drops events of the run that ended first, then of the largest; never an event that a follower has to read."""
-        ended = (self._runs[name] for name in list(self._ended))
-        live = sorted((run for run in self._runs.values() if not run.ended), key=lambda run: -run.held_bytes)
-        for run in (*ended, *live):
-            before = run.held_bytes
-            while self.held_bytes - (before - run.held_bytes) > self._bounds.total_bytes and run.drop_oldest():
-                pass
-            self.held_bytes -= before - run.held_bytes
-            if self.held_bytes <= self._bounds.total_bytes:
-                return
+        """Drops events of the owner who holds most; never an event that a follower has to read."""
+        giving = dict(self._owners)
+        while self.held_bytes > self._bounds.total_bytes and giving:
+            owner = max(giving, key=lambda name: giving[name].held_bytes)
+            dropped_bytes = giving[owner].drop_one()
+            if dropped_bytes:
+                self._count(owner, -dropped_bytes)
+            else:
+                del giving[owner]
 
     def _drop_expired(self) -> None:
         while self._ended:
@@ -148,7 +168,20 @@ class MemoryJournal:
             if self._now() - ended_at < self._bounds.keep_s:
                 return
             del self._ended[name]
-            self.held_bytes -= self._runs.pop(name).held_bytes
+            run = self._runs.pop(name)
+            self._count(run.owner, -run.held_bytes)
+            owned = self._owners[run.owner]
+            owned.ended.pop(name, None)
+            owned.runs -= 1
+            self._forget_if_empty(run.owner)
+
+    def _count(self, owner: str, change_bytes: int) -> None:
+        self.held_bytes += change_bytes
+        self._owners[owner].held_bytes += change_bytes
+
+    def _forget_if_empty(self, owner: str) -> None:
+        if not self._owners[owner].runs:
+            del self._owners[owner]
 
 
 @dataclass(eq=False, slots=True)
@@ -157,6 +190,7 @@ class _Run:
 
     run_id: str
     digest: str
+    owner: str
     unattended_since: float
     entries: deque[Entry] = field(default_factory=deque)
     first: int = 1
@@ -211,8 +245,10 @@ class _Run:
 
     def drop_oldest(self) -> bool:
         """Drops the oldest entry. Returns false if it has to stay: the only one, or one that a follower has to read."""
+        if len(self.entries) <= 1:
+            return False
         oldest = self.entries[0]
-        if len(self.entries) == 1 or any(follower.position < oldest.position for follower in self.followers):
+        if any(follower.position < oldest.position for follower in self.followers):
             return False
         self.entries.popleft()
         self.first += 1
@@ -220,6 +256,44 @@ class _Run:
         if oldest.position > self.delivered:
             self.mark_delivered(oldest)
         return True
+
+
+@dataclass(slots=True)
+class _Owned:
+    """The runs of one owner. *ended* has those that may still give room, in the order of their ends."""
+
+    runs: int = 0
+    held_bytes: int = 0
+    live: dict[str, _Run] = field(default_factory=dict)
+    ended: OrderedDict[str, _Run] = field(default_factory=OrderedDict)
+
+    def drop_one(self) -> int:
+        """Drops one event. Returns its size; 0 if none may be dropped. Of the ended runs it looks at the first only,
+        besides those that a follower still reads."""
+        return self._drop_of_ended() or self._drop_of_live()
+
+    def _drop_of_ended(self) -> int:
+        spent: list[str] = []
+        dropped_bytes = 0
+        for name, run in self.ended.items():
+            if len(run.entries) <= 1:
+                spent.append(name)  # the end of a run stays
+            elif dropped_bytes := _drop(run):
+                break
+        for name in spent:
+            del self.ended[name]
+        return dropped_bytes
+
+    def _drop_of_live(self) -> int:
+        for run in sorted(self.live.values(), key=lambda run: -run.held_bytes):
+            if dropped_bytes := _drop(run):
+                return dropped_bytes
+        return 0
+
+
+def _drop(run: _Run) -> int:
+    before = run.held_bytes
+    return before - run.held_bytes if run.drop_oldest() else 0
 
 
 class _Follower:

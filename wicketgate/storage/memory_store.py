@@ -9,11 +9,11 @@ same handle.
 import logging
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wicketgate.catalog.card import ChoiceCard, SeenCards, cache_order
-from wicketgate.ports import Artifact, PutOutcome, owner_of
+from wicketgate.ports import NO_DIGESTS, Artifact, PutOutcome, owner_of
 
 log = logging.getLogger("wicketgate.artifacts")
 
@@ -161,13 +161,15 @@ class MemorySessionStore:
         self._by_actor: defaultdict[str, OrderedDict[str, None]] = defaultdict(OrderedDict)
         self._sessions: OrderedDict[str, tuple[float, SeenCards]] = OrderedDict()
 
-    def order(self, session: str, cards: Sequence[ChoiceCard]) -> tuple[ChoiceCard, ...]:
-        ordered, seen = cache_order(self._seen(session), cards)
+    def order(
+        self, session: str, cards: Sequence[ChoiceCard], digests: Mapping[str, str] = NO_DIGESTS
+    ) -> tuple[ChoiceCard, ...]:
+        ordered, seen = cache_order(self._seen(session), cards, digests)
         self._keep(session, seen)
         return ordered
 
-    def hydrated(self, session: str, tool_id: str) -> None:
-        self._keep(session, self._seen(session).hydrated(tool_id))
+    def hydrated(self, session: str, tool_id: str, digest: str = "") -> None:
+        self._keep(session, self._seen(session).hydrated(tool_id, digest))
 
     def _seen(self, session: str) -> SeenCards:
         used_at, seen = self._sessions.get(session, (self._now(), SeenCards()))

@@ -1,18 +1,12 @@
-"""The SQLite file of ``storage.url``: its tables, the check of an existing file, and keys that can be added once only.
+"""The SQLite file of ``storage.url``: its tables, and the check of an existing file.
 
 A file of another program or version, or a damaged one, is reported in one line and left as it is (EXEC-32).
-The keys are those of approvals, in memory or in the file: an approved call must not run again because a restart forgot
-that it ran (ACCESS-18).
 """
 
-import asyncio
-import heapq
-import logging
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -52,8 +46,9 @@ END;
 """
 
 
-def prepare(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
-    """Creates or checks the file, then runs *at_start* on it in the same transaction. Raises ConfigError."""
+def prepare(path: Path, at_start: Callable[[sqlite3.Connection], T], *, patience_s: float = _BUSY_S) -> T:
+    """Creates or checks the file, then runs *at_start* on it in the same transaction. Raises ConfigError, also if
+    another process keeps the file locked for *patience_s*."""
     # Create the file with the right mode, if it is missing.
     try:
         # An existing file is never opened here: closing it would release the locks that SQLite holds on it.
@@ -67,10 +62,10 @@ def prepare(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
     except OSError as error:
         raise ConfigError(f"storage.url: {path} cannot be made: {error.strerror}") from None
     # Other processes may be starting with the same file.
-    give_up_at = time.monotonic() + _BUSY_S
+    give_up_at = time.monotonic() + patience_s
     while True:
         try:
-            return _begin(path, at_start)
+            return _begin(path, at_start, patience_s)
         except sqlite3.Error as error:
             # SQLite does not wait by itself while another process changes the mode of the journal.
             if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
@@ -78,10 +73,10 @@ def prepare(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
         time.sleep(_RETRY_S)
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Opens an existing file, for one thread at a time."""
+def connect(path: Path, busy_s: float = _BUSY_S) -> sqlite3.Connection:
+    """Opens an existing file, for one thread at a time. A statement waits *busy_s* for the lock of another process."""
     disk = sqlite3.connect(
-        f"{path.as_uri()}?mode=rw", uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+        f"{path.as_uri()}?mode=rw", uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False
     )
     # A kill loses nothing. A power cut may lose the last puts, each of them whole.
     disk.execute("PRAGMA synchronous = NORMAL")
@@ -106,8 +101,13 @@ def explain(error: sqlite3.Error) -> str:
     return _EXPLANATIONS.get(_code(error)) or f"cannot be used ({error.sqlite_errorname})"
 
 
-def _begin(path: Path, at_start: Callable[[sqlite3.Connection], T]) -> T:
-    with closing(connect(path)) as disk:
+def kind_of(error: sqlite3.Error) -> str:
+    """Returns the kind under which metrics count an error."""
+    return _KINDS.get(_code(error), "other")
+
+
+def _begin(path: Path, at_start: Callable[[sqlite3.Connection], T], busy_s: float) -> T:
+    with closing(connect(path, busy_s)) as disk:
         disk.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         # Under the lock of a write, so that only one of several starting processes creates the tables.
         with transaction(disk):
@@ -171,74 +171,14 @@ _EXPLANATIONS = {
     sqlite3.SQLITE_FULL: "has no room: the disk is full",
 }
 
-
-log = logging.getLogger("wicketgate.approvals")
-
-_MAX_KEPT = 100_000
-
-
-class MemoryOnceStore:
-    """Implements OnceStore for one process. Full of keys that have not lapsed, it takes no further key."""
-
-    def __init__(self, now: Callable[[], float], *, max_kept: int = _MAX_KEPT) -> None:
-        self._now = now
-        self._max_kept = max_kept
-        self._kept: set[str] = set()
-        self._by_end: list[tuple[float, str]] = []
-
-    async def add(self, key: str, until: float) -> bool:
-        # Keys that have lapsed make room.
-        now = self._now()
-        while self._by_end and self._by_end[0][0] <= now:
-            self._kept.discard(heapq.heappop(self._by_end)[1])
-        if key in self._kept or len(self._kept) >= self._max_kept:
-            return False
-        self._kept.add(key)
-        heapq.heappush(self._by_end, (until, key))
-        return True
-
-    async def aclose(self) -> None:
-        """Does nothing: there is nothing to close."""
-
-
-class SQLiteOnceStore:
-    """Implements OnceStore for the processes of a host. *now* is the time of day in seconds.
-
-    While the file cannot be written, no key can be added. Raises ConfigError for a file that cannot be used. For use
-    from one event loop only, which never waits for the disk.
-    """
-
-    def __init__(self, path: Path, now: Callable[[], float]) -> None:
-        self._path = path.absolute()
-        self._now = now
-        self._writer = ThreadPoolExecutor(1, "once-write")
-        self._disk: sqlite3.Connection | None = None
-        prepare(self._path, _make_table)
-
-    async def add(self, key: str, until: float) -> bool:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._writer, self._add, key, until)
-        except sqlite3.Error as error:
-            log.error("the storage file %s, so nothing that is approved can run", explain(error))
-            return False
-
-    async def aclose(self) -> None:
-        """Waits for pending writes and closes the file."""
-        await asyncio.to_thread(self._writer.shutdown)
-        if self._disk is not None:
-            self._disk.close()
-
-    def _add(self, key: str, until: float) -> bool:
-        if self._disk is None:
-            self._disk = connect(self._path)
-            self._disk.execute("PRAGMA synchronous = FULL")  # not even a power cut may bring an approval back
-        with transaction(self._disk):
-            # One transaction, so that of several processes only one inserts the key.
-            self._disk.execute("DELETE FROM once WHERE until <= ?", (self._now(),))
-            return self._disk.execute("INSERT OR IGNORE INTO once VALUES (?, ?)", (key, until)).rowcount == 1
-
-
-def _make_table(disk: sqlite3.Connection) -> None:
-    """Adds the table beside those of the artifacts; older files do not have it."""
-    disk.execute("CREATE TABLE IF NOT EXISTS once (key TEXT PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID")
-    disk.execute("CREATE INDEX IF NOT EXISTS once_by_end ON once (until)")
+_KINDS = {
+    sqlite3.SQLITE_BUSY: "busy",
+    sqlite3.SQLITE_LOCKED: "busy",
+    sqlite3.SQLITE_FULL: "full",
+    sqlite3.SQLITE_IOERR: "full",
+    sqlite3.SQLITE_CANTOPEN: "gone",
+    sqlite3.SQLITE_READONLY: "readonly",
+    sqlite3.SQLITE_NOTADB: "damaged",
+    sqlite3.SQLITE_CORRUPT: "damaged",
+    sqlite3.SQLITE_ERROR: "damaged",
+}

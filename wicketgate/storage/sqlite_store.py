@@ -18,7 +18,8 @@ from typing import TypeVar
 from wicketgate.errors import ViewFailed
 from wicketgate.ports import Artifact, PutOutcome
 from wicketgate.storage.memory_store import MAX_AGE_S, MAX_BYTES, Bounds, Evicted, size_bytes
-from wicketgate.storage.sqlite_file import connect, explain, prepare, transaction
+from wicketgate.storage.sqlite_file import connect, explain, prepare
+from wicketgate.storage.sqlite_writer import WAIT_S, SQLiteWriter, StorageMeasures
 
 log = logging.getLogger("wicketgate.artifacts")
 
@@ -49,16 +50,21 @@ class SQLiteArtifactStore:
         max_bytes: int = MAX_BYTES,
         max_age_s: float = MAX_AGE_S,
         now: Callable[[], float] = time.time,
+        measures: StorageMeasures | None = None,
     ) -> None:
         self._path = path.absolute()
         self._bounds = Bounds(max_bytes, max_age_s)
         self._now = now
         self._used: dict[tuple[bytes, bytes], None] = {}
-        self._writer = ThreadPoolExecutor(1, "artifacts-write")
         self._readers = ThreadPoolExecutor(_READERS, "artifacts-read")
         self._of_thread = threading.local()
         self._connections: list[sqlite3.Connection] = []
         prepare(self._path, self._bring_within_bounds).log("sqlite")
+        self._writer = SQLiteWriter(self._path, self._bring_within_bounds, measures=measures)
+
+    @property
+    def measures(self) -> StorageMeasures:
+        return self._writer.measures
 
     async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
         if self._bounds.refuses(artifact):
@@ -67,9 +73,7 @@ class SQLiteArtifactStore:
         # Uses are written with the next put, so that reading never waits for writers.
         used, self._used = self._used, {}
         try:
-            evicted = await self._run_in(
-                self._writer, lambda disk: _put(disk, key, artifact, used, self._bounds, self._now)
-            )
+            evicted = await self._writer.run(lambda disk: _put(disk, key, artifact, used, self._bounds, self._now))
         except sqlite3.Error as error:
             log.error("artifact of %d bytes not kept: %s", len(artifact.data), explain(error))
             return "failed"
@@ -80,7 +84,7 @@ class SQLiteArtifactStore:
         key = _key(owner, handle)
         expired = self._now() - self._bounds.max_age_s
         try:
-            found = await self._run_in(self._readers, lambda disk: _get(disk, key, expired))
+            found = await self._read(lambda disk: _get(disk, key, expired))
         except sqlite3.Error as error:
             log.error("artifact not read: %s", explain(error))
             raise ViewFailed("The artifact cannot be read at the moment. Try again later.", path=handle) from None
@@ -94,29 +98,35 @@ class SQLiteArtifactStore:
 
     async def aclose(self) -> None:
         """Waits for pending writes and closes the file."""
-        await asyncio.to_thread(self._close)
+        await asyncio.to_thread(self._close_readers)
+        await self._writer.aclose()
 
     def _bring_within_bounds(self, disk: sqlite3.Connection) -> Evicted:
         evicted = _expire(disk, self._now() - self._bounds.max_age_s)
         _make_room(disk, b"", 0, self._bounds, evicted)
         return evicted
 
-    def _close(self) -> None:
-        self._writer.shutdown()
+    def _close_readers(self) -> None:
         self._readers.shutdown()
         while self._connections:
             self._connections.pop().close()
 
-    async def _run_in(self, threads: ThreadPoolExecutor, work: Callable[[sqlite3.Connection], T]) -> T:
-        # Each thread keeps its own connection.
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        # Each thread keeps its own connection, as long as the file is the same.
         def run() -> T:
             disk: sqlite3.Connection | None = getattr(self._of_thread, "disk", None)
+            generation = self._writer.generation
+            if disk is not None and self._of_thread.generation != generation:
+                self._connections.remove(disk)
+                disk.close()
+                disk = None
             if disk is None:
-                disk = self._of_thread.disk = connect(self._path)
+                disk = self._of_thread.disk = connect(self._path, WAIT_S)
+                self._of_thread.generation = generation
                 self._connections.append(disk)
             return work(disk)
 
-        return await asyncio.get_running_loop().run_in_executor(threads, run)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, run)
 
 
 def _put(
@@ -129,33 +139,32 @@ def _put(
 ) -> Evicted:
     owner, handle = key
     row = (_text(artifact.media_type), _text(artifact.label), len(artifact.data), size_bytes(artifact))
-    with transaction(disk):
-        # Uses since the last put, then the artifacts that have expired.
-        for each in used:
-            _use(disk, *each)
-        evicted = _expire(disk, now() - bounds.max_age_s)
-        # An artifact that is stored already only gets a new age.
-        refreshed = disk.execute(
-            "UPDATE artifact SET stored_at = ? WHERE owner = ? AND handle = ? "
-            "AND media_type = ? AND label = ? AND data_bytes = ? AND size_bytes = ?",
-            (now(), owner, handle, *row),
+    # Uses since the last put, then the artifacts that have expired.
+    for each in used:
+        _use(disk, *each)
+    evicted = _expire(disk, now() - bounds.max_age_s)
+    # An artifact that is stored already only gets a new age.
+    refreshed = disk.execute(
+        "UPDATE artifact SET stored_at = ? WHERE owner = ? AND handle = ? "
+        "AND media_type = ? AND label = ? AND data_bytes = ? AND size_bytes = ?",
+        (now(), owner, handle, *row),
+    )
+    if not refreshed.rowcount:
+        # A new one first makes room; the triggers of the file keep the sums.
+        disk.execute("DELETE FROM artifact WHERE owner = ? AND handle = ?", key)
+        _make_room(disk, owner, row[-1], bounds, evicted)
+        added = disk.execute(
+            "INSERT INTO artifact (owner, handle, media_type, label, data_bytes, size_bytes, stored_at, used) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+            (owner, handle, *row, now()),
         )
-        if not refreshed.rowcount:
-            # A new one first makes room; the triggers of the file keep the sums.
-            disk.execute("DELETE FROM artifact WHERE owner = ? AND handle = ?", key)
-            _make_room(disk, owner, row[-1], bounds, evicted)
-            added = disk.execute(
-                "INSERT INTO artifact (owner, handle, media_type, label, data_bytes, size_bytes, stored_at, used) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
-                (owner, handle, *row, now()),
-            )
-            # Its bytes follow in pieces, without a copy of the whole.
-            data = memoryview(artifact.data)
-            disk.executemany(
-                "INSERT INTO piece VALUES (?, ?, ?)",
-                ((added.lastrowid, at, data[at : at + PIECE_BYTES]) for at in range(0, len(data), PIECE_BYTES)),
-            )
-        _use(disk, owner, handle)
+        # Its bytes follow in pieces, without a copy of the whole.
+        data = memoryview(artifact.data)
+        disk.executemany(
+            "INSERT INTO piece VALUES (?, ?, ?)",
+            ((added.lastrowid, at, data[at : at + PIECE_BYTES]) for at in range(0, len(data), PIECE_BYTES)),
+        )
+    _use(disk, owner, handle)
     return evicted
 
 

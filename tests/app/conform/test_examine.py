@@ -123,7 +123,26 @@ async def test_without_an_engine_there_is_no_report() -> None:
 async def test_an_endless_answer_is_given_up() -> None:
     async with serving(SmallEngine("never ends")) as url:
         with pytest.raises(CannotExamine, match="--timeout"):
-            await examine(url, KEY, timeout_s=0.05, large_bytes=MAX_BODY)
+            await examine(url, KEY, timeout_s=1.0, large_bytes=MAX_BODY)
+
+
+@requirement("CHAT-86")
+async def test_an_examination_that_takes_too_long_is_reported_as_unfinished() -> None:
+    async with serving(SmallEngine("never ends")) as url:
+        report = await examine(url, KEY, timeout_s=60, deadline_s=0.2, large_bytes=MAX_BODY)
+    assert not report.conforms
+    assert report.unfinished.startswith("not examined to the end within 0.2 s")
+    assert {finding.seen for finding in report.findings if finding.status == "not-testable"} >= {"not reached"}
+    assert list(report.lines())[-1] == f"FAIL  {report.unfinished}"
+
+
+@requirement("CHAT-86")
+async def test_answers_of_too_many_bytes_end_the_examination(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.conform.client.MAX_ALL_BYTES", 1_000)
+    async with serving(SmallEngine()) as url:
+        report = await examine(url, KEY, timeout_s=5, large_bytes=MAX_BODY)
+    assert "more than" in report.unfinished
+    assert not report.conforms
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://", "http://127.0.0.1:99999", "http://[::1", "ftp://127.0.0.1"])

@@ -122,6 +122,17 @@ async def test_what_one_read_brought_is_one_batch() -> None:
         assert batches == [[TextDelta("a"), TextDelta("b"), Finish("stop", None)]]
 
 
+@requirement("CHAT-95")
+async def test_what_a_fast_model_wrote_at_once_comes_in_batches_of_bounded_size() -> None:
+    words = [f"word {number} " for number in range(5_000)]
+    async with ModelServer(text_turn(*words)) as server, provider_for(server) as provider:
+        batches = [batch async for batch in provider.stream(ask())]
+    assert [event.content for batch in batches for event in batch if isinstance(event, TextDelta)] == words
+    sizes = [sum(len(event.content) for event in batch if isinstance(event, TextDelta)) for batch in batches]
+    # An event of the wire is longer than its text.
+    assert max(sizes) < 32_768 / 4
+
+
 @requirement("OPS-14")
 async def test_the_request_is_a_streamed_chat_completion_with_the_correlation_id_and_the_key() -> None:
     async with ModelServer(text_turn("x")) as server, provider_for(server) as provider:

@@ -18,6 +18,8 @@ from examples.shop.server import make_server
 from examples.shop.stock import make_shop
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
+from wicketgate.catalog.card import ChoiceCard
+from wicketgate.catalog.card_lines import browse_lines
 from wicketgate.engine.contract import ChatMessage, ChatMetadata, ChatRequest
 from wicketgate.engine.events import Done, Event, ToolCallEvent
 from wicketgate.engine.loop import Engine
@@ -29,7 +31,7 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.models.provider import Finish, Message, ModelEvent, ModelRequest, ModelTool, TextDelta, ToolCall
 from wicketgate.models.scripted.model import ScriptedModel, next_move
 from wicketgate.ports import CallContext, Upstream, UpstreamStatus
-from wicketgate.tokens import load_token_counter
+from wicketgate.tokens import shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
 
 OWNER = Identity("owner_1", ("tools:*",))
@@ -75,8 +77,9 @@ class Conversation:
         return "".join(delta.content for delta in deltas if isinstance(delta, TextDelta))
 
 
-def card(name: str, score: float = 0.5, **more: Any) -> dict[str, Any]:
-    return {"id": f"shop:{name}#12345678", "name": name, "namespace": "shop", "kind": "tool", "score": score, **more}
+def card(name: str, *, namespace: str = "shop", side_effects: bool = False) -> ChoiceCard:
+    tool_id = f"{namespace}:{name}#12345678"
+    return ChoiceCard(tool_id, name, "It does.", ("mcp",), "tool", namespace, True, side_effects=side_effects)
 
 
 def refused(expected: Mapping[str, str], *errors: tuple[str, str], **details: Any) -> dict[str, Any]:
@@ -95,23 +98,23 @@ def envelope(summary: str, size_bytes: int | None = None, **more: Any) -> dict[s
     return {"status": "ok", "summary": summary, "facts": [], "artifacts": [text], "provenance": {}, **more}
 
 
-async def started(question: str, *cards: Mapping[str, Any]) -> Conversation:
+async def started(question: str, *cards: ChoiceCard) -> Conversation:
     """Goes as far as the answer to the first browse, which asks for the best card alone."""
     conversation = Conversation(question)
     assert await conversation.call() == ("tool_browse", {"query": question, "top_k": 1})
-    conversation.answer({"cards": list(cards[:1])})
+    conversation.answer(browse_lines(cards[:1]))
     return conversation
 
 
-async def widened(conversation: Conversation, *cards: Mapping[str, Any]) -> Conversation:
+async def widened(conversation: Conversation, *cards: ChoiceCard) -> Conversation:
     """Answers the second browse, which asks for more cards."""
     name, arguments = await conversation.call()
     assert (name, arguments["top_k"]) == ("tool_browse", 6)
-    conversation.answer({"cards": list(cards)})
+    conversation.answer(browse_lines(cards))
     return conversation
 
 
-async def probed(question: str, expected: Mapping[str, str], *cards: Mapping[str, Any]) -> Conversation:
+async def probed(question: str, expected: Mapping[str, str], *cards: ChoiceCard) -> Conversation:
     """Goes as far as the refusal of the first call, which runs nothing."""
     conversation = await started(question, *(cards or [card("get_order")]))
     name, arguments = await conversation.call()
@@ -190,37 +193,37 @@ async def test_arguments_that_are_refused_are_reported_and_not_sent_again() -> N
 
 async def test_when_the_best_tool_lacks_an_argument_the_next_complete_one_of_its_server_runs() -> None:
     repo = {"repo_path": "string, required"}
-    commit = card("git_commit", 0.9, namespace="git", side_effects=True)
+    commit = card("git_commit", namespace="git", side_effects=True)
     conversation = await probed("last 3 commits of this repository", {**repo, "message": "string, required"}, commit)
-    others = [card(name, 0.5, namespace="git") for name in ("git_diff", "git_log")]
-    await widened(conversation, card("list_orders", 0.8), commit, *others)
+    others = [card(name, namespace="git") for name in ("git_diff", "git_log")]
+    await widened(conversation, card("list_orders"), commit, *others)
     expected = [{**repo, "target": "string, required"}, {**repo, "max_count": "integer, default 10"}]
     for other, taught in zip(others, expected, strict=True):
         _, arguments = await conversation.call()
-        assert (arguments["tool_id"], arguments["dry_run"]) == (other["id"], True)
+        assert (arguments["tool_id"], arguments["dry_run"]) == (other.id, True)
         conversation.answer(refused(taught))
     args = {"repo_path": ".", "max_count": 3}
-    assert await conversation.call() == ("tool_execute", {"tool_id": "shop:git_log#12345678", "args": args})
+    assert await conversation.call() == ("tool_execute", {"tool_id": "git:git_log#12345678", "args": args})
     conversation.answer(envelope("Commit: 1"))
-    assert "shop:git_log#12345678" in await conversation.text()
+    assert "git:git_log#12345678" in await conversation.text()
 
 
 @requirement("BROWSE-22")
-async def test_a_frozen_score_does_not_make_another_tool_the_best() -> None:
-    best = card("git_commit", 0.1, namespace="git", side_effects=True)
+async def test_cards_in_the_order_of_a_session_do_not_make_another_tool_the_best() -> None:
+    best = card("git_commit", namespace="git", side_effects=True)
     conversation = await probed("last commits", {"message": "string, required"}, best)
-    stale = card("git_show", 0.99, namespace="git")
+    stale = card("git_show", namespace="git")
     await widened(conversation, stale, best)
     _, arguments = await conversation.call()
-    assert arguments["tool_id"] == stale["id"]
+    assert arguments["tool_id"] == stale.id
     conversation.answer(refused({"revision": "string, required"}))
-    assert "did not run shop:git_commit#12345678" in await conversation.text()
+    assert "did not run git:git_commit#12345678" in await conversation.text()
 
 
 async def test_of_several_tools_the_one_that_lacks_least_is_asked_about() -> None:
     convert = {"source_timezone": "string, required", "time": "string, required", "target_timezone": "string, required"}
-    conversation = await probed("what time is it", convert, card("convert_time", 0.9))
-    await widened(conversation, card("convert_time", 0.9), card("get_current_time", 0.8))
+    conversation = await probed("what time is it", convert, card("convert_time"))
+    await widened(conversation, card("convert_time"), card("get_current_time"))
     await conversation.call()
     conversation.answer(refused({"timezone": "string, required: IANA timezone name"}))
     text = await conversation.text()
@@ -235,9 +238,9 @@ async def test_of_several_tools_the_one_that_lacks_least_is_asked_about() -> Non
         ("show the shop branches", card("shop_branch")),
     ],
 )
-async def test_a_tool_that_the_message_names_is_never_replaced(question: str, best: dict[str, Any]) -> None:
+async def test_a_tool_that_the_message_names_is_never_replaced(question: str, best: ChoiceCard) -> None:
     conversation = await probed(question, {"branch_type": "string, required"}, best)
-    assert f"did not run {best['id']}" in await conversation.text()
+    assert f"did not run {best.id}" in await conversation.text()
 
 
 async def test_a_tool_with_side_effects_or_of_another_server_is_never_a_replacement() -> None:
@@ -247,11 +250,11 @@ async def test_a_tool_with_side_effects_or_of_another_server_is_never_a_replacem
 
 
 async def test_a_tool_with_side_effects_is_taken_only_when_the_message_has_its_verb() -> None:
-    destroys = card("cancel_order", 0.9, tags=["destructive"], side_effects=True)
+    destroys = card("cancel_order", side_effects=True)
     conversation = await started("cancel my order", destroys)
     _, arguments = await conversation.call()
-    assert arguments["tool_id"] == destroys["id"]
-    conversation = await widened(await started("my orders", destroys), destroys, card("list_orders", 0.3))
+    assert arguments["tool_id"] == destroys.id
+    conversation = await widened(await started("my orders", destroys), destroys, card("list_orders"))
     _, arguments = await conversation.call()
     assert arguments["tool_id"] == "shop:list_orders#12345678"
     conversation = await widened(await started("my orders", destroys), destroys)
@@ -416,7 +419,7 @@ async def ask(face: GatewayFace, question: str) -> tuple[str, list[tuple[str, di
     request = ChatRequest(
         messages=[ChatMessage(role="user", content=question)], metadata=ChatMetadata(correlation_id="req_1")
     )
-    engine = Engine(ScriptedModel(), face, ModelWindow(128_000, 4_096, load_token_counter()))
+    engine = Engine(ScriptedModel(), face, ModelWindow(128_000, 4_096, shipped_token_counter()))
     events: list[Event] = [event async for event in engine.run(request, OWNER)]
     assert isinstance(events[-1], Done)
     assert events[-1].finish_reason == "stop"

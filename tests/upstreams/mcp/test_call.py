@@ -59,3 +59,15 @@ async def test_the_first_outcome_counts() -> None:
     call.settle(Message("t", result={}))
     with pytest.raises(Gone):
         await call.answer()
+
+
+@pytest.mark.parametrize("huge", [10**400, -(10**400), float("inf"), float("nan")])
+async def test_progress_beyond_all_numbers_ends_no_call(huge: float) -> None:
+    caller = RecordingCaller()
+    call = Call("t", context(caller))
+    call.note(PROGRESS, {"progress": 1, "total": huge, "message": "begun"})
+    call.note(PROGRESS, {"progress": huge, "total": 2})
+    call.note(PROGRESS, {"progress": 2, "total": 2})
+    call.settle(Message("t", result={"content": []}))
+    assert await call.answer() == {"content": []}
+    assert caller.told == [("progress", 1, None, "begun"), ("progress", 2, 2.0, None)]

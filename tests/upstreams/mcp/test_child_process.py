@@ -11,7 +11,7 @@ import pytest
 
 from wicketgate.upstreams.mcp.child_process import ChildEnded, ChildProcess
 
-BOUND_S = 10.0
+BOUND_S = 30.0
 
 # What it started keeps its output open, so that its end is not known at once.
 SURVIVED = (

@@ -149,7 +149,10 @@ async def test_a_user_in_the_url_is_sent_as_http_does() -> None:
     assert "gate" not in request.headers["host"]
 
 
-@pytest.mark.parametrize("message", [{**OK, "id": None}, {"jsonrpc": "2.0", "result": OK["result"]}])
+@requirement("UP-55")
+@pytest.mark.parametrize(
+    "message", [{**OK, "id": "another"}, {**OK, "id": None}, {"jsonrpc": "2.0", "result": OK["result"]}]
+)
 async def test_a_result_without_the_id_of_the_call_is_not_its_answer(message: Any) -> None:
     async with connection(json_reply(200, message)) as (calls, _):
         with pytest.raises(Malformed):
@@ -168,11 +171,19 @@ async def test_an_error_of_a_server_that_could_not_read_the_id_is_the_answer() -
 
 
 @requirement("UP-41")
-async def test_redirects_without_an_end_are_given_up() -> None:
-    away = Reply([], 307, {**REDIRECT, "location": "/v1/mcp/"})
-    async with connection(*[away] * 20) as (calls, _):
+@pytest.mark.parametrize(
+    ("places", "sent"),
+    [(["/v1/mcp"], 1), (["/a", "/v1/mcp"], 2), (["/a", "/b", "/a"], 3), (["/a", "/b", "/c", "/d"], 4)],
+)
+async def test_redirects_without_an_end_are_given_up(places: list[str], sent: int) -> None:
+    away = [Reply([], 307, {**REDIRECT, "location": place}) for place in places]
+    async with connection(*away, json_reply(200, OK)) as (calls, server):
         with pytest.raises(Malformed, match="again and again"):
             await call(calls)
+        assert len(server.requests) == sent, "it goes to no place twice, and not on and on"
+        # Nothing of it is remembered.
+        await call(calls)
+        assert server.requests[-1].path == "/v1/mcp"
 
 
 @requirement("UP-23")

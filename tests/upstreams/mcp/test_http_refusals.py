@@ -2,6 +2,7 @@
 and ask for streams without end (UP-5)."""
 
 import asyncio
+import errno
 import gzip
 import json
 import ssl
@@ -23,6 +24,7 @@ from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, connected, context, next_change, over
 from wicketgate.errors import UpstreamError, UpstreamUnavailable
 from wicketgate.net import Outgoing
+from wicketgate.net.outgoing import why_not_connected
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
@@ -181,6 +183,60 @@ async def test_an_http_status_in_the_place_of_an_answer_is_told_in_our_words(sta
                 await anyio.sleep(0.01)
         assert upstream.status.error.startswith(f"it {told}")
         tasks.cancel_scope.cancel()
+
+
+@requirement("UP-53")
+@pytest.mark.parametrize(
+    ("status", "retry_after", "details", "retryable"),
+    [
+        (429, "7", {"status": 429, "retry_after_s": 7.0}, True),
+        (503, "Wed, 21 Oct 2026 07:28:00 GMT", {"status": 503}, True),
+        (503, "9" * 9, {"status": 503, "retry_after_s": 86_400.0}, True),
+        (403, "7", {"status": 403}, False),
+        (500, "7", {"status": 500}, False),
+    ],
+)
+async def test_the_http_status_and_the_wait_reach_the_caller(
+    status: int, retry_after: str, details: dict[str, object], retryable: bool
+) -> None:
+    busy = {"jsonrpc": "2.0", "id": "1", "error": {"code": -32000, "message": "busy"}}
+    body = json.dumps(busy).encode() if status in (429, 503) else b"no"
+    kind = "application/json" if status in (429, 503) else "text/plain"
+    server = Server(call=Reply(body, status, {"content-type": kind, "retry-after": retry_after}))
+    async with serving(server) as (upstream, _):
+        with pytest.raises(UpstreamError) as refused:
+            await upstream.call_tool("x", {}, context(), 5)
+    error = refused.value
+    assert (error.code, error.details, error.retryable) == ("UPSTREAM_ERROR", details, retryable)
+    assert ("not known" in error.message) == (status == 500)
+
+
+@requirement("UP-54")
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.0.0.1:{closed}/mcp", "it refuses connections"),
+        ("http://no-such-name.invalid/mcp", "its name does not resolve"),
+        ("https://127.0.0.1:{plain}/mcp", "it does not speak TLS as it should"),
+    ],
+)
+async def test_a_server_that_is_down_says_why_in_a_phrase_of_its_own(url: str, why: str) -> None:
+    async with HttpService() as closed:
+        pass
+    async with HttpService() as plain, asyncio.timeout(BOUND_S):
+        ports = {"closed": closed.url.rpartition(":")[2], "plain": plain.url.rpartition(":")[2]}
+        upstream = over(partial(http_transport, "stub", url.format(**ports), {}, outgoing=Outgoing()))
+        supervising = asyncio.create_task(upstream.supervise(lambda _: None))
+        while upstream.status.phase != "down":
+            await asyncio.sleep(0.005)
+        assert upstream.status.error == why
+        supervising.cancel()
+
+
+@requirement("UP-54")
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_limit_of_open_files_is_told_as_ours(number: int) -> None:
+    assert why_not_connected(OSError(number, "secret")) == "too many files are open here"
 
 
 class Tokens:

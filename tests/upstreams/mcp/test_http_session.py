@@ -16,7 +16,7 @@ from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, connected, context, over
 from wicketgate.errors import UpstreamError
 from wicketgate.net import Outgoing
-from wicketgate.upstreams.mcp.http import http_transport
+from wicketgate.upstreams.mcp.http import http_transport, reopening_pause_s
 from wicketgate.upstreams.mcp.sse import sse_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
@@ -227,3 +227,10 @@ async def test_a_place_for_messages_at_another_origin_is_not_used() -> None:
             async with transport:
                 pass
     assert [seen.method for seen in service.seen] == ["GET"]
+
+
+@pytest.mark.parametrize("failures", [10, 1_024, 1_100, 10**9])
+def test_a_stream_is_asked_for_again_after_a_bounded_pause_however_often_it_failed(failures: int) -> None:
+    assert reopening_pause_s(0.5, 0) == 0.5
+    assert reopening_pause_s(0.5, 2) == 2.0
+    assert reopening_pause_s(0.5, failures) == 60.0

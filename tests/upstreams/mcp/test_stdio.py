@@ -13,7 +13,7 @@ import pytest
 from tests.support.process import alive, children
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, cancellations, connected, context, next_change, over, unruly, value
-from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import Member
 from wicketgate.upstreams.mcp.stdio import stdio_transport
 
@@ -159,6 +159,41 @@ async def test_a_server_that_never_stops_talking_is_read_more_slowly_and_answere
         assert await upstream.call_tool("say", {"lines": [*lines, answer]}, context(), 10) == {"content": []}
         assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
     assert "it is read more slowly" in caplog.text
+
+
+@requirement("UP-16", "UP-64")
+@pytest.mark.parametrize("line", ['{"jsonrpc":"2.0","method":"notifications/x","params":[%s]}', '{"id":1,"x":[%s]} x'])
+async def test_a_server_that_says_much_unasked_is_read_more_slowly_however_few_its_messages_are(
+    line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = '{"jsonrpc":"2.0","id":{id},"result":{"content":[]}}'
+    lines = [line % ",".join(["{}"] * 350_000)] * 12
+    upstream = unruly(name="much")
+    async with connected(upstream), asyncio.timeout(BOUND_S):
+        assert await upstream.call_tool("say", {"lines": [*lines, answer]}, context(), 10) == {"content": []}
+        assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
+    assert "it is read more slowly" in caplog.text
+
+
+@requirement("UP-64")
+async def test_a_large_answer_that_cannot_be_read_fails_its_call_at_once() -> None:
+    line = '{"jsonrpc":"2.0","id":{id},"result":{"content":[]},"x":"' + "x" * 5_000_000 + "}"
+    upstream = unruly()
+    async with connected(upstream), asyncio.timeout(BOUND_S):
+        with pytest.raises(UpstreamError, match="not a valid MCP result"):
+            await upstream.call_tool("say", {"lines": [line]}, context(), 60)
+        assert await value(upstream, "echo", {"a": 1}) == {"a": 1}
+
+
+@requirement("UP-64")
+async def test_an_error_of_very_many_parts_arrives_without_its_data() -> None:
+    line = '{"jsonrpc":"2.0","id":{id},"error":{"code":7,"message":"no","data":[%s]}}'
+    upstream = unruly()
+    async with connected(upstream):
+        for number, data in ((3, [{}, {}, {}]), (350_000, None)):
+            with pytest.raises(UpstreamRefused) as refused:
+                await upstream.call_tool("say", {"lines": [line % ",".join(["{}"] * number)]}, context(), 10)
+            assert (refused.value.upstream_code, refused.value.refusal, refused.value.data) == (7, "no", data)
 
 
 @requirement("UP-11")

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,8 +62,41 @@ def test_no_bytes_make_decoding_fail(data: bytes) -> None:
     wire.decode(b'{"id":1,"result":"' + data + b'"}')
 
 
+@requirement("UP-64")
+def test_a_damaged_message_of_more_than_4_mib_is_not_mended() -> None:
+    for size, mended in ((3_000_000, True), (5_000_000, False)):
+        assert (wire.decode(b'{"method":"caf\xe9","x":"' + b"x" * size + b'"}') is not None) == mended
+        answer = wire.decode(b'{"id":1,"result":{"a":"caf\xe9","b":[' + b"1," * (size // 2) + b"1]}}")
+        assert answer is not None
+        if mended:
+            assert wire.whole(answer.result)["a"] == "caf\ufffd"
+        else:
+            with pytest.raises(wire.DAMAGED):
+                wire.whole(answer.result)
+
+
 def test_a_heavy_answer_with_a_damaged_text_is_mended_too() -> None:
     data = b'{"id":1,"result":{"a":"caf\xe9","b":[' + b"1," * 50_000 + b"1]}}"
     message = wire.decode(data)
     assert message is not None
     assert wire.whole(message.result)["a"] == "caf\ufffd"
+
+
+@requirement("UP-64")
+def test_what_is_said_unasked_is_read_only_if_it_is_light_and_an_error_without_heavy_data() -> None:
+    heavy = b"[" + b"{}," * 50_000 + b"{}]"
+    light = wire.decode(b'{"method":"m","params":[{}]}')
+    said = wire.decode(b'{"method":"m","params":' + heavy + b"}")
+    assert light is not None and said is not None
+    assert (wire.params_of(light), wire.params_of(said)) == ([{}], None)
+    for error, shown in (
+        (b'{"code":7,"message":"no","data":' + heavy + b"}", {"code": 7, "message": "no"}),
+        (b'{"data":' + heavy + b"}", None),
+        (b'{"code":7,"message":"caf\xe9"},"more":' + heavy, {"code": 7, "message": "caf\ufffd"}),
+    ):
+        refused = wire.decode(b'{"id":"1","error":' + error + b"}")
+        assert refused is not None
+        assert wire.error_of(refused) == shown
+    answered = wire.decode(b'{"id":"1","error":null,"result":' + heavy + b"}")
+    assert answered is not None
+    assert answered.error is None

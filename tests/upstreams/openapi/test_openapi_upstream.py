@@ -94,12 +94,13 @@ def make(
     credentials: Credentials | None = None,
     http: HttpClient | None = None,
     max_answer_bytes: int = 10_000_000,
+    follow_redirects: bool = False,
 ) -> OpenApiUpstream:
     return OpenApiUpstream(
         "shop",
         Fixed(source) if isinstance(source, bytes) else source,
         http or make_http_client(Outgoing()),
-        ServiceAccess(base_url, headers or {}, credentials, max_answer_bytes),
+        ServiceAccess(base_url, headers or {}, credentials, max_answer_bytes, follow_redirects),
         connect_timeout_s=5,
         jitter=random.random,
     )
@@ -445,7 +446,7 @@ async def test_a_server_of_documents_that_comes_late_is_found() -> None:
     upstream = make(source, http=http)
     async with supervised(upstream, ready=False) as changes:
         await source.seen()
-        assert upstream.status.error == "its document cannot be reached"
+        assert upstream.status.error == "its document cannot be reached: it refuses connections"
         async with HttpService(lambda seen: Reply(document("a")), port=port):
             await changed(changes)
             assert upstream.status.phase == "ready"
@@ -468,6 +469,34 @@ async def test_a_call_that_is_redirected_is_answered_so_and_not_repeated_elsewhe
             result = await call(upstream, "a")
     assert result["isError"] is True
     assert [seen.target for seen in service.seen] == ["/a"]
+
+
+@requirement("UP-41")
+@pytest.mark.parametrize(("method", "followed"), [("get", True), ("head", True), ("post", False), ("put", False)])
+async def test_redirects_of_calls_that_read_are_followed_within_the_origin_if_configured(
+    method: str, followed: bool
+) -> None:
+    def answer(seen: Seen) -> Reply:
+        return Reply(status=307, headers={"location": "/other"}) if seen.target == "/a" else Reply(b"{}")
+
+    async with HttpService(answer) as service:
+        raw = document(paths={"/a": {method: {"operationId": "a"}}})
+        upstream = make(raw, service.url, follow_redirects=True)
+        async with supervised(upstream):
+            await call(upstream, "a")
+    assert [seen.target for seen in service.seen] == (["/a", "/other"] if followed else ["/a"])
+
+
+@requirement("UP-41")
+async def test_no_call_is_redirected_to_another_origin() -> None:
+    async with (
+        HttpService(lambda seen: Reply(b"{}")) as other,
+        HttpService(lambda seen: Reply(status=302, headers={"location": f"{other.url}/x"})) as service,
+    ):
+        upstream = make(document("a"), service.url, follow_redirects=True)
+        async with supervised(upstream):
+            assert (await call(upstream, "a"))["isError"] is True
+    assert other.seen == []
 
 
 @requirement("UP-41")

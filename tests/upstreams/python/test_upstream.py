@@ -25,7 +25,7 @@ from wicketgate.upstreams.python.results import to_mcp_result
 from wicketgate.upstreams.python.tool import UnusableFunction, read_function
 from wicketgate.upstreams.python.upstream import PythonUpstream
 
-BOUND_S = 5.0
+BOUND_S = 30.0
 TARGET = "tests.support.python_tools:registry"
 
 

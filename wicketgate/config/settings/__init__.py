@@ -6,6 +6,7 @@ start and passed down as plain values.
 
 from wicketgate.config.settings.access import AuthSettings, KeySettings
 from wicketgate.config.settings.base import LOOPBACK_HOSTS, SECRET_NAME
+from wicketgate.config.settings.browse import BrowseSettings
 from wicketgate.config.settings.chat import EngineSettings, ModelChoice, ModelSettings
 from wicketgate.config.settings.root import (
     FACES,
@@ -24,6 +25,7 @@ __all__ = [
     "LOOPBACK_HOSTS",
     "SECRET_NAME",
     "AuthSettings",
+    "BrowseSettings",
     "EngineSettings",
     "KeySettings",
     "ModelChoice",

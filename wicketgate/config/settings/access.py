@@ -1,16 +1,20 @@
 """The sections ``auth`` and ``access``: the keys that callers hold, and the rules of what each caller may do."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from wicketgate.access.identity import ACTOR_PATTERN, parse_permissions
-from wicketgate.access.policy import AccessPolicy, AccessRule, Condition, split_pattern
+from wicketgate.access.identity import ACTOR_PATTERN, HashedKey, Identity, parse_permissions
+from wicketgate.access.policy import AccessDefault, AccessPolicy, AccessRule, Condition
+from wicketgate.catalog.name_patterns import split_pattern
 from wicketgate.config.settings.base import Section, refuse_repeats
 
 _MIN_SEAL_KEY_CHARS = 32
+_NOT_A_TIME = "must be a time as in ISO 8601, with its zone: 2027-01-31T00:00:00Z"
+_NO_ZONE = "has no zone: write 2027-01-31T00:00:00Z, or +01:00 in place of Z"
 
 
 class KeySettings(Section):
@@ -19,6 +23,40 @@ class KeySettings(Section):
     actor: str = Field(pattern=f"^{ACTOR_PATTERN.pattern}$")
     permissions: tuple[str, ...] = ("tools:*",)
     suspended: bool = False
+    not_before: datetime | None = None
+    expires_at: datetime | None = None
+
+    @field_validator("not_before", "expires_at", mode="before")
+    @classmethod
+    def _moment(cls, value: object) -> object:
+        """Takes ISO 8601 with a zone, as text or as YAML has read it."""
+        if isinstance(value, str):
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                raise ValueError(_NOT_A_TIME) from None
+        if value is not None and not isinstance(value, datetime):
+            raise ValueError(_NOT_A_TIME)
+        if value is not None and value.tzinfo is None:
+            raise ValueError(_NO_ZONE)
+        return value
+
+    @model_validator(mode="after")
+    def _ends_after_it_begins(self) -> Self:
+        if self.not_before is not None and self.expires_at is not None and self.expires_at <= self.not_before:
+            raise ValueError("expires_at must be after not_before")
+        return self
+
+    def hashed(self) -> HashedKey:
+        """Returns the entry as the key ring has it. Raises nothing: the times are checked."""
+        return HashedKey(
+            self.id,
+            self.sha256,
+            Identity(self.actor, self.permissions),
+            self.suspended,
+            None if self.not_before is None else self.not_before.timestamp(),
+            None if self.expires_at is None else self.expires_at.timestamp(),
+        )
 
     @field_validator("permissions")
     @classmethod
@@ -36,6 +74,15 @@ class AuthSettings(Section):
     is sealed is void when the process ends. Empty ones are left out: an old key may come from a variable that is unset.
     """
     approval_ttl_s: float = Field(default=3_600.0, ge=1, le=30 * 86_400)
+    audit_key: SecretStr | None = None
+    """Arguments are recorded in the audit log as an HMAC under this key, so that short ones cannot be guessed."""
+
+    @field_validator("audit_key")
+    @classmethod
+    def _long(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None and len(key.get_secret_value()) < _MIN_SEAL_KEY_CHARS:
+            raise ValueError(f"needs {_MIN_SEAL_KEY_CHARS} random characters or more")
+        return key
 
     @field_validator("keys")
     @classmethod
@@ -59,6 +106,10 @@ class AuthSettings(Section):
     def has_keys(self) -> bool:
         """True if a caller on another machine can hold a key: a configured one, or the one of *key_file*."""
         return bool(self.keys or self.key_file)
+
+    @property
+    def digest_key(self) -> str | None:
+        return self.audit_key.get_secret_value() if self.audit_key is not None else None
 
     def ring(self) -> list[str]:
         return [key.get_secret_value() for key in self.seal_keys]
@@ -118,9 +169,9 @@ class AccessRuleSettings(Section):
         return AccessRule(**{**self.model_dump(), "when": self.condition()})
 
 
-def access_policy(rules: Iterable[AccessRuleSettings]) -> AccessPolicy:
+def access_policy(rules: Iterable[AccessRuleSettings], default: AccessDefault = "allow") -> AccessPolicy:
     """Compiles the rules, in their order."""
-    return AccessPolicy([rule.rule() for rule in rules])
+    return AccessPolicy([rule.rule() for rule in rules], default)
 
 
 def _check_permission(permission: str) -> None:

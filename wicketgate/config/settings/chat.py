@@ -84,8 +84,14 @@ class EngineSettings(Section):
     max_parallel_tools: int = Field(default=8, ge=1, le=1_000)
     max_calls_per_turn: int = Field(default=128, ge=1, le=10_000)
     loop_guard: int | None = Field(default=3, ge=2)
-    """Identical calls with identical results until the model gets an error instead; null turns the guard off."""
+    """Identical calls with identical results until the model gets an error instead; null turns the guard off. Calls
+    that may write are always made."""
     max_streams: int = Field(default=500, ge=1)
+    max_streams_per_actor: int | None = Field(default=None, ge=1)
+    """None shares the places by what each actor holds (``access/shares.py``)."""
+    max_detached_per_actor: int = Field(default=50, ge=0)
+    """Runs that go on without a reader (``on_disconnect: continue``); a further one waits no longer than with
+    ``cancel``."""
     heartbeat_s: Seconds = 15.0
     stuck_reader_s: Seconds = 60.0
     """Time after which a client that reads nothing is cut."""

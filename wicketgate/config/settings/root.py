@@ -2,13 +2,16 @@
 ``plugins``."""
 
 from collections.abc import Iterator
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from wicketgate.access.policy import AccessDefault
 from wicketgate.config.settings.access import AccessRuleSettings, AuthSettings
 from wicketgate.config.settings.base import LOOPBACK_HOSTS, SECRET_NAME, Seconds, Section, refuse_repeats
+from wicketgate.config.settings.browse import BrowseSettings
 from wicketgate.config.settings.chat import EngineSettings, ModelSettings
 from wicketgate.config.settings.upstreams import UpstreamSettings
 
@@ -20,11 +23,38 @@ class ServerSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65_535)
     max_body_bytes: int = Field(default=10 * 1024 * 1024, ge=1024)
+    max_body_values: int = Field(default=50_000, ge=1_000)
+    """Values in the JSON of a body: what reading it costs, and in one piece."""
     start_deadline_s: Seconds = 10.0
     """Longest wait of readiness for upstreams that have neither connected nor failed."""
     drain_s: float = Field(default=1.0, ge=0, le=3_600)
-    """Time that running streams have left after a stop signal."""
+    """Time that running streams and calls have left after a stop signal."""
+    settle_s: float = Field(default=0.0, ge=0, le=3_600)
+    """Time after SIGTERM in which ``/readyz`` says 503 and requests are still served, before the drain begins."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    body_timeout_s: Seconds = 60.0
+    """Longest wait for the body of a request, in all."""
+    max_connections: int | None = Field(default=None, ge=1)
+    """None: half of the files that the process may open, at most 10,000."""
+    max_connections_per_address: int | None = Field(default=None, ge=1)
+    """None: three quarters of all. It does not hold for *trusted_proxies*."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks whose ``X-Forwarded-For`` or ``Forwarded`` names the client."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names in Host headers that are accepted besides loopback names, addresses and *host*. ``:*`` at the end stands
+    for any port, ``*`` for every name."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origin headers that are accepted besides those of loopback names."""
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        for proxy in proxies:
+            try:
+                ip_network(proxy)
+            except ValueError:
+                raise ValueError(f"{proxy!r} is neither an address nor a network such as 10.0.0.0/8") from None
+        return proxies
 
 
 FaceName = Literal["gateway", "transparent", "registry", "namespaced"]
@@ -35,13 +65,15 @@ FACES: tuple[str, ...] = get_args(FaceName)
 class McpSettings(Section):
     face: FaceName = "gateway"
     """The face at ``/mcp``."""
-    cache_stable: bool = True
-    allowed_hosts: tuple[str, ...] = ()
-    """Host headers that are accepted besides the loopback names; ``:*`` at the end stands for any port."""
-    allowed_origins: tuple[str, ...] = ()
+    cache_stable: bool = False
+    """The order of cards of requests that do not ask for one."""
     max_sessions: int = Field(default=2_000, ge=1)
     """Sessions of the handshake era. One ends when its client ends it, or after half an hour without a request."""
-    max_sessions_per_actor: int = Field(default=500, ge=1)
+    max_sessions_per_actor: int | None = Field(default=None, ge=1)
+    """None shares the sessions by what each actor holds (``access/shares.py``)."""
+    max_calls: int = Field(default=512, ge=1)
+    """Requests under way at ``/mcp`` and ``/operations`` together."""
+    max_calls_per_actor: int | None = Field(default=None, ge=1)
 
 
 class NetworkSettings(Section):
@@ -151,6 +183,7 @@ class Settings(Section):
     model: ModelSettings = ModelSettings()
     engine: EngineSettings = EngineSettings()
     mcp: McpSettings = McpSettings()
+    browse: BrowseSettings = BrowseSettings()
     network: NetworkSettings = NetworkSettings()
     storage: StorageSettings = StorageSettings()
     quota: QuotaSettings = QuotaSettings()
@@ -158,6 +191,8 @@ class Settings(Section):
     plugins: PluginsSettings = PluginsSettings()
     access: tuple[AccessRuleSettings, ...] = ()
     """The first rule that matches a tool and whose condition holds decides."""
+    access_default: AccessDefault = "allow"
+    """Decides about a tool that no rule decides on and that the caller has the permission for."""
     upstreams: tuple[UpstreamSettings, ...] = ()
     from_variables: frozenset[str] = Field(default=frozenset(), exclude=True, repr=False)
     """Values that the file took from variables. Most are secrets, and masking a path does little harm."""
@@ -191,6 +226,8 @@ class Settings(Section):
         """Values to mask in logs, ``env`` where it is named like a secret, and all of ``from_variables``."""
         yield from self.from_variables
         yield from self.auth.ring()
+        if self.auth.digest_key is not None:
+            yield self.auth.digest_key
         for model in (self.model, *self.model.fallbacks):
             if model.api_key is not None:
                 yield model.api_key.get_secret_value()

@@ -1,12 +1,13 @@
 """The section ``upstreams``: each entry is one source of tools, of exactly one kind."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Self
+from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from wicketgate.config.settings.base import Seconds, Section, check_url, revealed
+from wicketgate.config.settings.base import Seconds, Section, check_url, is_secret_name, revealed
 from wicketgate.upstreams.openapi.document import is_base_url
 
 
@@ -35,9 +36,10 @@ class CacheSettings(Section):
 
 
 class BreakerSettings(Section):
-    """Stops sending after *failures* in a row to reach the server or to get an answer; 0 turns it off.
+    """Sends no calls of an actor after *failures* in a row to reach the server or to get an answer; 0 turns it off.
+    Those of several actors, or of one and our own ping, end the calls of all.
 
-    One call tries again after a pause that doubles up to *max_pause_s*.
+    One call, or our ping, tries again after a pause that doubles up to *max_pause_s*.
     """
 
     failures: int = Field(default=5, ge=0, le=1_000)
@@ -54,6 +56,7 @@ _OF_CALLS = {
     "retry",
     "cache",
     "tolerant_args",
+    "read_only",
     "max_concurrent",
     "max_queued",
     "breaker",
@@ -110,15 +113,22 @@ class UpstreamSettings(Section):
     """The document: a path from the working directory, or an http or https URL."""
     base_url: str = ""
     """The URL before the paths of the document. Without it, the server that the document names."""
+    follow_redirects: bool = False
+    """For *openapi*: calls by GET and HEAD follow redirects within the origin."""
     headers: dict[str, SecretStr] = {}
     transport: Literal["http", "sse"] = "http"
-    max_answer_bytes: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
+    max_answer_bytes: int = Field(default=16 * 1024 * 1024, ge=64 * 1024)
     oauth: OAuthSettings | None = None
+    instructions: bool = False
+    """True: its instructions for a model are shown to clients of the namespaced face."""
     namespace: Literal["name", "infer"] = "name"
     connect_timeout_s: Seconds = 10.0
     timeout_s: Seconds | None = None
     tool_timeouts_s: dict[str, Seconds] = {}
     """By the tool's own name, which may hold ``*``; the first match counts."""
+    read_only: tuple[str, ...] = ()
+    """Your word that these tools write nothing, by the tool's own name, which may hold ``*``: their calls leave no
+    record of the intent in the audit log. Operations with GET and HEAD and Python tools say so themselves."""
     retry: RetrySettings = RetrySettings()
     cache: CacheSettings = CacheSettings()
     max_concurrent: int = Field(default=64, ge=1, le=10_000)
@@ -172,6 +182,26 @@ class UpstreamSettings(Section):
         """True if a session made for *other* can stay: they differ in settings of single calls at most."""
         return self.model_dump(exclude=_OF_CALLS) == other.model_dump(exclude=_OF_CALLS)
 
+    def secrets(self) -> Iterator[str]:
+        """Credentials that the upstream is given, to be masked in what it says (UP-58): of *headers* those that are
+        named like one and other long values in one piece, of *env*, *command* and the queries of URLs those that are
+        named like one, users of URLs, *oauth*."""
+        for name, value in self.headers.items():
+            text = value.get_secret_value()
+            if is_secret_name(name) or (not _HARMLESS_HEADER.match(name) and _IN_ONE_PIECE.fullmatch(text)):
+                yield text
+        env = revealed(self.env)
+        yield from (value for name, value in env.items() if is_secret_name(name))
+        yield from _in_arguments(self.command)
+        for url in (self.url, self.openapi, *env.values(), *self.command):
+            yield from _user_of(url)
+            yield from _in_query_of(url)
+        if self.oauth is not None:
+            yield from self.oauth.secrets()
+            if self.oauth.client_secret is not None:  # as a Basic header carries it
+                secret = self.oauth.client_secret.get_secret_value()
+                yield f"{quote_plus(self.oauth.client_id)}:{quote_plus(secret)}"
+
     @property
     def kind(self) -> str:
         """``command``, ``url``, ``openapi`` or ``python``."""
@@ -185,9 +215,55 @@ _BELONGS_TO: Mapping[str, tuple[str, ...]] = {
     "cwd": ("command", "python"),
     "threads": ("python",),
     "transport": ("url",),
+    "instructions": ("command", "url"),
     "base_url": ("openapi",),
+    "follow_redirects": ("openapi",),
     "headers": ("url", "openapi"),
     "oauth": ("url", "openapi"),
 }
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HARMLESS_HEADER = re.compile(
+    r"(?i:accept|content-|user-agent|host|origin|referer|cache-control|prefer|from$"
+    r"|.*(?:version|region|tenant|organi[sz]ation|project|workspace|account|environment|locale)(?:-?(?:id|name))?$)"
+)
+_IN_ONE_PIECE = re.compile(r"[^\s/]{16,}")
+
+_ARGUMENT = re.compile(r"-{0,2}([A-Za-z][\w.-]*)(?:=|:\s*)(.+)", re.DOTALL)
+_OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
+
+
+def _in_arguments(command: Sequence[str]) -> Iterator[str]:
+    """Yields the values of arguments that are named like a secret: ``--key value``, ``--key=value``, ``KEY=value`` and
+    ``Key: value``."""
+    for place, argument in enumerate(command[1:], start=1):
+        option = _OPTION.fullmatch(command[place - 1]) if place > 1 else None
+        if option is not None and is_secret_name(option[1]) and not argument.startswith("-"):
+            yield argument
+        elif (given := _ARGUMENT.fullmatch(argument)) is not None and is_secret_name(given[1]):
+            yield given[2]
+
+
+def _in_query_of(url: str) -> Iterator[str]:
+    """Yields the values of a URL's query that are named like a secret, as they are sent and as they are meant."""
+    if "://" not in url or "?" not in url:
+        return
+    query = url.partition("?")[2].partition("#")[0]
+    for name, _, value in (pair.partition("=") for pair in query.split("&")):
+        if value and is_secret_name(unquote_plus(name)):
+            yield value
+            if (meant := unquote_plus(value)) != value:
+                yield meant
+
+
+def _user_of(url: str) -> Iterator[str]:
+    """Yields the password of a URL, and user and password as HTTP sends them."""
+    if "://" not in url or "@" not in url:
+        return
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return
+    if parts.password:
+        user, password = unquote(parts.username or ""), unquote(parts.password)
+        yield from (parts.password, password, f"{user}:{password}")

@@ -2,7 +2,8 @@
 
 A client of the handshake era answers while its call runs. A newer one answers with a second attempt (2026-07-28,
 ``input_required``); nothing is kept here between the attempts, because the tool server's own state travels with the
-client. It is sealed and bound to actor, tool, arguments, face and an expiry, so that it opens only for the same call.
+client. It is sealed and bound to actor, tool, the tool's definition, arguments, face and an expiry, so that it opens
+only for the same call.
 """
 
 import asyncio
@@ -43,8 +44,9 @@ _BY_LINK = {"mode": "url"}
 
 ANSWERS_WITHIN_S = 600.0
 _PURPOSE = "request state"
-# The sealed text begins with one of these, because a tool server may ask without a state of its own.
-_STATE, _NO_STATE = "s", "-"
+# The sealed text is one of these, because a tool server may ask without a state of its own, then the digest of the
+# tool's definition, a colon, and the server's state.
+_STATE, _NO_STATE = "t", "n"
 
 _MAX_SHOWN_CHARS = 4_000
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -223,7 +225,8 @@ def ask_later(ctx: Ctx, question: InputRequired) -> t.InputRequiredResult:
 
     Raises UpstreamError if this client cannot, or if the question is not valid MCP.
     """
-    state = _NO_STATE if question.request_state is None else _STATE + question.request_state
+    kind = _NO_STATE if question.request_state is None else _STATE
+    state = f"{kind}{question.definition}:{question.request_state or ''}"
     try:
         result = t.InputRequiredResult.model_validate(
             {"inputRequests": dict(question.requests), "requestState": state}, by_name=False
@@ -248,4 +251,7 @@ def read_answers(ctx: Ctx) -> InputAnswers | None:
         return None
     if not isinstance(state, str):
         raise MCPError(t.INVALID_PARAMS, "inputResponses need the requestState that came with the questions.")
-    return InputAnswers(dict(responses or {}), state[1:] if state.startswith(_STATE) else None)
+    head, _, own = state.partition(":")
+    if not head.startswith((_STATE, _NO_STATE)):
+        raise MCPError(t.INVALID_PARAMS, "This requestState is no longer valid. Make the call again without it.")
+    return InputAnswers(dict(responses or {}), own if head.startswith(_STATE) else None, head[1:])

@@ -7,6 +7,7 @@ Clients of 2026-07-28 get them on the stream of ``subscriptions/listen``, older 
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ from mcp import types as t
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import (
+    SUBSCRIPTION_ID_META_KEY,
     InMemorySubscriptionBus,
     ListenHandler,
     PromptsListChanged,
@@ -24,40 +26,80 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 
+from wicketgate.access.shares import full_scope
 from wicketgate.faces.mcp.caller import connection_of
+from wicketgate.faces.mcp.exchange import within_exchange
+from wicketgate.faces.mcp.opening import check_small
+
+# The endpoint puts a function under this key of the ASGI scope that stops counting the request as a call under way.
+COUNTED = "wicketgate.counted"
 
 Ctx = ServerRequestContext[Any, Any]
+May = Callable[[], bool]
 
 _SLOW_S = 1.0
 _MAX_PENDING = 10_000
 _MAX_STREAMS = 4_096
 
 
+@dataclass(frozen=True, slots=True)
+class _Subscription:
+    """*may* is true while the client may know of the resource."""
+
+    release: Callable[[], None]
+    may: May
+
+
+def _always() -> bool:
+    return True
+
+
 class Announcer:
     """The notifications of one face, sent while ``run`` runs."""
 
-    def __init__(self, actor_of: Callable[[Ctx], str], max_streams_per_actor: int) -> None:
+    def __init__(self, actor_of: Callable[[Ctx], str], max_streams_per_actor: int | None) -> None:
         self._actor_of = actor_of
         self._max_streams_per_actor = max_streams_per_actor
         self._bus = InMemorySubscriptionBus()
         self._handler = ListenHandler(self._bus, max_subscriptions=_MAX_STREAMS)
         self._streams: Counter[str] = Counter()
-        self._sessions: dict[Connection, dict[str, Callable[[], None]]] = {}
+        self._sessions: dict[Connection, dict[str, _Subscription]] = {}
+        self._listening: dict[anyio.CancelScope, May] = {}
         self._pending: dict[ServerEvent, None] = {}
         self._changed = asyncio.Event()
 
-    async def listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
-        """A stream of ``subscriptions/listen``, until its client leaves. The streams of an actor are bounded."""
+    async def listen(
+        self, ctx: Ctx, params: t.SubscriptionsListenRequestParams, may: May = _always
+    ) -> t.SubscriptionsListenResult:
+        """A stream of ``subscriptions/listen``, until its client leaves, its key is not good any more (FACE-41), or a
+        ``recheck`` finds *may* false. The streams are shared among actors."""
+        check_small(ctx)
         actor = self._actor_of(ctx)
-        if self._streams[actor] >= self._max_streams_per_actor:
-            raise MCPError(t.INTERNAL_ERROR, "Too many open streams of this actor")
+        full = full_scope(self._streams[actor], self._streams.total(), _MAX_STREAMS, self._max_streams_per_actor)
+        if full is not None:
+            raise MCPError(t.INTERNAL_ERROR, f"Too many open streams{' of this actor' if full == 'actor' else ''}")
+        if ctx.request is not None:
+            ctx.request.scope[COUNTED]()
         self._streams[actor] += 1
         try:
-            return await self._handler(ctx, params)
+            with anyio.CancelScope() as scope, within_exchange(ctx):
+                self._listening[scope] = may
+                return await self._handler(ctx, params)
+            # The last frame: the client may listen anew, and learns what it may still hear of.
+            return t.SubscriptionsListenResult.model_validate({"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}})
         finally:
+            self._listening.pop(scope, None)
             self._streams[actor] -= 1
             if not self._streams[actor]:
                 del self._streams[actor]
+
+    def recheck(self) -> None:
+        """Call it when access rules have changed: what clients may no longer know of is not announced to them."""
+        for subscriptions in self._sessions.values():
+            for uri in [uri for uri, each in subscriptions.items() if not each.may()]:
+                subscriptions.pop(uri).release()
+        for scope in [scope for scope, may in self._listening.items() if not may()]:
+            scope.cancel()
 
     def close(self) -> None:
         """End all streams with their last frame, so that clients see a deliberate end."""
@@ -67,17 +109,18 @@ class Announcer:
         """Register a client of the handshake era until its session ends."""
         self._subscriptions(connection_of(ctx))
 
-    def subscribe(self, ctx: Ctx, uri: str, release: Callable[[], None]) -> None:
-        """Notify this session of changes of *uri*. *release* is called once when the subscription ends."""
+    def subscribe(self, ctx: Ctx, uri: str, release: Callable[[], None], may: May) -> None:
+        """Notify this session of changes of *uri*. *release* is called once when the subscription ends, which a
+        ``recheck`` does when it finds *may* false."""
         subscriptions = self._subscriptions(connection_of(ctx))
         if uri in subscriptions:
             release()
         else:
-            subscriptions[uri] = release
+            subscriptions[uri] = _Subscription(release, may)
 
     def unsubscribe(self, ctx: Ctx, uri: str) -> None:
-        if release := self._subscriptions(connection_of(ctx)).pop(uri, None):
-            release()
+        if subscription := self._subscriptions(connection_of(ctx)).pop(uri, None):
+            subscription.release()
 
     def announce(self, event: ServerEvent) -> None:
         """Returns at once; called on the event loop."""
@@ -97,7 +140,7 @@ class Announcer:
         finally:
             self.close()
 
-    def _subscriptions(self, connection: Connection) -> dict[str, Callable[[], None]]:
+    def _subscriptions(self, connection: Connection) -> dict[str, _Subscription]:
         known = self._sessions.get(connection)
         if known is None:
             known = self._sessions[connection] = {}
@@ -110,8 +153,8 @@ class Announcer:
         return list(self._sessions)
 
     def _forget(self, connection: Connection) -> None:
-        for release in self._sessions.pop(connection, {}).values():
-            release()
+        for subscription in self._sessions.pop(connection, {}).values():
+            subscription.release()
 
 
 async def _notify(session: Connection, event: ServerEvent) -> None:

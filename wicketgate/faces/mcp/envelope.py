@@ -5,6 +5,7 @@ all. A well-formed message is only checked for the name that it must have.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from mcp import types as t
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
+
+from wicketgate.faces.mcp.opening import check_small
 
 _NAMED = {
     "tools/call": ("Tool", "name"),
@@ -27,9 +30,13 @@ class Fault:
     code: int
     message: str
     id: int | str | None = None
+    data: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        return {"jsonrpc": "2.0", "id": self.id, "error": {"code": self.code, "message": self.message}}
+        error: dict[str, Any] = {"code": self.code, "message": self.message}
+        if self.data is not None:
+            error["data"] = dict(self.data)
+        return {"jsonrpc": "2.0", "id": self.id, "error": error}
 
 
 def fault_of(text: bytes | str) -> Fault | None:
@@ -44,8 +51,7 @@ def fault_of(text: bytes | str) -> Fault | None:
         return Fault(t.INVALID_REQUEST, "A batch is not part of MCP: send one message at a time.")
     if not isinstance(message, dict):
         return Fault(t.INVALID_REQUEST, "A message must be a JSON object.")
-    given = message.get("id")
-    request_id = given if isinstance(given, int | str) and not isinstance(given, bool) else None
+    request_id = _id_of(message)
     if message.get("jsonrpc") != "2.0":
         return Fault(t.INVALID_REQUEST, 'A message must have "jsonrpc": "2.0".', request_id)
     if "method" not in message and ("result" in message or "error" in message):
@@ -59,6 +65,25 @@ def fault_of(text: bytes | str) -> Fault | None:
     return None
 
 
+def request_in(body: bytes) -> tuple[bool, int | str | None]:
+    """Returns whether *body* begins something new, and its id if there is one to read.
+
+    A notification or the answer to a question begins nothing; what cannot be read counts as a request.
+    """
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return True, None
+    if not isinstance(message, dict):
+        return True, None
+    return "method" in message and "id" in message, _id_of(message)
+
+
+def _id_of(message: Mapping[str, Any]) -> int | str | None:
+    given = message.get("id")
+    return given if isinstance(given, int | str) and not isinstance(given, bool) else None
+
+
 class RequestCheck:
     """Middleware of the SDK's server that refuses bad method names, and requests without the name that they need."""
 
@@ -66,6 +91,8 @@ class RequestCheck:
         self._server = server
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        if ctx.method == "initialize":
+            check_small(ctx)
         if not ctx.method:
             raise MCPError(t.INVALID_REQUEST, "Method cannot be empty")
         if ctx.method.strip() != ctx.method:

@@ -1,7 +1,7 @@
 """The MCP methods of a face's offers besides tools: resources, templates, prompts, completion and subscriptions
 (ROUTE-11)."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from mcp import types as t
@@ -101,7 +101,7 @@ class OfferMethods:
 
     async def _subscribe(self, ctx: Ctx, params: t.SubscribeRequestParams) -> t.EmptyResult:
         uri = str(params.uri)
-        self._announcer.subscribe(ctx, uri, await self._watch(ctx, uri))
+        self._announcer.subscribe(ctx, uri, await self._watch(ctx, uri), self._may_follow(ctx, [uri]))
         return t.EmptyResult()
 
     async def _unsubscribe(self, ctx: Ctx, params: t.UnsubscribeRequestParams) -> t.EmptyResult:
@@ -118,10 +118,15 @@ class OfferMethods:
                 except MCPError:
                     continue
             wanted = params.notifications.model_copy(update={"resource_subscriptions": list(releases)})
-            return await self._announcer.listen(ctx, params.model_copy(update={"notifications": wanted}))
+            may = self._may_follow(ctx, list(releases))
+            return await self._announcer.listen(ctx, params.model_copy(update={"notifications": wanted}), may)
         finally:
             for release in releases.values():
                 release()
+
+    def _may_follow(self, ctx: Ctx, uris: Sequence[str]) -> Callable[[], bool]:
+        context = self._context_of(ctx)
+        return lambda: all(self._offers.may_follow(uri, context) for uri in uris)
 
     async def _watch(self, ctx: Ctx, uri: str) -> Callable[[], None]:
         try:

@@ -6,7 +6,6 @@ older era), unless the face itself answers with JSON-RPC errors. Long lists go o
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -17,7 +16,7 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, REQUEST_TIMEOUT
+from mcp.types import INVALID_PARAMS
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from wicketgate.access.identity import Identity
@@ -34,20 +33,20 @@ from wicketgate.faces.mcp.caller import (
 )
 from wicketgate.faces.mcp.changes import Announcer
 from wicketgate.faces.mcp.envelope import RequestCheck
+from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.log_text import correlation_id
-from wicketgate.ports import CallContext, Caller, InputAnswers, session_key
+from wicketgate.ports import CallContext, Caller, InputAnswers, session_key, source_of
 
 log = logging.getLogger("wicketgate.mcp")
 
 # A client of the era without sessions may name its browsing session under this key of ``_meta`` (BROWSE-25).
 SESSION_META_KEY = "wicketgate/session"
 
-# The endpoint puts a context manager under this key of the ASGI scope, which cancels its block when the HTTP exchange
-# is over.
-EXCHANGE = "wicketgate.exchange"
+# Under this key a client of either era asks for cache-stable order, or for the best first (BROWSE-27).
+ORDER_META_KEY = "wicketgate/cache_stable"
 
 # The sender of the request being served, because the SDK asks for a tool's schema without naming the caller.
 calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
@@ -72,7 +71,7 @@ class McpDoor:
         name: str,
         version: str,
         seal: Seal,
-        max_streams_per_actor: int = 500,
+        max_streams_per_actor: int | None = None,
         local: Identity | None = None,
         new_id: Callable[[], str] = lambda: "-",
     ) -> None:
@@ -115,7 +114,8 @@ class McpDoor:
 
     def access_changed(self) -> None:
         """Call it when access rules or permissions have changed: all clients are notified of lists that depend on the
-        caller."""
+        caller, and hear no more of resources that they may not read."""
+        self.announcer.recheck()
         tools = self._surface.tools(_EVERYBODY)
         if tools is not self._surface.tools(_STRANGER):
             self._shown = tools
@@ -125,8 +125,13 @@ class McpDoor:
         if self._offers is not None and self._offers.offered("resources"):
             self.announcer.announce(ResourcesListChanged())
 
+    async def prepare(self, identity: Identity) -> None:
+        """Work out beside the event loop what requests of this caller ask at once, the SDK included (BROWSE-59)."""
+        await self._surface.prepare(CallContext(identity, "-", "-"))
+
     async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
         context = self._context(ctx)
+        await self._surface.prepare(context)
         page = self._listings.page(self._surface.tools(context), params.cursor, ctx.protocol_version)
         if self._offers is not None and (missing := self._offers.missing(context)):
             page["_meta"] = {MISSING_KEY: dict(missing)}
@@ -154,19 +159,15 @@ class McpDoor:
 
         Raises MCPError, GatewayError if the client cannot be asked, and the other errors of *run*.
         """
-        result = None
         given = read_answers(ctx)
         try:
-            with _exchange(ctx):
+            with within_exchange(ctx):
                 async with ClientCaller(ctx) as caller:
-                    result = await run(self._context(ctx, caller, given))
+                    return await run(self._context(ctx, caller, given))
         except Refusal as refusal:
             raise MCPError(refusal.code, refusal.message, refusal.data) from None
         except InputRequired as question:
             return ask_later(ctx, question)
-        if result is None:
-            raise MCPError(REQUEST_TIMEOUT, "The client has left.")
-        return result
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool. Without this the SDK lists all tools before each call of the newer era."""
@@ -182,13 +183,24 @@ class McpDoor:
         """The context of the caller, which the middleware left on the request."""
         identity = self._who(ctx)
         if ctx.request is None:
-            trace, session = self._new_id(), session_key("stdio", identity.actor, "")
+            trace, session, source = self._new_id(), session_key("stdio", identity.actor, ""), ""
             correlation_id.set(trace)
         else:
             trace, session = correlation_id.get(), _session(ctx, identity, ctx.request.headers)
+            source = source_of(ctx.request.scope)
         if caller is None:
-            return CallContext(identity, trace, session)
-        return CallContext(identity, trace, session, caller, given, AskingApprover(caller))
+            return CallContext(identity, trace, session, source=source)
+        asked = (ctx.meta or {}).get(ORDER_META_KEY)
+        return CallContext(
+            identity,
+            trace,
+            session,
+            caller,
+            given,
+            AskingApprover(caller),
+            source=source,
+            cache_stable=asked if isinstance(asked, bool) else None,
+        )
 
     def _who(self, ctx: Ctx) -> Identity:
         if ctx.request is not None:
@@ -254,14 +266,6 @@ def _failure(error: GatewayError) -> dict[str, Any]:
     body = error.as_dict()
     content = [{"type": "text", "text": body["message"]}]
     return {**WHOLE, "content": content, "structuredContent": body, "isError": True}
-
-
-def _exchange(ctx: Ctx) -> AbstractContextManager[object]:
-    """A block that is cancelled when the HTTP exchange of this call is over."""
-    if ctx.request is None:
-        return nullcontext()
-    exchange: AbstractContextManager[object] = ctx.request.scope[EXCHANGE]
-    return exchange
 
 
 def _session(ctx: Ctx, identity: Identity, headers: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,6 +37,7 @@ class AnthropicMessagesProvider:
         root = address.base_url.rstrip("/").removesuffix("/v1")
         self._endpoint = ModelEndpoint(address, f"{root}/v1/messages", headers)
         self._context_tokens = context_tokens
+        self._max_tokens = max_tokens
         self._origin = f"anthropic-messages {address.base_url} {model}"
         self._body = partial(messages_body, model=model, max_tokens=max_tokens, origin=self._origin, extra=extra)
 
@@ -60,7 +62,7 @@ class AnthropicMessagesProvider:
                 yield [Finish("content_filter", None)]
                 return
             # Read the part; a pause is its end, but not the caller's.
-            turn = MessagesStream(self._context_tokens, self._origin)
+            turn = MessagesStream(self._context_tokens, self._origin, self._max_tokens)
             async with aclosing(self._endpoint.read(response, turn, first_event_by)) as batches:
                 async for batch in batches:
                     if not turn.ended:
@@ -70,7 +72,7 @@ class AnthropicMessagesProvider:
                     finish = batch[-1]
                     assert isinstance(finish, Finish)
                     used = finish.usage if used is None else used + (finish.usage or Usage())
-                    end = [] if turn.paused else [Finish(finish.reason, used, finish.kept)]
+                    end = [] if turn.paused else [replace(finish, usage=used)]
                     if rest := [*batch[:-1], *end]:
                         yield rest
             if not turn.paused:

@@ -107,8 +107,8 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 class MessagesStream(TurnReading):
     """Reads one turn. *paused* is true if the provider wants the turn back as it is, to continue it."""
 
-    def __init__(self, context_tokens: int, origin: str = "") -> None:
-        super().__init__(context_tokens, origin)
+    def __init__(self, context_tokens: int, origin: str = "", max_tokens: int | None = None) -> None:
+        super().__init__(context_tokens, origin, max_tokens)
         self._blocks: dict[int, _Block] = {}
         self._stop_reason = ""
         self.paused = False

@@ -34,6 +34,7 @@ class OpenAIChatProvider:
         headers = {"Authorization": f"Bearer {checked_key(address.api_key)}"} if address.api_key else {}
         self._endpoint = ModelEndpoint(address, address.base_url.rstrip("/") + "/chat/completions", headers)
         self._context_tokens = context_tokens
+        self._max_tokens = max_tokens
         self._origin = f"openai-chat {address.base_url} {model}"
         self._body = partial(
             chat_body, model=model, dialect=dialect, origin=self._origin, max_tokens=max_tokens, extra=extra
@@ -52,7 +53,7 @@ class OpenAIChatProvider:
         first_event_by = self._endpoint.first_event_by()
         response = await self._open(request, first_event_by)
         if not isinstance(response, ErrorResponse):
-            turn = ChatStream(self._context_tokens, self._origin)
+            turn = ChatStream(self._context_tokens, self._origin, self._max_tokens)
             return await first_of(self._endpoint.read(response, turn, first_event_by))
         # Some error responses are a turn; every other is raised.
         match response.kind:

@@ -18,8 +18,8 @@ from wicketgate.net.sse import SseEvent
 class ChatStream(TurnReading):
     """Reads one turn of a chat-completions server."""
 
-    def __init__(self, context_tokens: int, origin: str = "") -> None:
-        super().__init__(context_tokens, origin)
+    def __init__(self, context_tokens: int, origin: str = "", max_tokens: int | None = None) -> None:
+        super().__init__(context_tokens, origin, max_tokens)
         self._calls = CallAssembly()
         self._finish_reason = ""
         self._thoughts: list[str] = []

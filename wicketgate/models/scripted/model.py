@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wicketgate.catalog.card_lines import CardLine, read_card_lines
 from wicketgate.catalog.words import terms
 from wicketgate.errors import ProviderError
 from wicketgate.models.provider import Finish, Message, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
@@ -22,7 +23,7 @@ INTRODUCTION = (
     "Tokyo? - show the last 3 commits of this repository - list the orders of customer cust_0007."
 )
 VIEW_CHARS = 2_000
-# A session repeats the cards it has seen with their old scores, so the best card is the one that comes alone.
+# A session may repeat the cards it has seen before the others, so the best card is the one that comes alone.
 _ONE = 1
 _SEVERAL = 6
 # Six words to an event of text, as a model would stream.
@@ -73,7 +74,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A call that was made, and its answer: the JSON object, or any other text under ``text``."""
+    """A call that was made, and its answer: the JSON object, the lines of a browse under ``cards``, or any other text
+    under ``text``."""
 
     call: Call
     result: Mapping[str, Any]
@@ -131,11 +133,11 @@ def _after_browse(question: str, steps: Sequence[_Step]) -> Call | str:
     return f"I found no tool for these words. {INTRODUCTION}"
 
 
-def _first_call(question: str, card: Mapping[str, Any]) -> Call:
+def _first_call(question: str, card: CardLine) -> Call:
     """Runs the tool at once with JSON arguments of the message; without any, asks which arguments there are."""
     if given := json_arguments(question):
-        return Call("tool_execute", {"tool_id": card["id"], "args": given})
-    return Call("tool_execute", {"tool_id": card["id"], "args": dict(_PROBE), "dry_run": True})
+        return Call("tool_execute", {"tool_id": card.id, "args": given})
+    return Call("tool_execute", {"tool_id": card.id, "args": dict(_PROBE), "dry_run": True})
 
 
 def _after_execute(question: str, steps: Sequence[_Step], tool_names: Collection[str]) -> Call | str:
@@ -160,40 +162,35 @@ def _next_candidate(question: str, steps: Sequence[_Step]) -> Call | str:
     """Tries the next read-only tool of the best card's server, unless the message names the best card itself."""
     cards = _usable_cards(question, steps)
     best = cards[0]
-    if set(terms(str(best["name"]))) <= set(terms(question)):
+    if set(terms(best.name)) <= set(terms(question)):
         return _answer_missing(question, steps)
     # More cards are asked for once.
     if sum(step.call.name == "tool_browse" for step in steps) == 1:
         return _browse(question, _SEVERAL)
     tried = {step.tool_id for step in steps}
     for card in cards:
-        same_server = card.get("namespace") == best.get("namespace")
-        if same_server and card["id"] not in tried and not card.get("side_effects"):
+        if card.namespace == best.namespace and card.id not in tried and not card.side_effects:
             return _first_call(question, card)
     return _answer_missing(question, steps)
 
 
-def _usable_cards(question: str, steps: Sequence[_Step]) -> list[Mapping[str, Any]]:
-    """Cards in the order of their browses, each browse best first.
+def _usable_cards(question: str, steps: Sequence[_Step]) -> list[CardLine]:
+    """Cards in the order of their browses.
 
     A card with side effects needs its verb in the message: ``cancel_order`` must not answer "my orders".
     """
     asked = set(terms(question))
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, CardLine] = {}
     for step in steps:
-        for card in sorted(step.result.get("cards", ()), key=lambda card: -float(card.get("score") or 0.0)):
-            found.setdefault(card["id"], card)
-    return [
-        card
-        for card in found.values()
-        if card.get("kind", "tool") != "internal" and (not card.get("side_effects") or _verb(card) in asked)
-    ]
+        for card in step.result.get("cards", ()):
+            found.setdefault(card.id, card)
+    return [card for card in found.values() if not card.is_internal and (not card.side_effects or _verb(card) in asked)]
 
 
-def _verb(card: Mapping[str, Any]) -> str:
+def _verb(card: CardLine) -> str:
     """The first word of the name that does not belong to the namespace."""
-    namespace = set(terms(str(card.get("namespace", ""))))
-    return next((term for term in terms(str(card["name"])) if term not in namespace), "")
+    namespace = set(terms(card.namespace))
+    return next((term for term in terms(card.name) if term not in namespace), "")
 
 
 def _longer_text(envelope: Mapping[str, Any]) -> str:
@@ -270,7 +267,10 @@ def _read_conversation(messages: Sequence[Message]) -> tuple[str, list[_Step]]:
         for call in message.get("tool_calls") or ():
             if answer := answers.get(call["id"]):
                 made = Call(call["function"]["name"], _read_object(call["function"]["arguments"]))
-                steps.append(_Step(made, _read_object(str(answer.get("content") or ""))))
+                result = _read_object(str(answer.get("content") or ""))
+                if made.name == "tool_browse" and "text" in result:
+                    result = {"cards": read_card_lines(result["text"])}
+                steps.append(_Step(made, result))
     return question, steps
 
 

@@ -5,18 +5,22 @@ server's own words go beside them, as content (EXEC-12, EXEC-13).
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from wicketgate.errors import (
     GatewayError,
+    UpstreamBusy,
     UpstreamError,
     UpstreamLost,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from wicketgate.heavy_work import VERY_LARGE_BYTES, in_line
 from wicketgate.ports import SILENT, CallContext, Caller
 from wicketgate.upstreams.mcp import wire
 
@@ -38,6 +42,16 @@ class Malformed(Exception):
     "the server ..."."""
 
 
+class Status(Malformed):
+    """An HTTP *status* in the place of an answer. *retry_after_s*: the wait that the server asks for; None: it names
+    none."""
+
+    def __init__(self, how: str, status: int, retry_after_s: float | None) -> None:
+        super().__init__(how)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
 class Gone(Exception):
     """There is no connection, or no longer. *carried*: the request may have reached the server. *how*: a fixed phrase
     such as ``it ended with code 3``."""
@@ -52,7 +66,6 @@ NOT_VALID = "gave an answer that is not a valid MCP result"
 CONNECTION_LOST = "the connection was lost"
 NOT_REACHED = "it cannot be reached"
 RESTARTED = "it went away, or has been restarted"
-NOT_TRUSTED = "it has a certificate that is not trusted here"
 
 
 def too_large(max_bytes: int) -> Malformed:
@@ -67,17 +80,27 @@ def refusal(error: object) -> Exception:
     return Malformed(NOT_VALID)
 
 
-def no_answer(status: int) -> Malformed:
-    """The failure of a request that got an HTTP *status* in the place of an MCP answer."""
+_BUSY = (429, 503)
+_MAX_WAIT_S = 86_400
+
+
+def no_answer(status: int, retry_after: str = "") -> Malformed:
+    """The failure of a request that got an HTTP *status* in the place of an MCP answer. *retry_after* is the value of
+    that header; a date is not read."""
     match status:
         case 401 | 403:
-            return Malformed(f"refused the gateway's credentials (HTTP status {status})")
+            how = f"refused the gateway's credentials (HTTP status {status})"
         case 301 | 302 | 303 | 307 | 308:
-            return Malformed("redirects to another place, which is not followed; configure its new address")
-        case 429:
-            return Malformed(f"takes no more requests for now (HTTP status {status})")
+            how = "redirects to another place, which is not followed; configure its new address"
+        case 429 | 503:
+            how = f"takes no more requests for now (HTTP status {status})"
         case _:
-            return Malformed(f"gave no MCP answer (HTTP status {status})")
+            how = f"gave no MCP answer (HTTP status {status})"
+    seconds = retry_after.strip()
+    wait_s = (
+        float(min(int(seconds), _MAX_WAIT_S)) if seconds.isascii() and seconds.isdigit() and len(seconds) < 10 else None
+    )
+    return Status(how, status, wait_s)
 
 
 def timed_out(name: str, timeout_s: float) -> UpstreamTimeout:
@@ -95,6 +118,12 @@ def reported(name: str, error: Refused | Malformed | Gone) -> GatewayError:
             return UpstreamUnavailable(f"{name} cannot be reached ({how}).")
         case Refused(code=code, message=message, data=data):
             return UpstreamRefused(f"{name} refused the call.", code=code, refusal=clean(message), data=data)
+        case Status(status=status) if status in _BUSY:
+            wait = {} if error.retry_after_s is None else {"retry_after_s": error.retry_after_s}
+            return UpstreamBusy(f"{name} {error}.", details={"status": status, **wait})
+        case Status(status=status):
+            unknown = "; whether the call took effect is not known" if status >= 500 else ""
+            return UpstreamError(f"{name} {error}{unknown}.", details={"status": status})
         case _:
             return UpstreamError(f"{name} {error}.")
 
@@ -171,7 +200,7 @@ class Call:
         if has_result == has_error:
             self.fail(Malformed(NOT_VALID))
         elif has_error:
-            self.fail(refusal(message.error))
+            self.fail(refusal(wire.error_of(message)))
         elif not self.settled:
             if message.result is None:
                 self._failure = Malformed(NOT_VALID)
@@ -213,7 +242,9 @@ async def _object(result: object) -> dict[str, Any]:
     """A result that may still be encoded. Raises Malformed unless it is an object."""
     if isinstance(result, wire.Raw):
         try:
-            result = await asyncio.to_thread(wire.whole, result)
+            whole = partial(wire.whole, result)
+            very_large = len(memoryview(result)) > VERY_LARGE_BYTES
+            result = await (in_line(whole) if very_large else asyncio.to_thread(whole))
         except wire.DAMAGED:
             raise Malformed(NOT_VALID) from None
     if not isinstance(result, dict):
@@ -224,13 +255,16 @@ async def _object(result: object) -> dict[str, Any]:
 async def _forward(caller: Caller, method: str, params: Mapping[str, Any]) -> None:
     """Pass one notification of the server on; one that is not well-formed is dropped."""
     match method, params:
-        case ("notifications/progress", {"progress": int() | float() as progress}) if not isinstance(progress, bool):
-            total, message = params.get("total"), params.get("message")
-            await caller.progress(
-                progress,
-                float(total) if isinstance(total, int | float) and not isinstance(total, bool) else None,
-                message if isinstance(message, str) else None,
-            )
+        case ("notifications/progress", {"progress": value}) if (progress := _finite(value)) is not None:
+            message = params.get("message")
+            await caller.progress(progress, _finite(params.get("total")), message if isinstance(message, str) else None)
         case ("notifications/message", {"level": str(level), "data": data}):
             logger = params.get("logger")
             await caller.log(level, data, logger if isinstance(logger, str) else None)
+
+
+def _finite(value: object) -> float | None:
+    """Returns None for what is no number, and for a number beyond all that JSON readers understand."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+        return None
+    return value

@@ -16,13 +16,11 @@ from wicketgate.errors import ProviderError, UpstreamUnavailable
 from wicketgate.net import (
     CONNECT_S,
     AnswerUndecodable,
-    CertificateRefused,
     Credentials,
     HttpClient,
     NeverSent,
     Target,
     body_of,
-    read_bounded,
     redirect_of,
     send_authorized,
 )
@@ -30,8 +28,6 @@ from wicketgate.net.sse import SseDecoder, SseEvent
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import (
     CONNECTION_LOST,
-    NOT_REACHED,
-    NOT_TRUSTED,
     Gone,
     Malformed,
     too_large,
@@ -46,7 +42,7 @@ FAILURES = (Gone, Malformed, UpstreamUnavailable)
 _ACCEPTED = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
 NOTIFY_S = 10.0
 _MAX_NOTIFYING = 256
-_MAX_REDIRECTS = 5
+_MAX_REDIRECTS = 3
 _FOLLOWED = {"POST": (307, 308), "DELETE": (307, 308), "GET": (301, 302, 307, 308)}
 
 
@@ -105,28 +101,35 @@ class Endpoint:
         return Endpoint(self._http, url, self._headers, self._credentials)
 
     async def _followed(self, method: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        for _ in range(_MAX_REDIRECTS):
-            url = self._moved.get(method, self._url)
-            target = self._targets.get(method)
-            if target is None:
-                target = self._targets[method] = Target(method, url, self._headers)
+        url = self._moved.get(method, self._url)
+        target = self._targets.get(method)
+        if target is None:
+            target = self._targets[method] = Target(method, url, self._headers)
+        asked = {url}
+        while True:
             response = await self._http.transport.send(target, content, headers, connect_s=CONNECT_S)
-            if response.status_code not in _FOLLOWED[method]:
-                return response
-            onward = redirect_of(url, response)
+            onward = redirect_of(url, response) if response.status_code in _FOLLOWED[method] else None
             if onward is None:
-                return response
+                break
             await response.aclose()
-            # Remembered, so that the next request goes there directly. Where messages are posted, everything else goes
-            # too; a page that a GET is sent to is no place for messages.
-            if method == "POST":
-                self._url = onward
-                self._moved.clear()
-                self._targets.clear()
-            else:
-                self._moved[method] = onward
-                self._targets.pop(method, None)
-        raise Malformed("redirects again and again")
+            if onward in asked or len(asked) > _MAX_REDIRECTS:
+                raise Malformed("redirects again and again")
+            asked.add(onward)
+            url, target = onward, Target(method, onward, self._headers)
+        if len(asked) > 1:
+            self._remember(method, url)
+        return response
+
+    def _remember(self, method: str, url: str) -> None:
+        """Send the next request to *url* directly. Where messages are posted, everything else goes too; a page that a
+        GET is sent to is no place for messages."""
+        if method == "POST":
+            self._url = url
+            self._moved.clear()
+            self._targets.clear()
+        else:
+            self._moved[method] = url
+            self._targets.pop(method, None)
 
     def _add_user_of(self, url: str) -> None:
         """Send a user and password that stand in the URL as HTTP does (Basic)."""
@@ -175,12 +178,14 @@ def kind_of(response: httpx.Response) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
-async def body_within(response: httpx.Response, max_bytes: int) -> bytes:
+async def body_within(response: httpx.Response, max_bytes: int) -> bytearray:
     """The whole body. Raises Malformed if it is larger, and Gone."""
     try:
-        data, cut = await read_bounded(response, max_bytes)
+        data, cut = await body_of(response).gather(max_bytes)
     except httpx.RequestError as error:
         raise failure_of(error) from None
+    finally:
+        await response.aclose()
     if cut:
         raise too_large(max_bytes)
     return data
@@ -190,8 +195,6 @@ def failure_of(error: httpx.RequestError) -> Gone | Malformed:
     match error:
         case AnswerUndecodable():
             return Malformed("gave an answer in a content coding that was not asked for")
-        case CertificateRefused():
-            return Gone(NOT_TRUSTED, carried=False)
         case _ if isinstance(error, NeverSent):
-            return Gone(NOT_REACHED, carried=False)
+            return Gone(error.why, carried=False)
     return Gone(CONNECTION_LOST, carried=True)

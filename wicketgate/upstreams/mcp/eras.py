@@ -35,6 +35,7 @@ _LOG_LEVEL = "info"
 _CLIENT = {"name": "wicketgate", "version": installed("wicketgate")}
 _ELICITATION: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 _MAX_INSTRUCTIONS = 2_000
+_MAX_SPELLING = 256
 
 ANNOTATION = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -73,6 +74,8 @@ class Agreement:
     version: str
     capabilities: t.ServerCapabilities
     instructions: str
+    spellings: tuple[str, ...] = ()
+    """The name and the title that the server gives itself."""
 
     @property
     def modern(self) -> bool:
@@ -184,7 +187,10 @@ def _discovered(result: Mapping[str, Any]) -> Agreement | None:
     mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in found.supported_versions]
     if not mutual:
         return None
-    return Agreement(mutual[-1], found.capabilities, (found.instructions or "")[:_MAX_INSTRUCTIONS])
+    instructions = (found.instructions or "")[:_MAX_INSTRUCTIONS]
+    return Agreement(
+        mutual[-1], found.capabilities, instructions, _spellings((found.meta or {}).get(t.SERVER_INFO_META_KEY))
+    )
 
 
 def _initialized(result: Mapping[str, Any]) -> Agreement:
@@ -194,7 +200,14 @@ def _initialized(result: Mapping[str, Any]) -> Agreement:
         raise Malformed("does not speak MCP") from None
     if found.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise Malformed("speaks no version of MCP that is known here")
-    return Agreement(found.protocol_version, found.capabilities, (found.instructions or "")[:_MAX_INSTRUCTIONS])
+    instructions = (found.instructions or "")[:_MAX_INSTRUCTIONS]
+    return Agreement(found.protocol_version, found.capabilities, instructions, _spellings(result.get("serverInfo")))
+
+
+def _spellings(info: object) -> tuple[str, ...]:
+    """The names in *info*; a longer one than any namespace is cut."""
+    given = (info.get("name"), info.get("title")) if isinstance(info, Mapping) else ()
+    return tuple(dict.fromkeys(name[:_MAX_SPELLING] for name in given if isinstance(name, str) and name))
 
 
 def _supported(error: Exception) -> list[str] | None:

@@ -36,6 +36,7 @@ _LIGHT = 1
 _HEAVY = 10
 """Measures of what a server may send beside its answers before it is read more slowly: so many notes, or a tenth of it
 in messages that cause work."""
+_BYTES_OF_ONE = 512
 _DECLINED = {"action": "decline"}
 
 Post = Callable[[Mapping[str, Any]], None]
@@ -44,6 +45,12 @@ Post = Callable[[Mapping[str, Any]], None]
 Send = Callable[[Mapping[str, Any], Call], Awaitable[None]]
 """Sends a request. Waits while the server reads nothing; marks the call as carried before it leaves. Raises Gone and
 Malformed."""
+
+
+def weight_of(weight: int, size: int) -> int:
+    """The measure that a message of *size* bytes uses up, whose kind costs *weight*: decoding takes long by its size,
+    whatever it means (UP-64). An answer uses up nothing."""
+    return weight and max(weight, size // _BYTES_OF_ONE)
 
 
 class Background:
@@ -125,10 +132,12 @@ class Exchange:
     """The requests in flight on one connection, and the server's own requests and news.
 
     *announced* gets the notifications that are about the server itself; set it before the first is of interest.
+    *heard* grows with everything that the server says on the connection, answers included.
     """
 
     def __init__(self, name: str, post: Post) -> None:
         self.announced: Heard = _unheard
+        self.heard = 0
         self.background = Background()
         self._name = name
         self._post = post
@@ -166,10 +175,12 @@ class Exchange:
     def take(self, message: Message, related: Call | None = None) -> int:
         """Carry out *message*, which came on the stream of *related* if that is given. Returns how much of the server's
         measure it uses up: nothing for an answer."""
+        self.heard += 1
         return self._carry_out(self._session.sort(message, related))
 
     def take_elsewhere(self, message: Message) -> int:
         """As ``take``, for messages on a stream of no request while callers read streams of their own."""
+        self.heard += 1
         found = self._session.sort(message)
         weight = self._carry_out(found)
         if isinstance(found, News):

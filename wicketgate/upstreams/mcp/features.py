@@ -42,8 +42,10 @@ class Ask(Protocol):
 class McpFeatures:
     """Implements Features. The upstream runs ``serve`` with each session, and passes announcements to ``heard``."""
 
-    def __init__(self, name: str, ask: Ask, list_timeout_s: float) -> None:
+    def __init__(self, name: str, ask: Ask, list_timeout_s: float, *, instructions: bool = False) -> None:
+        """*instructions*: the server's words for a model are taken."""
         self._name = name
+        self._instructions = instructions
         self._ask = ask
         self._list_timeout_s = list_timeout_s
         self._support: FeatureSupport | None = None
@@ -90,13 +92,15 @@ class McpFeatures:
     async def serve(self, client: McpClient) -> None:
         """For as long as a session lasts: show what the server supports, and follow its changes."""
         agreement = client.agreement
-        self._support = _support_of(agreement)
+        self._support = _support_of(agreement, instructions=self._instructions)
         try:
             self._notify(ListChanged("resources"), ListChanged("prompts"))
             if not agreement.modern:
                 await self._subscribe()
             elif _announces(agreement):
                 await self._listen(client)
+            # A server with nothing to follow has its features all the same.
+            await asyncio.Event().wait()
         finally:
             self._support = None
 
@@ -154,14 +158,14 @@ class McpFeatures:
                 heard(change)
 
 
-def _support_of(agreement: Agreement) -> FeatureSupport:
+def _support_of(agreement: Agreement, *, instructions: bool) -> FeatureSupport:
     can = agreement.capabilities
     return FeatureSupport(
         resources=can.resources is not None,
         prompts=can.prompts is not None,
         completions=can.completions is not None,
         subscriptions=can.resources is not None and bool(can.resources.subscribe),
-        instructions=agreement.instructions,
+        instructions=agreement.instructions if instructions else "",
     )
 
 

@@ -36,7 +36,7 @@ from wicketgate.upstreams.mcp.endpoint import (
     kind_of,
 )
 from wicketgate.upstreams.mcp.eras import VERSION_HEADER, Agreement
-from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end
+from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end, weight_of
 from wicketgate.upstreams.mcp.session import OutgoingRequest
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES
 
@@ -53,6 +53,7 @@ _STREAMS_AT_ONCE = 20
 _STREAMS_A_SECOND = 5.0
 _REOPEN_S = 1.0
 _LONGEST_REOPEN_S = 60.0
+_MAX_DOUBLINGS = 30
 _MAX_RESUMED = 2
 _LISTEN = {"Accept": EVENTS}
 
@@ -164,6 +165,7 @@ class _StreamableHttp:
     async def _asked(self, body: bytes, headers: Mapping[str, str], call: Call, *, opens: bool) -> dict[str, Any]:
         """*opens*: the answer may name the session that it opens."""
         response = await self._endpoint.send("POST", body, headers)
+        self.exchange.heard += 1
         try:
             if response.status_code >= 300 or response.status_code == 202:
                 raise await self._refused(response)
@@ -213,6 +215,7 @@ class _StreamableHttp:
             for event in events:
                 message = wire.decode(event.data)
                 if message is None:
+                    await self._unasked.rest(weight_of(1, len(event.data)))
                     continue
                 if _answers(message, call):
                     message.id = call.token
@@ -220,7 +223,7 @@ class _StreamableHttp:
                 await call.pass_on()
                 if call.settled:
                     return True
-                await self._unasked.rest(weight)
+                await self._unasked.rest(weight_of(weight, len(event.data)))
         return False
 
     async def _listen(self, opened: asyncio.Event) -> None:
@@ -252,7 +255,7 @@ class _StreamableHttp:
                         last_id, pause_s = stream.last_id, _REOPEN_S if stream.retry_s is None else stream.retry_s
                 finally:
                     await response.aclose()
-            await asyncio.sleep(min(pause_s * 2**failures, _LONGEST_REOPEN_S))
+            await asyncio.sleep(reopening_pause_s(pause_s, failures))
 
     async def _offers_stream(self, response: httpx.Response) -> bool:
         if response.status_code in (400, 401, 404) and not await self._is_known():
@@ -263,20 +266,20 @@ class _StreamableHttp:
         while (events := await stream.read()) is not None:
             for event in events:
                 message = wire.decode(event.data)
-                if message is not None:
-                    await self._unasked.rest(self.exchange.take_elsewhere(message))
+                weight = 1 if message is None else self.exchange.take_elsewhere(message)
+                await self._unasked.rest(weight_of(weight, len(event.data)))
 
     async def _refused(self, response: httpx.Response) -> Exception:
-        """A server may say why in JSON-RPC at any status; otherwise the status must do."""
+        """A server may say why in JSON-RPC; otherwise the status must do. 429 and 503 say it themselves."""
         status = response.status_code
         if self._has_session and (status == 404 or (status in (400, 401) and not await self._is_known())):
             self._forgotten()
             return Gone(RESTARTED, carried=False)
-        if kind_of(response) == JSON:
+        if kind_of(response) == JSON and status not in (429, 503):
             message = wire.decode(await body_within(response, min(self._max_bytes, _MAX_REFUSAL_BYTES)))
             if message is not None and message.method is None and message.error is not wire.ABSENT:
-                return refusal(message.error)
-        return no_answer(status)
+                return refusal(wire.error_of(message))
+        return no_answer(status, response.headers.get("retry-after", ""))
 
     async def _is_known(self) -> bool:
         """True if the server knows our session. MCP says 404 for one that it does not know, but many servers say 400,
@@ -302,3 +305,8 @@ def _answers(message: wire.Message, call: Call) -> bool:
     if message.method is not None:
         return False
     return message.id == call.token or (message.id is None and message.error is not wire.ABSENT)
+
+
+def reopening_pause_s(first_s: float, failures: int) -> float:
+    """Seconds to wait before a stream is asked for again, twice as long after each of *failures* in a row."""
+    return min(first_s * 2.0 ** min(failures, _MAX_DOUBLINGS), _LONGEST_REOPEN_S)

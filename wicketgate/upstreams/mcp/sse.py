@@ -11,7 +11,7 @@ from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, Endpoint, EventStream, kind_of
 from wicketgate.upstreams.mcp.eras import Agreement
-from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end
+from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end, weight_of
 from wicketgate.upstreams.mcp.session import OutgoingRequest
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES
 
@@ -99,7 +99,7 @@ class _Sse:
         await response.aclose()
         if response.status_code >= 300:
             # The answer would have come on the stream.
-            call.fail(no_answer(response.status_code))
+            call.fail(no_answer(response.status_code, response.headers.get("retry-after", "")))
 
     def post(self, message: Mapping[str, Any]) -> None:
         self.exchange.background.start(self._place.notify(message, {}))
@@ -110,6 +110,7 @@ class _Sse:
             while (events := await stream.read()) is not None:
                 for event in events:
                     message = wire.decode(event.data)
-                    await self._unasked.rest(1 if message is None else self.exchange.take(message))
+                    weight = 1 if message is None else self.exchange.take(message)
+                    await self._unasked.rest(weight_of(weight, len(event.data)))
         self.exchange.close(CONNECTION_LOST)
         self._lost(CONNECTION_LOST)

@@ -9,11 +9,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, too_large
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, NOT_VALID, Call, Gone, Malformed, too_large
 from wicketgate.upstreams.mcp.child_process import GRACE_S, ChildEnded, ChildProcess
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.eras import Agreement
-from wicketgate.upstreams.mcp.exchange import UNASKED_A_SECOND, UNASKED_AT_ONCE, Exchange, Pace, to_its_end, within
+from wicketgate.upstreams.mcp.exchange import (
+    UNASKED_A_SECOND,
+    UNASKED_AT_ONCE,
+    Exchange,
+    Pace,
+    to_its_end,
+    weight_of,
+    within,
+)
 from wicketgate.upstreams.mcp.session import OutgoingRequest
 from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES, LineReader
 
@@ -22,6 +30,7 @@ log = logging.getLogger("wicketgate.upstream")
 _END_S = 0.5
 _ERROR_LINE = 1_000
 _KEPT_LINES = 20
+_SHOWN = 512
 
 
 @asynccontextmanager
@@ -94,13 +103,17 @@ class _Stdio:
 
     def output(self, data: bytes) -> None:
         unasked = 0
+        if b"\n" not in data:
+            self.exchange.heard += 1  # a long message is on its way
         for line in self._lines.feed(data):
             message = wire.decode(line)
             if message is None:
-                unasked += 1
+                unasked += weight_of(1, len(line))
+                if len(line) > wire.LARGE_BYTES:
+                    self.exchange.unreadable(bytes(line[:_SHOWN]), bytes(line[-_SHOWN:]), Malformed(NOT_VALID))
                 self._warn_once("writes something to its stdout that is not MCP; such lines are passed over")
             else:
-                unasked += self.exchange.take(message)
+                unasked += weight_of(self.exchange.take(message), len(line))
         if unasked and (pause_s := self._unasked.take(unasked)):
             self._warn_once("says more than can be heard; it is read more slowly")
             self.child.rest(pause_s)

@@ -11,7 +11,9 @@ from typing import Any
 
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
-from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.fleet.turns import Turns
+from wicketgate.net.outgoing import why_not_connected
+from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
 from wicketgate.upstreams.mcp.call import (
     NOT_REACHED,
     Gone,
@@ -24,66 +26,17 @@ from wicketgate.upstreams.mcp.client import Connect, Connection, McpClient
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.features import McpFeatures
 from wicketgate.upstreams.mcp.session import ACKNOWLEDGED, LIST_CHANGED
+from wicketgate.upstreams.mcp.silence import PING_S, Silence
 
 log = logging.getLogger("wicketgate.upstream")
-
-UNANSWERED = 3
-PROBE_S = 10.0
 
 _FIRST_DELAY_S = 0.2
 _MAX_DELAY_S = 10.0
 _LASTED_S = 30.0
 
 
-class Silence:
-    """Gives up a server that runs but answers nothing any more, on one connection.
-
-    A stopped or deadlocked server, or one that closed its output, does not end, so nothing else would show it. *probe*
-    asks the server for something that costs it nothing.
-    """
-
-    def __init__(self, probe: Callable[[], Awaitable[object]], probe_s: float = PROBE_S) -> None:
-        self._probe = probe
-        self._probe_s = probe_s
-        self._unanswered = 0
-        self._doubt = asyncio.Event()
-        self.in_flight = 0
-
-    def heard(self) -> None:
-        self._unanswered = 0
-
-    def unanswered(self) -> None:
-        """A call was given up before it had an answer."""
-        self._unanswered += 1
-        if self._unanswered >= UNANSWERED:
-            self._doubt.set()
-
-    async def lasting(self) -> None:
-        """Return when several calls in a row got no answer, the server answers no probe either, and no call is left
-        that has time: a server with one thread may be busy with that one."""
-        while True:
-            await self._doubt.wait()
-            while self._unanswered >= UNANSWERED:
-                if not await self._answers() and not self.in_flight:
-                    return
-            self._doubt.clear()
-
-    async def _answers(self) -> bool:
-        try:
-            async with asyncio.timeout(self._probe_s):
-                await self._probe()
-        except TimeoutError:
-            return False
-        except Gone:
-            await asyncio.sleep(self._probe_s)  # the connection's own signs show it
-        except (Refused, Malformed):
-            pass
-        self.heard()
-        return True
-
-
 class McpServerUpstream:
-    """Implements Upstream and HasFeatures. It is of use while ``supervise`` runs."""
+    """Implements Upstream, HasPing, HasSpellings and HasFeatures. It is of use while ``supervise`` runs."""
 
     def __init__(
         self,
@@ -92,21 +45,26 @@ class McpServerUpstream:
         *,
         connect_timeout_s: float,
         jitter: Callable[[], float],
+        turns: Turns | None = None,
         mode: Mode = "auto",
-        probe_s: float = PROBE_S,
+        ping_s: float = PING_S,
+        instructions: bool = False,
     ) -> None:
-        """*jitter* returns 0 to 1 and spreads reconnections."""
+        """*jitter* returns 0 to 1 and spreads reconnections. *turns* are shared with other upstreams, so that not all
+        connect at once. *instructions*: the server's words for a model are taken."""
         self._name = name
         self._connect = connect
         self._connect_timeout_s = connect_timeout_s
         self._jitter = jitter
+        self._turns = turns or Turns()
         self._mode = mode
         self._mode_now = mode
-        self._probe_s = probe_s
+        self._ping_s = ping_s
         self._client: McpClient | None = None
-        self._silence = Silence(_nothing)
+        self._silence = Silence(_nothing, _no_words)
         self._status = UpstreamStatus("connecting")
-        self.features = McpFeatures(name, self._ask, connect_timeout_s)
+        self._spellings: tuple[str, ...] = ()
+        self.features = McpFeatures(name, self._ask, connect_timeout_s, instructions=instructions)
 
     @property
     def name(self) -> str:
@@ -115,6 +73,10 @@ class McpServerUpstream:
     @property
     def status(self) -> UpstreamStatus:
         return self._status
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        return self._spellings
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
         """Between sessions it waits, ever longer while they do not last, up to ten seconds."""
@@ -141,26 +103,34 @@ class McpServerUpstream:
     ) -> Mapping[str, Any]:
         return await self._answered(self._connected().call_tool(name, arguments, context))
 
+    async def ping(self, timeout_s: float) -> PingAnswer:
+        try:
+            await self._connected().ping()
+        except Refused:
+            return "answered"  # it knows no ping
+        except Malformed:
+            return "reached"  # such as the HTTP status of a proxy
+        except Gone as gone:
+            raise UpstreamUnavailable(f"{self._name} cannot be reached ({gone.how}).") from None
+        return "answered"
+
     async def _ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> Mapping[str, Any]:
         return await self._answered(self._connected().ask(method, params, context))
 
     async def _answered(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         silence = self._silence
-        silence.in_flight += 1
+        call = silence.begin()
+        given_up = False
         try:
-            result = await answer
-            silence.heard()
-            return result
+            return await answer
         except (Refused, Malformed, Gone) as error:
-            if not isinstance(error, Gone):
-                silence.heard()
             raise reported(self._name, error) from error
         except asyncio.CancelledError:
-            # By its deadline, or because its caller left: a probe finds out which, if several follow one another.
-            silence.unanswered()
+            # By its deadline, or because its caller left: a ping finds out which, if several follow one another.
+            given_up = True
             raise
         finally:
-            silence.in_flight -= 1
+            silence.unanswered(call) if given_up else silence.end(call)
 
     def _connected(self) -> McpClient:
         if self._client is None:
@@ -172,11 +142,13 @@ class McpServerUpstream:
         ending = _Ending()
         connected = False
         opened: Connection | None = None
+        turn = await self._turns.take()
         try:
             async with asyncio.timeout(self._connect_timeout_s) as attempt, self._connect(ending.lost) as opened:
                 client = await McpClient.open(self._name, opened, self._mode_now, ending.lost)
                 # The deadline is for connecting only.
                 attempt.reschedule(None)
+                turn.end()
                 connected = True
                 await self._serve(client, opened, ending, changed)
         except TimeoutError:
@@ -189,6 +161,7 @@ class McpServerUpstream:
                 why = ending.how if connected else f"{ending.how} before it was ready"
             self._gone(why or ("it failed" if connected else "it does not speak MCP"))
         finally:
+            turn.end()
             self._client = None
         # It may be a server that ends, or says nothing, when it is first asked for the newer era.
         one_era = opened is not None and opened.one_era and not connected and self._mode_now == "auto"
@@ -208,7 +181,7 @@ class McpServerUpstream:
 
         # In force from here on, with a first reading of its tools.
         connection.exchange.announced = heard
-        self._ready(client)
+        self._ready(client, connection)
         changed(self._name)
         # What goes on beside the calls, until the session is lost.
         async with asyncio.TaskGroup() as group:
@@ -240,10 +213,11 @@ class McpServerUpstream:
         await self._silence.lasting()
         ending.lost("it answers nothing any more")
 
-    def _ready(self, client: McpClient) -> None:
-        before = self._status
+    def _ready(self, client: McpClient, connection: Connection) -> None:
+        before, exchange = self._status, connection.exchange
         self._client = client
-        self._silence = Silence(client.ping, self._probe_s)
+        self._spellings = client.agreement.spellings
+        self._silence = Silence(client.ping, lambda: exchange.heard, self._ping_s)
         self._status = UpstreamStatus("ready", "", before.connections + 1, before.error)
         log.info("%s: connected, protocol %s", self._name, client.agreement.version)
 
@@ -282,7 +256,12 @@ class _Delay:
 
 
 async def _nothing() -> None:
-    """The probe while there is no server."""
+    """The ping while there is no server."""
+
+
+def _no_words() -> int:
+    """The number of things that no server has said."""
+    return 0
 
 
 def _why(error: Exception) -> str | None:
@@ -304,6 +283,6 @@ def _why(error: Exception) -> str | None:
         case Refused():
             return "it refused the MCP handshake"
         case OSError():
-            return NOT_REACHED
+            return why_not_connected(error)
         case _:
             return None

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+LARGE_BYTES = 4 * 1024 * 1024
+"""A message of more is taken apart by its members, and not mended (UP-64)."""
 
-_LARGE_BYTES = 4 * 1024 * 1024
 _SMALL_BYTES = 64 * 1024
 _MANY_VALUES = 10_000
 _SAMPLE = 64
@@ -29,7 +30,8 @@ DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class Message(msgspec.Struct):
     """One message. With a *method* it is a request (if it has an *id*) or a notification, otherwise an answer.
 
-    *params* and *result* of a heavy message are still encoded (``msgspec.Raw``).
+    *params*, *result* and *error* of a heavy message are still encoded (``msgspec.Raw``), an *error* only if it is
+    heavy itself.
     """
 
     id: int | str | None = None
@@ -44,11 +46,17 @@ class _Heavy(msgspec.Struct):
     method: str | None = None
     params: msgspec.Raw = msgspec.Raw(b"null")
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    error: Any = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _BareError(msgspec.Struct):
+    code: int
+    message: str
 
 
 _message = msgspec.json.Decoder(Message)
 _heavy = msgspec.json.Decoder(_Heavy)
+_bare_error = msgspec.json.Decoder(_BareError)
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _any = msgspec.json.Decoder()
@@ -60,7 +68,10 @@ def decode(data: bytes | bytearray) -> Message | None:
     try:
         if is_heavy(data):
             heavy = _heavy.decode(data)
-            return Message(heavy.id, heavy.method, heavy.params, heavy.result, heavy.error)
+            error = heavy.error
+            if isinstance(error, msgspec.Raw) and not is_heavy(memoryview(error)):
+                error = whole(error)
+            return Message(heavy.id, heavy.method, heavy.params, heavy.result, error)
         return _message.decode(data)
     except DAMAGED:
         mended = _mended(data)
@@ -80,7 +91,7 @@ def is_heavy(data: bytes | bytearray | memoryview) -> bool:
     """True if decoding takes more than some two milliseconds: many values take long, a long text does not."""
     if len(data) <= _SMALL_BYTES:
         return False
-    return len(data) > _LARGE_BYTES or bytes(data[::_SAMPLE]).count(b",") * _SAMPLE > _MANY_VALUES
+    return len(data) > LARGE_BYTES or bytes(data[::_SAMPLE]).count(b",") * _SAMPLE > _MANY_VALUES
 
 
 def in_parts(raw: msgspec.Raw, depth: int = 0) -> Any:
@@ -112,17 +123,25 @@ def whole(value: Any) -> Any:
 
 
 def params_of(message: Message) -> Any:
-    """None where the parameters cannot be read."""
+    """None for heavy parameters: what a server says unasked is read on the event loop, so it must be light (UP-64)."""
+    return None if isinstance(message.params, msgspec.Raw) else message.params
+
+
+def error_of(message: Message) -> Any:
+    """The error, a heavy one without its data; None if that cannot be read."""
+    if not isinstance(message.error, msgspec.Raw):
+        return message.error
     try:
-        return whole(message.params)
+        bare = _bare_error.decode(message.error)
     except DAMAGED:
         return None
+    return {"code": bare.code, "message": bare.message}
 
 
 def _mended(data: bytes | bytearray) -> bytes | None:
     """A JSON object with a mark in the place of bytes that are not UTF-8 and of halves of surrogate pairs (servers cut
     text amid them); None for anything but a JSON object."""
-    if data.lstrip()[:1] != b"{":
+    if len(data) > LARGE_BYTES or data.lstrip()[:1] != b"{":
         return None
     try:
         value = json.loads(data.decode("utf-8", "replace"))

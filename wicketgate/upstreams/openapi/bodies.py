@@ -85,17 +85,18 @@ def is_text_type(media_type: str) -> bool:
 
 def form_parts(document: Document, media: Mapping[str, Any], kind: BodyKind) -> dict[str, Part]:
     """Returns the parts of a form by property. Raises Unusable."""
-    properties = document.resolve(media.get("schema", {})).get("properties")
+    declared = document.resolve(media.get("schema", {})).get("properties")
+    properties = declared if isinstance(declared, Mapping) else {}
     encodings = media.get("encoding")
     parts: dict[str, Part] = {}
-    for name, schema in (properties if isinstance(properties, Mapping) else {}).items():
+    for name, schema in properties.items():
         encoding = encodings.get(name) if isinstance(encodings, Mapping) else None
         encoding = encoding if isinstance(encoding, Mapping) else {}
         content_type = encoding.get("contentType")
         parts[name] = Part(
             is_file=kind == "multipart" and is_file(document, schema),
             content_type=content_type if isinstance(content_type, str) and _is_printable(content_type) else "",
-            style=_form_style(name, encoding) if kind == "form" else None,
+            style=_form_style(name, encoding, properties) if kind == "form" else None,
         )
     return parts
 
@@ -151,14 +152,14 @@ def _sent_type(kind: BodyKind, media_type: str) -> str:
     return {"json": "application/json", "text": "text/plain"}.get(kind, "application/octet-stream")
 
 
-def _form_style(name: str, encoding: Mapping[str, Any]) -> Parameter | None:
+def _form_style(name: str, encoding: Mapping[str, Any], properties: Mapping[str, Any]) -> Parameter | None:
     """Returns None where an object is written as JSON, which is the default (OpenAPI "Encoding Object")."""
     style = encoding.get("style")
     explode = encoding.get("explode")
     if style not in ("form", "spaceDelimited", "pipeDelimited", "deepObject"):
         return None
     explodes = explode if isinstance(explode, bool) else style == "form"
-    return Parameter(name, name, "query", style, explodes)
+    return Parameter(name, name, "query", style, explodes, others=frozenset(properties) - {name})
 
 
 def _form(value: object, parts: Mapping[str, Part]) -> bytes:

@@ -17,13 +17,22 @@ from wicketgate.errors import ArgsInvalid
 from wicketgate.net import Reply
 from wicketgate.upstreams.openapi.bodies import BodyRefused, base_type, is_json_type, is_text_type, write_body
 from wicketgate.upstreams.openapi.operations import OpenApiOperation
-from wicketgate.upstreams.openapi.parameters import Parameter, cookie_text, header_text, path_text, query_pairs
+from wicketgate.upstreams.openapi.parameters import (
+    NameTaken,
+    Parameter,
+    cookie_text,
+    header_text,
+    path_text,
+    query_pairs,
+)
 
 _MAX_URL = 32_000
 _MAX_HEADER = 8_000
 _MAX_ERROR_CHARS = 16_000
 _MAX_ERROR_STRUCTURE = 64 * 1024
 _WAIT_STATUSES = (429, 503)
+_MAX_DECODINGS = 5
+_BLANKS = " \t\r\n\v\f\0"
 _HUGE_EXPONENT = re.compile(rb"[eE]\+?[0-9]{3}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 # Python knows more encodings, some of which take quadratic time.
@@ -73,6 +82,8 @@ def build_request(operation: OpenApiOperation, arguments: Mapping[str, Any]) -> 
         path = _path(operation.template, values)
     except BodyRefused as reason:
         raise _refused("body", str(reason)) from None
+    except NameTaken as reason:
+        raise _refused(reason.argument, str(reason)) from None
     except (UnicodeEncodeError, ValueError, RecursionError):
         raise _refused("arguments", "hold text or numbers that cannot be sent") from None
     body, content_type = written or (None, "")
@@ -85,7 +96,7 @@ def build_request(operation: OpenApiOperation, arguments: Mapping[str, Any]) -> 
 
 def _path(template: str, values: Mapping[str, str]) -> str:
     """Returns the path with *values* in place. Raises ArgsInvalid if a value makes a segment empty, ``.`` or ``..``:
-    servers and proxies resolve it, encoded or not, and the request would reach another operation."""
+    servers and proxies resolve it, encoded once or twice, and the request would reach another operation."""
     kept = "%!$&'()*+,;=:@~"
     segments = []
     for segment in template.split("/"):
@@ -97,10 +108,25 @@ def _path(template: str, values: Mapping[str, str]) -> str:
             if not values.get(name):
                 raise _refused(name, "must not be empty: it is a part of the path")
             text += values[name] + quote(after, safe=kept)
-        if names and any(part in (".", "..") for part in re.split(r"[/\\]", unquote(text))):
+        if names and _leads_up(text):
             raise _refused(names[0], "must not be '.' or '..', nor lead to them: it is a part of the path")
         segments.append(text)
     return "/".join(segments)
+
+
+def _leads_up(segment: str) -> bool:
+    """Returns whether any reader may take *segment* for ``.`` or ``..``, or for a path with one.
+
+    Some servers decode a second time behind their proxy, and some cut a part at ``;`` (Tomcat) or at a blank.
+    """
+    for _ in range(_MAX_DECODINGS):
+        decoded = unquote(segment)
+        if any(part.partition(";")[0].strip(_BLANKS) in (".", "..") for part in re.split(r"[/\\]", decoded)):
+            return True
+        if decoded == segment:
+            return False
+        segment = decoded
+    return True
 
 
 def _header(parameter: Parameter, value: object) -> str:

@@ -6,7 +6,7 @@ argument. A credential is never an argument: the operator configures it.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from wicketgate.upstreams.openapi.bodies import BodyKind, RequestBody, choose_media_type, form_parts
@@ -58,6 +58,7 @@ class InputReader:
         self._reserved_headers = reserved_headers | _IGNORED_HEADERS
         self._takes_cookies = "cookie" not in reserved_headers
         self._schemas = schemas
+        self._secrets = _secret_parameters(document)
         self._parameters: list[Parameter] = []
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []
@@ -75,13 +76,19 @@ class InputReader:
         schema["additionalProperties"] = False
         if definitions := self._schemas.definitions():
             schema["$defs"] = definitions
-        return Inputs(tuple(self._parameters), body, schema)
+        return Inputs(tuple(map(self._with_others, self._parameters)), body, schema)
+
+    def _with_others(self, parameter: Parameter) -> Parameter:
+        """Returns *parameter* with the names that an exploded object must not set (UP-59)."""
+        place = parameter.place
+        declared = (other.name for other in self._parameters if other is not parameter and other.place == place)
+        secret = (name for where, name in self._secrets if where == place)
+        return replace(parameter, others=frozenset((*declared, *secret)))
 
     def _declared(self) -> dict[tuple[str, str], Mapping[str, Any]]:
         """Returns the parameters by place and name: those of the path, replaced by the operation's own, and a text for
         each name in the path that is not declared."""
         declared: dict[tuple[str, str], Mapping[str, Any]] = {}
-        secrets = _secret_parameters(self._document)
         for holder in (self._shared, self._raw):
             listed = holder.get("parameters", [])
             if not isinstance(listed, list):
@@ -92,7 +99,7 @@ class InputReader:
                 place, name = parameter.get("in"), parameter.get("name")
                 if not isinstance(name, str) or not name or not isinstance(place, str) or place not in STYLES:
                     raise Unusable("a parameter has no name, or no place that is known")
-                if self._is_reserved(place, name) or (place, _normal_name(place, name)) in secrets:
+                if self._is_reserved(place, name) or (place, _normal_name(place, name)) in self._secrets:
                     continue
                 declared[place, name] = parameter
         for name in self._path_names:

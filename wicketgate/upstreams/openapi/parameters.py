@@ -4,10 +4,11 @@ An argument always stays one value: every character that could end it is percent
 """
 
 import json
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 Place = Literal["path", "query", "header", "cookie"]
 Style = Literal["simple", "label", "matrix", "form", "spaceDelimited", "pipeDelimited", "deepObject"]
@@ -24,12 +25,13 @@ _DELIMITERS: Mapping[Style, str] = {"form": ",", "spaceDelimited": "%20", "pipeD
 # Reserved characters that neither begin another parameter or the fragment, nor are read as a space.
 _RESERVED_KEPT = ":/?@!$'()*,[]"
 _MAX_DEEP = 8
+_MAX_DECODINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One parameter of an operation. *argument* is its name in the tool. *as_json*: it is declared by a media type
-    instead of a style."""
+    instead of a style. *others* are the names of all other parameters in its place, credentials among them."""
 
     argument: str
     name: str
@@ -38,6 +40,15 @@ class Parameter:
     explode: bool
     allow_reserved: bool = False
     as_json: bool = False
+    others: frozenset[str] = frozenset()
+
+
+class NameTaken(ValueError):
+    """A key of an exploded object would be sent as a parameter that exists on its own (UP-59)."""
+
+    def __init__(self, argument: str, key: str) -> None:
+        super().__init__(f"must not hold the key {key[:100]!r}, which is the name of another parameter")
+        self.argument = argument
 
 
 def path_text(parameter: Parameter, value: object) -> str:
@@ -52,6 +63,7 @@ def path_text(parameter: Parameter, value: object) -> str:
             if parameter.explode and isinstance(value, list):
                 return "".join(f";{name}={_encoded(text_of(item))}" for item in value)
             if parameter.explode and isinstance(value, Mapping):
+                _check_keys(parameter, value)
                 return "".join(f";{_encoded(key)}={_encoded(text_of(item))}" for key, item in value.items())
             return f";{name}={_simple(value, False, ',')}"
         case _:
@@ -71,8 +83,11 @@ def query_pairs(parameter: Parameter, value: object) -> list[str]:
                 return [f"{name}={text}" for text in texts]
             return [f"{name}={_DELIMITERS[parameter.style].join(texts)}"] if texts else []
         case Mapping() if parameter.style == "deepObject":
+            _check_deep_keys(parameter, value)
             return _deep(name, value, keep, 0)
         case Mapping():
+            if parameter.explode:
+                _check_keys(parameter, value)
             pairs = [(_encoded(key), _encoded(text_of(item), keep)) for key, item in value.items()]
             if parameter.explode:
                 return [f"{key}={text}" for key, text in pairs]
@@ -113,6 +128,40 @@ def text_of(value: object) -> str:
             return str(int(value))  # 3.0 is an integer in JSON Schema, but not to every server
         case _:
             return write_json(value)
+
+
+def _check_keys(parameter: Parameter, value: Mapping[str, Any]) -> None:
+    """Raises NameTaken. The keys of an exploded object stand beside the other parameters."""
+    taken = {form for name in parameter.others for form in _as_servers_read(name)}
+    for key in value:
+        if _as_servers_read(key) & taken:
+            raise NameTaken(parameter.argument, key)
+
+
+def _check_deep_keys(parameter: Parameter, value: Mapping[str, Any]) -> None:
+    taken = {_folded(name) for name in parameter.others}
+    for pair in _deep(parameter.name, value, "", 0):
+        name = _folded(pair.partition("=")[0])
+        if name in taken:
+            raise NameTaken(parameter.argument, name.removeprefix(_folded(parameter.name)))
+
+
+def _as_servers_read(name: str) -> frozenset[str]:
+    """Returns the forms in which the least careful servers compare names: up to a bracket, a dot or a blank as an
+    underscore; and a bracket that stays open as one (PHP)."""
+    name = _folded(name).replace(".", "_").replace(" ", "_")
+    return frozenset((name.partition("[")[0], name.replace("[", "_", 1)))
+
+
+def _folded(name: str) -> str:
+    """Returns *name* decoded as often as it is encoded, up to a NUL; without case, hidden characters and blanks around
+    it, and with letters of another shape as plain ones."""
+    for _ in range(_MAX_DECODINGS):
+        if (decoded := unquote(name)) == name:
+            break
+        name = decoded
+    name = unicodedata.normalize("NFKC", name.partition("\0")[0])
+    return "".join(char for char in name if unicodedata.category(char) not in ("Cc", "Cf")).strip().casefold()
 
 
 def _simple(value: object, explode: bool, delimiter: str) -> str:

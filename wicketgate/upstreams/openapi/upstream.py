@@ -15,9 +15,10 @@ from typing import Any, Protocol
 import httpx
 
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamUnavailable
+from wicketgate.fleet.turns import Turns
 from wicketgate.log_text import HEADER
 from wicketgate.net import Credentials, HttpClient, NeverSent, Reply, fetch
-from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
 from wicketgate.upstreams.openapi.bodies import STREAMS, base_type
 from wicketgate.upstreams.openapi.document import MAX_DOCUMENT_BYTES, DocumentRefused, read_document, server_url
 from wicketgate.upstreams.openapi.exchange import HttpRequest, answer_to_result, build_request, media_type_of
@@ -118,8 +119,8 @@ class UrlSource:
                 hops=_MAX_HOPS,
                 credentials=self._credentials,
             )
-        except NeverSent:
-            raise SourceFailed("its document cannot be reached") from None
+        except NeverSent as error:
+            raise SourceFailed(f"its document cannot be reached: {error.why}") from None
         except httpx.RequestError:
             raise SourceFailed("the connection was lost while its document was read") from None
         # Only a whole document is taken over, and its validators with it.
@@ -147,16 +148,21 @@ class _Service:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccess:
-    """The URL, the credentials and the bounds of calls. Without *base_url* the document names the server."""
+    """The URL, the credentials and the bounds of calls. Without *base_url* the document names the server.
+
+    *follow_redirects*: a call by GET or HEAD follows redirects within the origin. It may then reach a path that is no
+    operation of the document.
+    """
 
     base_url: str
     headers: Mapping[str, str]
     credentials: Credentials | None
     max_answer_bytes: int
+    follow_redirects: bool = False
 
 
 class OpenApiUpstream:
-    """Implements Upstream. It works while ``supervise`` runs, which closes *http* at its end."""
+    """Implements Upstream and HasPing. It works while ``supervise`` runs, which closes *http* at its end."""
 
     def __init__(
         self,
@@ -167,8 +173,10 @@ class OpenApiUpstream:
         *,
         connect_timeout_s: float,
         jitter: Callable[[], float],
+        turns: Turns | None = None,
     ) -> None:
         self._name = name
+        self._turns = turns or Turns()
         self._source = source
         self._http = http
         self._access = access
@@ -229,6 +237,14 @@ class OpenApiUpstream:
                 f"The connection to {self._name} was lost while the tool ran; whether it took effect is not known."
             ) from None
 
+    async def ping(self, timeout_s: float) -> PingAnswer:
+        """Connects and sends nothing: no request is sure to change nothing at a service that is not ours."""
+        try:
+            await self._http.transport.reach(self._known().base_url, timeout_s)
+        except NeverSent:
+            raise UpstreamUnavailable(f"{self._name} cannot be reached.") from None
+        return "reached"
+
     def _known(self) -> _Service:
         if self._service is None:
             raise UpstreamUnavailable(f"{self._name} is not connected ({self._status.error or 'connecting'}).")
@@ -245,6 +261,7 @@ class OpenApiUpstream:
             headers,
             request.body,
             max_bytes=self._access.max_answer_bytes,
+            hops=_MAX_HOPS if self._access.follow_redirects and request.method in ("GET", "HEAD") else 0,
             credentials=self._access.credentials,
             unread=lambda content_type: base_type(content_type) in STREAMS,
         )
@@ -262,8 +279,9 @@ class OpenApiUpstream:
     async def _refresh(self, changed: Callable[[str], None]) -> bool:
         """Puts the document in force if it has changed. Returns False if it cannot be read or used."""
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
-                data = await self._source.load()
+            with await self._turns.take():
+                async with asyncio.timeout(self._connect_timeout_s):
+                    data = await self._source.load()
             if data is not None:
                 # No deadline: the work is bounded, a thread cannot be ended, and a second try would take as long.
                 service, skipped = await asyncio.to_thread(self._read, data)

@@ -18,7 +18,7 @@ from typing import Any
 
 from wicketgate.daemon_threads import DaemonThreads, NoThreadLeft
 from wicketgate.errors import ArgsInvalid, UpstreamError, UpstreamUnavailable
-from wicketgate.ports import CallContext, UpstreamStatus
+from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
 from wicketgate.tools import ToolFailed, ToolRegistry
 from wicketgate.upstreams.python.caller import CallerMessages
 from wicketgate.upstreams.python.results import NotJson, failed_result
@@ -93,6 +93,11 @@ class PythonUpstream:
             return result
         finally:
             messages.close()
+
+    async def ping(self, timeout_s: float) -> PingAnswer:
+        """Functions run in this process, which lives; whether one hangs is its caller's affair."""
+        self._refuse_unless_ready()
+        return "answered"
 
     async def _run(
         self, tool: PythonTool, arguments: Mapping[str, Any], context: CallContext, messages: CallerMessages

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.requirement import requirement
-from wicketgate.errors import ConfigError
-from wicketgate.storage.sqlite_file import MemoryOnceStore, SQLiteOnceStore
+from wicketgate.errors import ConfigError, NotAdmitted
+from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
+from wicketgate.storage.sqlite_writer import WAIT_S, StorageMeasures
+
+BOUND_S = 30.0
 
 
 class Clock:
@@ -75,7 +78,42 @@ async def test_a_file_that_cannot_be_written_lets_nothing_happen(
     store = SQLiteOnceStore(tmp_path / "store.db", Clock())
     for file in tmp_path.iterdir():
         file.unlink()
-    with caplog.at_level(logging.ERROR):
-        assert not await store.add("a", 10.0)
+    (tmp_path / "store.db").mkdir()
+    with caplog.at_level(logging.ERROR), pytest.raises(NotAdmitted):
+        await store.add("a", 10.0)
     assert "nothing that is approved can run" in caplog.text
     await store.aclose()
+    await store.aclose()
+
+
+@requirement("EXEC-41", "ACCESS-18")
+async def test_a_file_that_another_process_keeps_locked_lets_nothing_happen_and_holds_nobody_up(tmp_path: Path) -> None:
+    measures = StorageMeasures()
+    store = SQLiteOnceStore(tmp_path / "store.db", Clock(), measures)
+    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        async with asyncio.timeout(BOUND_S):
+            outcomes = await asyncio.gather(*(store.add(key, 10.0) for key in "abcdef"), return_exceptions=True)
+            assert [type(each) for each in outcomes] == 6 * [NotAdmitted]
+            with pytest.raises(NotAdmitted):
+                await store.add("g", 10.0)
+    await store.aclose()
+    # All waited at the same time, and the one that came later not at all.
+    assert measures.waits.total_s < 6 * 2 * WAIT_S
+    assert (sum(measures.waits.counts), measures.refused) == (6, 1)
+
+
+@requirement("EXEC-43", "ACCESS-18")
+async def test_what_was_used_is_not_forgotten_with_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "store.db"
+    one, other = SQLiteOnceStore(file, Clock()), SQLiteOnceStore(file, Clock())
+    assert await one.add("a", 10.0)
+    assert await other.add("b", 10.0)
+    for each in tmp_path.iterdir():
+        each.unlink()
+    assert not await one.add("a", 10.0)
+    assert not await other.add("b", 10.0)
+    assert not await one.add("b", 10.0)
+    assert "is gone" in caplog.text
+    await one.aclose()
+    await other.aclose()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
-from wicketgate.fleet.guards import CallSlots, SlotRefused
+from wicketgate.fleet.slots import CallSlots, SlotRefused
 
 
 async def settle() -> None:
@@ -209,3 +209,28 @@ async def test_more_places_are_given_out_at_once() -> None:
     await settle()
     assert (slots.running, slots.waiting) == (3, 1)
     await crowd.end()
+
+
+@requirement("UP-60")
+async def test_one_actor_cannot_hold_all_slots() -> None:
+    crowd = Crowd(CallSlots(10, 20))
+    bobs = [crowd.come("bob") for _ in range(12)]
+    await settle()
+    assert (crowd.slots.running, crowd.slots.waiting) == (8, 4)
+    # Others start at once, although calls of bob wait.
+    crowd.come("alice")
+    await settle()
+    assert crowd.order == ["bob"] * 8 + ["alice"]
+    # What bob gives back is bob's again within the share.
+    bobs[0].cancel()
+    await settle()
+    assert crowd.order[9:] == ["bob"]
+    assert (crowd.slots.running, crowd.slots.waiting) == (9, 3)
+    # The last slot is not, but anybody else's.
+    crowd.come("carol")
+    crowd.come("bob")
+    await settle()
+    assert crowd.order[10:] == ["carol"]
+    assert (crowd.slots.running, crowd.slots.waiting) == (10, 4)
+    await crowd.end()
+    assert (crowd.slots.running, crowd.slots.waiting) == (0, 0)

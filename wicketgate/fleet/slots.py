@@ -1,17 +1,14 @@
-"""The guards of one upstream: slots for its calls, and a breaker (UP-17 to UP-19).
+"""The slots for the calls of one upstream (UP-17, UP-18, UP-60).
 
-A free slot goes to the actor who holds the fewest, then to the one who waits longest. When no more may wait, room is
-taken from the actor with most waiting calls, the newest first: a crowd of one cannot keep another out.
-
-The breaker leaves a failing upstream alone for a while, and tries it again. Only failures of transport count: no answer
-in time, a lost connection, nothing there. An answer of any kind, a refusal or an error result too, shows that it lives.
+A free slot goes to the actor who holds the fewest, then to the one who waits longest. No actor gets more than its share
+of them: those that last as long as they may would otherwise leave nothing to others until their end. When no more may
+wait, room is taken from the actor with most waiting calls, the newest first: a crowd of one cannot keep another out.
 """
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+
+from wicketgate.access.shares import full_scope
 
 Slot = asyncio.Future[None]
 """A slot that a call waits for; done when it is given or refused."""
@@ -35,8 +32,8 @@ class CallSlots:
         self.waiting = 0
 
     def enter(self, actor: str) -> bool:
-        """Take a slot if one is free and no call waits."""
-        if self.running >= self._most or self.closed:
+        """Take a slot if one is free for *actor*."""
+        if self.closed or not self._may_take(actor):
             return False
         self._take(actor)
         return True
@@ -80,9 +77,14 @@ class CallSlots:
         self.running += 1
         self._held[actor] = self._held.get(actor, 0) + 1
 
+    def _may_take(self, actor: str) -> bool:
+        return full_scope(self._held.get(actor, 0), self.running, self._most, None) is None
+
     def _fill(self) -> None:
         while self._queues and self.running < self._most:
             actor = min(self._queues, key=lambda waiting: self._held.get(waiting, 0))
+            if not self._may_take(actor):
+                return  # and so no other may: they hold more
             slot = self._queues[actor][0]
             self._queues.move_to_end(actor)
             self._dequeue(actor, slot)
@@ -112,84 +114,3 @@ class CallSlots:
             if not queue:
                 del self._queues[actor]
             self.waiting -= 1
-
-
-BreakerState = Literal["closed", "half_open", "open"]
-
-
-@dataclass(frozen=True, slots=True)
-class BreakerPolicy:
-    """*failures* in a row open it, 0 never does. The n-th pause is ``first_pause_s * 2 ** (n - 1)``, at most
-    *longest_pause_s*; up to a half of it is left away by chance, so that many replicas do not come back as one."""
-
-    failures: int = 5
-    first_pause_s: float = 1.0
-    longest_pause_s: float = 30.0
-
-
-class CircuitBreaker:
-    """*now* is a clock in seconds, *chance* gives 0 to 1.
-
-    ``begin`` before a call; then exactly one of ``succeeded``, ``failed`` and ``undecided`` with what it gave. Calls
-    that began before the state last changed no longer decide anything.
-    """
-
-    def __init__(self, policy: BreakerPolicy, now: Callable[[], float], chance: Callable[[], float]) -> None:
-        self.policy = policy
-        self._now = now
-        self._chance = chance
-        self._failed = 0
-        self._pauses = 0
-        self._until = 0.0
-        self._era = 0
-        self.state: BreakerState = "closed"
-        self.opened = 0
-        """The number of times it has opened."""
-
-    def begin(self) -> int | None:
-        """The era that the call belongs to; None when it must not be made now."""
-        if self.state == "closed":
-            return self._era
-        if self.state == "half_open" or self._now() < self._until:
-            return None
-        self._change("half_open")
-        return self._era
-
-    def retry_after_s(self) -> float:
-        """Seconds until a call may be tried; 0 if it may be tried now, or while a probe runs, whose end is unknown."""
-        return max(0.0, self._until - self._now()) if self.state == "open" else 0.0
-
-    def succeeded(self, era: int) -> None:
-        if era != self._era:
-            return
-        self._failed = 0
-        if self.state == "half_open":
-            self._pauses = 0
-            self._change("closed")
-
-    def failed(self, era: int) -> None:
-        if era != self._era:
-            return
-        self._failed += 1
-        if self.state == "half_open" or 0 < self.policy.failures <= self._failed:
-            pause_s = min(self.policy.first_pause_s * 2.0**self._pauses, self.policy.longest_pause_s)
-            self._pauses = min(self._pauses + 1, 30)
-            self._until = self._now() + pause_s * (1 - self._chance() / 2)
-            self.opened += 1
-            self._change("open")
-
-    def undecided(self, era: int) -> None:
-        """Report that the caller left, or the call never went out. If it was the probe, the next call is one."""
-        if era == self._era and self.state == "half_open":
-            self._until = self._now()
-            self._change("open")
-
-    def reconnected(self) -> None:
-        """There is a new session: the next call may try it, without waiting for the end of the pause."""
-        if self.state == "open":
-            self._until = self._now()
-
-    def _change(self, state: BreakerState) -> None:
-        self.state = state
-        self._failed = 0
-        self._era += 1

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.requirement import requirement
-from wicketgate.fleet.guards import BreakerPolicy, CircuitBreaker
+from wicketgate.fleet.breaker import BreakerPolicy, CircuitBreaker
 
 
 class Clock:

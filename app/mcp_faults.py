@@ -1,0 +1,95 @@
+"""Messages at the MCP doors that are malformed or too large, refused in place of the SDK (FACE-4, FACE-5, ROUTE-2)."""
+
+import logging
+
+from mcp.types import INVALID_REQUEST
+from starlette.requests import ClientDisconnect, Request
+
+from app.json_body import NotAnObject, TooManyValues, declared_bytes, given_again, read_object
+from app.mcp_calls import App, AsgiMessage, AsgiScope, Receive, Send
+from app.mcp_refusals import refused
+from app.mcp_sessions import opens_session
+from wicketgate.faces.mcp.envelope import Fault, fault_of
+from wicketgate.faces.mcp.opening import BODY_BYTES, SMALL_BYTES
+
+log = logging.getLogger("wicketgate.mcp")
+
+# A shorter body is judged when it has been read.
+_LARGE_BYTES = 65_536
+_TOO_LARGE_TO_KEEP = f"A request that opens a session has {SMALL_BYTES} bytes at most."
+
+# The answers that the SDK gives to a message that it does not understand.
+_SUSPECT = (202, 400)
+
+
+def with_own_faults(app: App, max_values: int) -> App:
+    """ASGI: refuses malformed messages in place of the SDK (FACE-4, FACE-5, ROUTE-2).
+
+    Large bodies are refused while they arrive (FACE-43, FACE-44). An answer of *app* that may be to a malformed message
+    is held back until the message has been checked.
+    """
+
+    async def checked(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await app(scope, receive, send)
+            return
+        # The body, whole. The SDK would log a client that leaves within it as an error.
+        try:
+            declared = declared_bytes(scope)
+            if declared is None or declared > _LARGE_BYTES:
+                body = await read_object(receive, max_values)
+            else:
+                body = await Request(scope, receive).body()
+        except NotAnObject as error:
+            fault = fault_of(error.likeness) or Fault(INVALID_REQUEST, str(error))
+            await refused(fault)(scope, receive, send)
+            return
+        except TooManyValues as error:
+            await refused(Fault(INVALID_REQUEST, str(error)), 413)(scope, receive, send)
+            return
+        except ClientDisconnect:
+            return
+        # What is kept as long as a session or a listening stream must be small.
+        if len(body) > SMALL_BYTES and opens_session(scope):
+            await refused(Fault(INVALID_REQUEST, _TOO_LARGE_TO_KEEP), 413)(scope, receive, send)
+            return
+        scope[BODY_BYTES] = len(body)
+        again = given_again(body, receive)
+        held: list[AsgiMessage] = []
+        passing = left = False
+
+        async def given() -> AsgiMessage:
+            nonlocal left
+            message = await again()
+            left = left or message["type"] == "http.disconnect"
+            return message
+
+        async def holding(message: AsgiMessage) -> None:
+            nonlocal passing, body
+            # Most answers pass at once.
+            if not passing and message["type"] == "http.response.start" and message["status"] not in _SUSPECT:
+                passing = True
+                body = b""
+            if passing:
+                await send(message)
+                return
+            # A suspect answer is complete: send it, or the fault of the message in its place.
+            held.append(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                passing = True
+                fault = fault_of(body) if body else None
+                if fault is not None:
+                    await refused(fault)(scope, receive, send)
+                    return
+                for each in held:
+                    await send(each)
+
+        try:
+            await app(scope, given, holding)
+        except Exception:
+            # The SDK may fail on an answer that nobody waits for.
+            if not left:
+                raise
+            log.debug("a request failed after its client had left", exc_info=True)
+
+    return checked

@@ -1,0 +1,24 @@
+"""Refusals at the MCP doors: an HTTP status with a JSON-RPC error, whose message clients of MCP show (FACE-37)."""
+
+from mcp.types import INTERNAL_ERROR
+from starlette.responses import JSONResponse
+
+from wicketgate.access.shares import RETRY_AFTER_S, Scope, too_many_text
+from wicketgate.faces.mcp.envelope import Fault
+
+_STATUS: dict[Scope, int] = {"actor": 429, "all": 503}
+
+
+def refused(fault: Fault, status: int = 400, *, later: bool = False) -> JSONResponse:
+    """*later*: the same request may be taken in a moment."""
+    return JSONResponse(fault.as_json(), status, {"Retry-After": str(RETRY_AFTER_S)} if later else None)
+
+
+def too_many(things: str, scope: Scope) -> JSONResponse:
+    """The refusal of a request for which there is no room."""
+    data = {"scope": scope, "retry_after_s": RETRY_AFTER_S}
+    return refused(Fault(INTERNAL_ERROR, too_many_text(things, scope), data=data), _STATUS[scope], later=True)
+
+
+def stopping(message: str, request_id: int | str | None = None, *, later: bool = False) -> JSONResponse:
+    return refused(Fault(INTERNAL_ERROR, message, request_id), 503, later=later)

@@ -1,0 +1,64 @@
+"""The sessions of the handshake era, shared among actors (FACE-39).
+
+Such a session lasts until its client ends it, and many clients forget to. So when all are taken, the one that was idle
+longest gives way, of the actor that holds most.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+
+from app.mcp_sessions import KeyedSessions
+from wicketgate.access.identity import Identity
+from wicketgate.access.shares import SCOPES, Scope, full_scope
+
+
+class SessionLimit:
+    """Implements ShareCounts for the *sessions* of one *face*: *most* in all; *per_actor* is the operator's limit, None
+    where there is none. *end* ends one session and returns when it is gone."""
+
+    def __init__(
+        self,
+        face: str,
+        sessions: KeyedSessions,
+        end: Callable[[str, Identity], Awaitable[None]],
+        most: int,
+        per_actor: int | None,
+    ) -> None:
+        self.kind = f"sessions_{face}"
+        self.most = most
+        self._sessions = sessions
+        self._end = end
+        self._per_actor = per_actor
+        self._refused: dict[Scope, int] = dict.fromkeys(SCOPES, 0)
+
+    @property
+    def held(self) -> int:
+        return self._sessions.by_actor().total()
+
+    @property
+    def refused(self) -> Mapping[Scope, int]:
+        return self._refused
+
+    async def full_for(self, identity: Identity) -> Scope | None:
+        """Returns what is full for a further session, after an idle one has given way if there is one; None if it may
+        be opened."""
+        held = self._sessions.by_actor()
+        full = self._full(held, identity.actor)
+        if full == "all" and await self._end_idle(held, identity.actor):
+            full = self._full(self._sessions.by_actor(), identity.actor)
+        if full is not None:
+            self._refused[full] += 1
+        return full
+
+    def _full(self, held: Counter[str], actor: str) -> Scope | None:
+        return full_scope(held[actor], held.total(), self.most, self._per_actor)
+
+    async def _end_idle(self, held: Counter[str], newcomer: str) -> bool:
+        actor, number = held.most_common(1)[0]
+        if number <= held[newcomer]:
+            return False
+        idle = self._sessions.longest_idle(actor)
+        if idle is None:
+            return False
+        await self._end(*idle)
+        return True

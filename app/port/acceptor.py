@@ -1,0 +1,96 @@
+"""Takes new connections from the listening socket: a few in each turn of the loop, and none while files are used up
+(OPS-33, OPS-34).
+
+The loops' own servers take all that wait at once, which holds the loop, and say nothing when files run out.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+
+from app.port.connections import Connections
+
+log = logging.getLogger("wicketgate.http")
+
+ACCEPTED_IN_A_TURN = 16
+
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_RETRY_S = 0.2
+_LOG_EVERY_S = 60.0
+
+
+class Acceptor:
+    """In the place of an ``asyncio.Server``, with the methods that uvicorn calls."""
+
+    def __init__(
+        self, listener: socket.socket, make_protocol: Callable[[], asyncio.Protocol], connections: Connections
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._make_protocol = make_protocol
+        self._connections = connections
+        self._opening: set[asyncio.Task[None]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._logged_at: float | None = None
+        self._closed = False
+        listener.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        """Takes no further connection. The socket is its owner's."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        self._loop.remove_reader(self._listener.fileno())
+
+    async def wait_closed(self) -> None:
+        if self._opening:
+            await asyncio.wait(self._opening)
+
+    def _listen(self) -> None:
+        self._retry = None
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_IN_A_TURN):
+            try:
+                connection, _address = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_FILES:
+                    self._wait_for_files(error)
+                    return
+                continue  # an error of one connection, which has gone again
+            opening = self._loop.create_task(self._open(connection))
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: socket.socket) -> None:
+        try:
+            connection.setblocking(False)
+            if connection.family != socket.AF_UNIX:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.connect_accepted_socket(self._make_protocol, connection)
+        except OSError as error:
+            log.debug("a new connection was lost at once: %s", error)
+            connection.close()
+
+    def _wait_for_files(self, error: OSError) -> None:
+        self._connections.counts.out_of_files += 1
+        self._connections.shed()
+        # The socket stays readable, so it is left alone for a while.
+        self._loop.remove_reader(self._listener.fileno())
+        self._retry = self._loop.call_later(_RETRY_S, self._listen)
+        now = self._loop.time()
+        if self._logged_at is None or now - self._logged_at >= _LOG_EVERY_S:
+            self._logged_at = now
+            log.error(
+                "no connection can be accepted (%s): raise the limit of open files (ulimit -n), or lower "
+                "server.max_connections",
+                error.strerror,
+            )

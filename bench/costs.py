@@ -1,0 +1,171 @@
+"""The cost of refreshing and browsing, beside contextweaver where the catalog is not too large for it.
+
+Each contestant is a process of its own; they are alive together and take turns at every step.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from bench.catalogs import ROOT, Corpus
+from bench.peers import Peer
+from bench.table import Table, figure, percentile
+
+SIZES = (100, 1_000, 10_000, 50_000)
+QUERIES = 400
+PEER_TOOLS = 10_000
+"""Of a larger catalog the peer would need a quarter of an hour for one refresh."""
+
+_ROUNDS = 5
+_CHANGES = ("cold", "unchanged", "described", "renamed")
+_SLOW_MS = 3_000
+"""A contestant that needs longer for a refresh is not asked to do it again."""
+_FOR_P99 = 100
+"""Fewer calls have no 99th percentile."""
+_BUDGET_S = 20
+"""Of each contestant for one round of queries or paths."""
+
+
+def measure(tools: Corpus, peer: Peer | None) -> dict[str, Any]:
+    """All operations at one size."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        definitions = Path(folder) / "tools.json"
+        definitions.write_text(json.dumps(tools.definitions), encoding="utf-8")
+        contestants = [stack.enter_context(_started("wicketgate", "bench.wicketgate", definitions, None))]
+        if peer is not None:
+            peer_name, module = "contextweaver", "bench.contextweaver_peer"
+            contestants.append(stack.enter_context(_started(peer_name, module, definitions, peer)))
+        return {"tools": len(tools.definitions), "source": tools.source, "contestants": _measured(tools, contestants)}
+
+
+def _measured(tools: Corpus, contestants: "Sequence[_Running]") -> list[dict[str, Any]]:
+    firsts = [one.do("first") for one in contestants]
+    refreshes: list[dict[str, list[dict[str, Any]]]] = [
+        {change: [first] if change == "cold" else [] for change in _CHANGES} for first in firsts
+    ]
+    for _ in range(_ROUNDS):
+        for change in _CHANGES:
+            for one, done in zip(contestants, refreshes, strict=True):
+                if not done[change] or done[change][-1]["wall_ms"] < _SLOW_MS:
+                    done[change].append(one.do("refresh", change=change))
+    browses: list[dict[str, dict[str, Any]]] = [{} for _ in contestants]
+    for kind, order in (("queries", {"queries": tools.queries}), ("paths", {}), ("root", {})):
+        rounds: list[list[list[list[float] | None]]] = [[] for _ in contestants]
+        for _ in range(3):
+            for one, taken in zip(contestants, rounds, strict=True):
+                if not taken or sum(took[1] for took in taken[-1] if took) < _SLOW_MS:
+                    taken.append(one.do(kind, budget_s=_BUDGET_S, **order)["ms"])
+        for browse, taken in zip(browses, rounds, strict=True):
+            browse[kind] = _browses(taken)
+    return [
+        {
+            "name": one.name,
+            "remarks": first["remarks"],
+            "tools": first["tools"],
+            "memory_mb": first["mb"],
+            "refresh": {
+                change: {clock: percentile([run[clock] for run in runs], 50) for clock in ("wall_ms", "cpu_ms")}
+                | {"runs": len(runs)}
+                for change, runs in done.items()
+            },
+            "browse": browse,
+        }
+        for one, first, done, browse in zip(contestants, firsts, refreshes, browses, strict=True)
+    ]
+
+
+def _browses(rounds: Sequence[Sequence[Sequence[float] | None]]) -> dict[str, Any]:
+    """Of pairs of wall and CPU milliseconds, None for a refused call."""
+    # Best of the rounds for each call: the machine is shared.
+    calls = [[took for took in call if took is not None] for call in zip(*rounds, strict=False) if None not in call]
+    wall, cpu = ([min(took[clock] for took in call) for call in calls] for clock in (0, 1))
+    return {
+        "p50_ms": percentile(wall, 50),
+        "p99_ms": percentile(wall, 99) if len(wall) >= _FOR_P99 else None,
+        "max_cpu_ms": max(cpu, default=None),
+        "asked": len(rounds[0]),
+        "refused": sum(took is None for took in rounds[0]),
+    }
+
+
+def costs_table(sizes: Sequence[Mapping[str, Any]]) -> Table:
+    """One column a size and contestant."""
+    ones = [(one, size) for size in sizes for one in size["contestants"]]
+    rows = [["tools that can be found", *(f"{one['tools']:,}" for one, _ in ones)]]
+    for change, told in _TOLD.items():
+        for clock in ("wall", "CPU"):
+            key = f"{clock.lower()}_ms"
+            rows.append([f"refresh {told}, {clock} ms", *(figure(one["refresh"][change][key]) for one, _ in ones)])
+    rows.append(["1 description changed, % of cold (CPU)", *(_of_cold(one["refresh"]) for one, _ in ones)])
+    for kind, told in (("queries", "query"), ("paths", "path"), ("root", "path /")):
+        rows.append([f"{told}, median ms", *(_median(one["browse"][kind], _most(size, kind)) for one, size in ones)])
+        if kind != "root":
+            rows.append([f"{told}, p99 ms", *(figure(one["browse"][kind]["p99_ms"]) for one, _ in ones)])
+        rows.append([f"{told}, longest CPU ms", *(figure(one["browse"][kind]["max_cpu_ms"]) for one, _ in ones)])
+    rows.append(["memory, MB", *(figure(one["memory_mb"]) for one, _ in ones)])
+    # One note of each kind: the sizes share them, but for the source of the tools.
+    notes = [f"{size['tools']:,} tools: {size['source']}" for size in sizes]
+    notes += [f"{one['name']}: {remark}" for one in sizes[0]["contestants"] for remark in one["remarks"]]
+    head = ["", *(f"{size['tools']:,}: {one['name']}" for one, size in ones)]
+    return Table("Refreshing and browsing", head, rows, notes)
+
+
+_TOLD = {"cold": "cold", "unchanged": "unchanged", "described": "1 description changed", "renamed": "1 tool renamed"}
+
+
+def _of_cold(refresh: Mapping[str, Any]) -> str:
+    return f"{100 * refresh['described']['cpu_ms'] / refresh['cold']['cpu_ms']:.1f}"
+
+
+def _most(size: Mapping[str, Any], kind: str) -> int:
+    return max(int(one["browse"][kind]["asked"]) for one in size["contestants"])
+
+
+def _median(run: Mapping[str, Any], most: int) -> str:
+    """With how many calls it stands for, when they were refused or not as many as the other's."""
+    shown = figure(run["p50_ms"])
+    if run["refused"]:
+        return f"{run['refused']} of {run['asked']} refused, {shown}"
+    return f"{shown} ({run['asked']} calls)" if run["asked"] < most else shown
+
+
+class _Running:
+    """A contestant's process; ``do`` waits for its answer."""
+
+    def __init__(self, name: str, orders: IO[str], answers: IO[str]) -> None:
+        self.name = name
+        self._orders = orders
+        self._answers = answers
+
+    def do(self, what: str, **order: Any) -> dict[str, Any]:
+        self._orders.write(json.dumps({"do": what, **order}) + "\n")
+        self._orders.flush()
+        line = self._answers.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} ended at {what!r}; see above")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@contextmanager
+def _started(name: str, module: str, definitions: Path, peer: Peer | None) -> Iterator[_Running]:
+    python = peer.python if peer else sys.executable
+    process = subprocess.Popen(
+        [python, "-m", "bench.contestant", module, definitions],
+        cwd=ROOT,
+        env=peer.env if peer else None,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("no pipes")
+    with process:
+        yield _Running(name, process.stdin, process.stdout)
+        process.stdin.close()

@@ -1,0 +1,87 @@
+"""Refuses requests that are meant for another host, and those of foreign pages (ACCESS-34, ACCESS-35).
+
+A page in a browser can let its own name point to this service (DNS rebinding); its requests then bear that name as
+Host. An address as Host cannot come from there, and is taken.
+"""
+
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from middleware.refusals import closing_headers, send_refusal
+
+ANY_HOST_PATHS = frozenset({"/healthz", "/readyz"})
+"""Asked by orchestrators under any name. They give nothing away without a credential."""
+
+_AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z_.-]+)(?::([0-9]{1,5}))?")
+_FOREIGN_HOST = "The Host header names another host. Names of this service stand in server.allowed_hosts"
+_FOREIGN_ORIGIN = "Pages of this origin may not call. Origins that may stand in server.allowed_origins"
+
+
+class HostRule:
+    """Accepts loopback names, and *hosts* and *origins*: ``name:*`` stands for any port or none, ``*`` for every one.
+
+    Origins are written ``scheme://host`` with their port. Capitals do not matter.
+    """
+
+    def __init__(self, loopback: Iterable[str], hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
+        names = [f"[{name}]" if ":" in name else name for name in loopback]
+        self._hosts = {f"{name}:*" for name in names} | {host.lower() for host in hosts}
+        self._origins = {f"http://{name}:*" for name in names} | {origin.lower() for origin in origins}
+
+    def takes_host(self, host: str) -> bool:
+        found = _AUTHORITY.fullmatch(host.lower())
+        if found is None:
+            return False
+        return _is_address(found[1]) or _listed(self._hosts, found[1], found[0])
+
+    def takes_origin(self, origin: str) -> bool:
+        origin = origin.lower()
+        scheme, separator, authority = origin.partition("://")
+        found = _AUTHORITY.fullmatch(authority) if separator else None
+        if found is None:
+            return origin in self._origins or "*" in self._origins
+        return _listed(self._origins, f"{scheme}://{found[1]}", origin)
+
+
+class HostMiddleware:
+    """Stands before authentication."""
+
+    def __init__(self, app: ASGIApp, rule: HostRule) -> None:
+        self._app = app
+        self._rule = rule
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in ANY_HOST_PATHS:
+            return await self._app(scope, receive, send)
+        if not self._is_ours(scope):
+            return await send_refusal(send, 421, "misdirected_request", _FOREIGN_HOST)
+        if not all(self._rule.takes_origin(origin) for origin in _values(scope, b"origin")):
+            return await send_refusal(send, 403, "forbidden", _FOREIGN_ORIGIN, closing_headers(scope))
+        await self._app(scope, receive, send)
+
+    def _is_ours(self, scope: Scope) -> bool:
+        hosts = _values(scope, b"host")
+        if not hosts:
+            # HTTP/1.0 needs none, and no browser speaks it.
+            return scope.get("http_version") == "1.0"
+        return len(hosts) == 1 and self._rule.takes_host(hosts[0])
+
+
+def _listed(listed: set[str], name: str, with_port: str) -> bool:
+    return with_port in listed or f"{name}:*" in listed or "*" in listed
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    # The parser leaves trailing blanks on values.
+    return [value.strip().decode("latin-1") for key, value in scope["headers"] if key == name]

@@ -1,0 +1,173 @@
+"""The gate's own credentials do not come back through the services that they are for (UP-58)."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.support.http_service import HttpService, Reply, Seen
+from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.config.settings import UpstreamSettings
+from wicketgate.config.upstreams import make_member
+from wicketgate.fleet.member import Member
+from wicketgate.fleet.turns import Turns
+from wicketgate.net import Outgoing
+from wicketgate.ports import CallContext
+
+CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "session")
+DOCUMENT = {"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "a"}}}}
+
+# Prints its environment as a tool's result, in MCP of the handshake era.
+ENV_SERVER = """
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    match asked.get("method"):
+        case "initialize":
+            result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                      "serverInfo": {"name": "env", "version": "1"}}
+        case "tools/list":
+            result = {"tools": [{"name": "env", "inputSchema": {"type": "object"}}]}
+        case "tools/call":
+            result = {"content": [{"type": "text", "text": json.dumps(dict(os.environ))}]}
+        case _:
+            result = None
+    if "id" in asked:
+        answer = {"result": result} if result else {"error": {"code": -32601, "message": os.environ["SHOP_TOKEN"]}}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
+
+
+@asynccontextmanager
+async def connected(**settings: Any) -> AsyncIterator[Member]:
+    member = make_member(UpstreamSettings(name="shop", **settings), Outgoing(), Turns())
+    changed = asyncio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(member.supervise, lambda name: changed.set())
+        async with asyncio.timeout(20):
+            await changed.wait()
+        yield member
+        tasks.cancel_scope.cancel()
+
+
+def echo(seen: Seen) -> Reply:
+    return Reply(json.dumps({"seen": dict(seen.headers)}).encode(), 500 if seen.target == "/a" else 200)
+
+
+@requirement("UP-58")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer apisecret-of-the-shop"},
+        {"X-Api-Key": "apisecret-of-the-shop"},
+        {"X-Shop": "apisecret-of-the-shop"},
+        {"Cookie": "theme=dark; sid=apisecret-of-the-shop"},
+        {"Authorization": "Basic dXNlcjphcGlzZWNyZXQtb2YtdGhlLXNob3A="},
+    ],
+)
+async def test_a_service_that_echoes_its_request_shows_no_configured_header(headers: dict[str, str]) -> None:
+    async with HttpService(echo) as service:
+        service.answer = lambda seen: Reply(json.dumps(DOCUMENT).encode()) if seen.target == "/doc" else echo(seen)
+        async with connected(openapi=f"{service.url}/doc", base_url=service.url, headers=headers) as member:
+            result = json.dumps(await member.call_tool("a", {}, CONTEXT, 10))
+    assert "apisecret" not in result
+    assert next(iter(headers.values())).rpartition(" ")[2] not in result
+    assert "[redacted]" in result
+    assert "trace-1" in result, "the rest of the echo is there"
+
+
+@requirement("UP-58")
+async def test_a_token_that_was_fetched_at_run_time_is_masked() -> None:
+    token = Reply(b'{"access_token":"fetched-token-1","token_type":"bearer"}')
+    async with HttpService(lambda seen: token) as tokens, HttpService(echo) as service:
+        service.answer = lambda seen: Reply(json.dumps(DOCUMENT).encode()) if seen.target == "/doc" else echo(seen)
+        oauth = {"token_url": tokens.url, "client_id": "gw", "client_secret": "client-secret"}
+        async with connected(openapi=f"{service.url}/doc", base_url=service.url, oauth=oauth) as member:
+            result = json.dumps(await member.call_tool("a", {}, CONTEXT, 10))
+    assert service.seen[-1].headers["authorization"] == "Bearer fetched-token-1"
+    assert "fetched-token" not in result
+
+
+@requirement("UP-58")
+async def test_a_child_that_prints_its_environment_shows_no_secret_of_it() -> None:
+    env = {"SHOP_TOKEN": "apisecret-of-the-shop", "DB": "pg://me:pa%2Fssword@db/x", "REGION": "eu-central-1"}
+    async with connected(command=[sys.executable, "-c", ENV_SERVER], env=env) as member:
+        result = json.dumps(await member.call_tool("env", {}, CONTEXT, 10))
+    assert "apisecret" not in result
+    assert "pa%2Fssword" not in result
+    assert "eu-central-1" in result
+
+
+@requirement("UP-58")
+def test_what_counts_as_a_credential_of_an_upstream() -> None:
+    headers = {
+        "Accept": "application/vnd.shop.v2+json",
+        "X-Tenant": "production",
+        "X-Note": "words that are no credential",
+        "X-Session-Token": "12345678",
+        "X-Other": "0123456789abcdef",
+    }
+    settings = UpstreamSettings.model_validate(
+        {"name": "shop", "url": "https://me:pass%20word@shop.example/mcp", "headers": headers}
+    )
+    assert list(settings.secrets()) == ["12345678", "0123456789abcdef", "pass%20word", "pass word", "me:pass word"]
+
+
+@requirement("UP-62")
+def test_a_key_in_the_query_of_a_url_is_a_credential() -> None:
+    url = "https://shop.example/mcp?apiKey=0123%2F4567&region=europe-west-1&page_token="
+    settings = UpstreamSettings.model_validate({"name": "shop", "url": url})
+    assert list(settings.secrets()) == ["0123%2F4567", "0123/4567"]
+    settings = UpstreamSettings.model_validate({"name": "shop", "openapi": url, "base_url": "https://shop.example"})
+    assert list(settings.secrets()) == ["0123%2F4567", "0123/4567"]
+
+
+@requirement("UP-62")
+@pytest.mark.parametrize(
+    ("command", "secrets"),
+    [
+        (["srv", "--api-key", "value-of-it"], ["value-of-it"]),
+        (["srv", "--api-key=value-of-it", "--verbose=very-much-so"], ["value-of-it"]),
+        (["srv", "--token", "--verbose", "file.json"], []),
+        (["srv", "--header", "Authorization: Bearer value-of-it"], ["Bearer value-of-it"]),
+        (["srv", "SHOP_TOKEN=value-of-it", "https://x.example/?api_key=value-of-it"], ["value-of-it", "value-of-it"]),
+        (["/opt/keys/srv", "author", "mcp-auth-proxy", "postgres://me:password-1@db/x"], ["password-1", "password-1"]),
+        (["srv", "--key-file", "/etc/keys/shop.pem", "--sort-key=created_at"], []),
+    ],
+)
+def test_an_argument_that_is_named_like_a_secret_is_a_credential(command: list[str], secrets: list[str]) -> None:
+    settings = UpstreamSettings.model_validate({"name": "shop", "command": command})
+    assert [each for each in settings.secrets() if each != "me:password-1"] == secrets
+
+
+@requirement("UP-62")
+def test_values_that_are_no_secret_are_not_masked_in_the_data_of_a_server() -> None:
+    env = {
+        "AUTH_MODE": "customer",
+        "TOKEN_URL": "https://login.example/token",
+        "KEY_PATH": "/etc/keys/shop.pem",
+        "SORT_KEY": "created_at",
+        "PARTITION_KEY": "customer_id",
+        "AUTHOR_NAME": "Jane Smith",
+        "MAX_TOKENS": "100000000",
+        "SSH_AUTH_SOCK": "/run/user/agent",
+        "KEYBOARD": "us-international",
+    }
+    settings = UpstreamSettings.model_validate({"name": "shop", "command": ["x"], "env": env})
+    assert list(settings.secrets()) == []
+    settings = UpstreamSettings.model_validate({"name": "shop", "command": ["x"], "env": {"SHOP_KEY": "created_at"}})
+    assert list(settings.secrets()) == ["created_at"]
+    headers = {
+        "X-Tenant-Id": "7d4df1a2-0000-4000-8000-000000000000",
+        "X-Organization": "my-organization-name",
+        "X-Api-Version": "2026-01-01-preview",
+        "X-Region": "europe-west1-production",
+    }
+    settings = UpstreamSettings.model_validate({"name": "shop", "url": "https://shop.example", "headers": headers})
+    assert list(settings.secrets()) == []

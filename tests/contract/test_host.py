@@ -1,0 +1,35 @@
+"""Host and Origin at every door of the service."""
+
+import pytest
+
+from tests.support.requirement import requirement
+from tests.support.service import KEY, chat_body, running_service
+
+HELLO = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {}}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+@requirement("ACCESS-34")
+@pytest.mark.parametrize("host", ["evil.example", "localhost:1@evil.example"])
+async def test_a_rebound_name_reaches_no_door(host: str) -> None:
+    async with running_service(settings={"server": {"allowed_hosts": ["gate.example"]}}) as service:
+        for path, body in (("/mcp", HELLO), ("/engine/chat", chat_body()), ("/operations/tool_browse", {})):
+            refused = await service.http.post(path, json=body, headers={**ACCEPT, "Host": host})
+            assert (refused.status_code, refused.json()["code"]) == (421, "misdirected_request")
+            taken = await service.http.post(path, json=body, headers={**ACCEPT, "Host": "gate.example"})
+            assert taken.status_code != 421
+        for path in ("/metrics", "/openapi.json"):
+            assert (await service.http.get(path, headers={"Host": host})).status_code == 421
+        for path in ("/healthz", "/readyz"):
+            assert (await service.http.get(path, headers={"Host": host})).status_code == 200
+
+
+@requirement("ACCESS-35")
+async def test_a_foreign_page_reaches_no_door_and_a_listed_one_does() -> None:
+    async with running_service(settings={"server": {"allowed_origins": ["https://app.example"]}}) as service:
+        headers = {**ACCEPT, "Authorization": f"Bearer {KEY}"}
+        for path, body in (("/mcp", HELLO), ("/engine/chat", chat_body()), ("/operations/tool_browse", {})):
+            foreign = await service.http.post(path, json=body, headers={**headers, "Origin": "https://evil.example"})
+            assert foreign.status_code == 403
+            listed = await service.http.post(path, json=body, headers={**headers, "Origin": "https://app.example"})
+            assert listed.status_code != 403

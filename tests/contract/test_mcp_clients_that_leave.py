@@ -1,0 +1,98 @@
+"""Clients of ``/mcp`` that leave in the middle: nothing of that is an error of the service (OPS-48)."""
+
+import asyncio
+import json
+import logging
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.contract.test_mcp_door import INITIALIZE
+from tests.support.requirement import requirement
+from tests.support.service import BOUND_S, KEY, FileServer, RunningService, running_service
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+OLDER = {"Mcp-Protocol-Version": "2025-06-18"}
+NEWER = {"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "files__slow"}
+SLOW = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "files__slow", "arguments": {}, "_meta": META},
+}
+MANY = 40
+
+
+async def sent(
+    service: RunningService, message: dict[str, Any], headers: dict[str, str], missing: int = 0
+) -> asyncio.StreamWriter:
+    """The writer of a new connection on which all but *missing* bytes of the request were sent."""
+    body = json.dumps(message).encode()
+    head = {
+        "Host": "localhost",
+        "Authorization": f"Bearer {KEY}",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        "Accept": "application/json, text/event-stream",
+        **headers,
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    _, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(service.url).port)
+    writer.write(f"POST /mcp/namespaced HTTP/1.1\r\n{lines}\r\n".encode() + body[: len(body) - missing])
+    await writer.drain()
+    return writer
+
+
+async def leave(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def until(service: RunningService, calls: int) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while service.app.state.gate.shares.calls.held != calls:
+            await asyncio.sleep(0.01)
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Lists the warnings and errors, without those of a loop that a busy machine kept waiting."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno >= logging.WARNING and record.module != "loop_lag"
+    ]
+
+
+@requirement("OPS-48")
+@pytest.mark.parametrize("headers", [OLDER, NEWER], ids=["older", "newer"])
+async def test_a_client_that_leaves_within_its_body_is_no_error(
+    headers: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_service(upstreams=[FileServer()]) as service:
+        writer = await sent(service, INITIALIZE if headers is OLDER else SLOW, headers, missing=10)
+        await until(service, 1)
+        await leave(writer)
+        await until(service, 0)
+    assert errors(caplog) == []
+
+
+@requirement("OPS-48")
+async def test_clients_that_leave_while_their_calls_run_are_no_errors(caplog: pytest.LogCaptureFixture) -> None:
+    files = FileServer()
+    async with running_service(upstreams=[files]) as service:
+        writers = [await sent(service, SLOW, NEWER) for _ in range(MANY)]
+        async with asyncio.timeout(BOUND_S):
+            while files.slow_running < MANY:
+                await asyncio.sleep(0.01)
+        await asyncio.gather(*map(leave, writers))
+        await until(service, 0)
+        metrics = await service.metrics()
+    assert errors(caplog) == []
+    assert 'status="500"' not in metrics

@@ -1,0 +1,184 @@
+"""The real process: a key that is taken out stops its callers, and keys are rotated as docs/operations.md says."""
+
+import asyncio
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tests.e2e.test_serve import address
+from tests.support.model_server import DONE, ModelServer, Reply, chunk
+from tests.support.process import Program, program
+from tests.support.requirement import requirement
+from tests.support.service import KEY, OTHER_KEY, chat_body, frames
+from wicketgate.access.identity import hash_key
+from wicketgate.catalog.tool_id import derive_tool_id
+
+TOOLS = """
+from wicketgate.tools import ToolRegistry
+
+registry = ToolRegistry()
+
+
+@registry.tool
+async def count(file: str) -> str:
+    "Write one line more."
+    with open(file, "a") as lines:
+        lines.write("called\\n")
+    return "counted"
+"""
+
+BOUND_S = 20.0
+
+
+def entry(key_id: str, key: str, actor: str) -> dict[str, Any]:
+    return {"id": key_id, "sha256": hash_key(key), "actor": actor, "permissions": ["tools:*"]}
+
+
+def write(path: Path, keys: list[dict[str, Any]], **sections: Any) -> Path:
+    path.write_text(yaml.safe_dump({"auth": {"keys": keys}, **sections}))
+    return path
+
+
+async def hang_up(running: Program) -> None:
+    """SIGHUP, until the log says that the configuration is in force."""
+    before = running.stdout.count("configuration applied")
+    running.process.send_signal(signal.SIGHUP)
+    await running.wait_for(rf"(?s)(configuration applied.*){{{before + 1}}}", "stdout", BOUND_S)
+
+
+def lines(file: Path) -> int:
+    return file.read_text().count("called") if file.exists() else 0
+
+
+def a_round(tool_id: str, counted: Path) -> Reply:
+    """A turn that asks for the tool once more."""
+    call = {
+        "index": 0,
+        "id": "",
+        "type": "function",
+        "function": {
+            "name": "tool_execute",
+            "arguments": f'{{"tool_id": "{tool_id}", "args": {{"file": "{counted}"}}}}',
+        },
+    }
+    return Reply([chunk({"tool_calls": [call]}), chunk({}, "tool_calls"), DONE])
+
+
+@requirement("ACCESS-39", "ACCESS-42", "CHAT-93")
+async def test_a_model_that_loops_calls_no_tool_after_the_reload_that_takes_its_key_out(tmp_path: Path) -> None:
+    (tmp_path / "counting_tools.py").write_text(TOOLS)
+    counted = tmp_path / "calls.txt"
+    schema: dict[str, Any] = {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}
+    async with ModelServer(*[a_round(derive_tool_id("count", schema, None, "mine"), counted)] * 20_000) as model:
+        sections = {
+            "upstreams": [{"name": "mine", "python": "counting_tools:registry", "cwd": str(tmp_path)}],
+            "model": {"provider": "openai-chat", "base_url": model.base_url, "model": "some-model"},
+            "engine": {"loop_guard": None},
+        }
+        both = [entry("looping", KEY, "mallory"), entry("other", OTHER_KEY, "alice")]
+        config = write(tmp_path / "wicketgate.yaml", both, **sections)
+        async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+            url = await address(running)
+            async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=BOUND_S) as http:
+                detached = {
+                    "Authorization": f"Bearer {KEY}",
+                    "Idempotency-Key": "k",
+                    "X-On-Disconnect": "continue",
+                }
+                looping = asyncio.create_task(http.post("/engine/chat", json=chat_body(), headers=detached))
+                async with asyncio.timeout(BOUND_S):
+                    while lines(counted) < 20:
+                        await asyncio.sleep(0.01)
+                write(config, both[1:], **sections)
+                await hang_up(running)
+                before = lines(counted)
+                ends = frames((await looping).text)
+                # Other work goes on meanwhile.
+                for _ in range(20):
+                    other = await http.get("/operations", headers={"Authorization": f"Bearer {OTHER_KEY}"})
+                    assert other.status_code == 200
+                assert lines(counted) == before
+                refused = await http.post("/engine/chat", json=chat_body(), headers=detached)
+            assert await running.stop() == 0
+    assert [event for event, _ in ends].count("done") == 1
+    assert (ends[-1][0], ends[-1][1]["finish_reason"]) == ("done", "cancelled")
+    assert refused.status_code == 401
+    assert "key looping is no longer valid (gone): 1 streams, 0 sessions and 0 calls ended" in running.stdout
+
+
+@requirement("ACCESS-6", "ACCESS-44", "ACCESS-46")
+async def test_a_key_is_rotated_as_operations_says_and_its_callers_notice_nothing(tmp_path: Path) -> None:
+    async def made(key_id: str, *more: str) -> tuple[str, list[dict[str, Any]]]:
+        async with program("app", "key", "new", "--id", key_id, "--actor", "owner_1", *more) as making:
+            assert await making.ended() == 0, making.stderr
+        found = re.search(rf"wg_{key_id}_\S+", making.stderr)
+        assert found is not None
+        keys: list[dict[str, Any]] = yaml.safe_load(making.stdout)
+        return found.group(), keys
+
+    old, olds = await made("gw-1", "--expires-in", "10d")
+    new, news = await made(
+        "gw-2",
+        "--permission",
+        "tools:*",
+        "--permission",
+        "ops:read",
+        "--not-before",
+        "2020-01-01T00:00:00Z",
+        "--expires-in",
+        "90d",
+    )
+    assert set(news[0]) == {"id", "sha256", "actor", "permissions", "not_before", "expires_at"}
+    config = write(tmp_path / "wicketgate.yaml", olds)
+
+    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+        url = await address(running)
+        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=BOUND_S) as http:
+
+            async def statuses() -> list[int]:
+                found = [
+                    await http.post("/engine/chat", json=chat_body(), headers={"Authorization": f"Bearer {key}"})
+                    for key in (old, new)
+                ]
+                return [each.status_code for each in found]
+
+            assert await statuses() == [200, 401]
+            await running.wait_for(r"key gw-1: expires on .*, in 10 days or less", "stdout")
+            write(config, [*olds, *news])
+            await hang_up(running)
+            assert await statuses() == [200, 200]
+            metrics = (await http.get("/metrics", headers={"Authorization": f"Bearer {new}"})).text
+            assert all(
+                f'wicketgate_key_last_used_timestamp_seconds{{key="{name}"}}' in metrics for name in ("gw-1", "gw-2")
+            )
+            write(config, news)
+            await hang_up(running)
+            assert await statuses() == [401, 200]
+        assert await running.stop() == 0
+
+
+@requirement("ACCESS-46")
+async def test_a_new_key_takes_no_time_that_makes_no_sense() -> None:
+    for wrong in (
+        ["--expires-in", "soon"],
+        ["--expires-in", "0d"],
+        ["--expires-in", "1d", "--expires-at", "2030-01-01T00:00:00Z"],
+        ["--expires-at", "2030-01-01"],
+        ["--expires-at", "2030-01-01T00:00:00Z", "--not-before", "2031-01-01T00:00:00Z"],
+    ):
+        async with program("app", "key", "new", "--actor", "a", *wrong) as making:
+            assert await making.ended() == 2, wrong
+        assert (making.stdout, "Traceback" in making.stderr, "wg_" in making.stderr) == ("", False, False)
+
+
+@requirement("ACCESS-46")
+async def test_check_warns_of_keys_that_have_expired_and_passes(tmp_path: Path) -> None:
+    keys = [{**entry("old", KEY, "a"), "expires_at": "2020-01-01T00:00:00Z"}]
+    config = write(tmp_path / "wicketgate.yaml", keys)
+    async with program("app", "check", "--config", str(config)) as running:
+        assert await running.ended() == 0
+    assert "warning: key old: expired on 2020-01-01 00:00 UTC" in running.stdout

@@ -1,0 +1,195 @@
+"""Browsing a large catalog does nothing on the event loop that grows with it (BROWSE-40, BROWSE-41, BROWSE-59).
+
+``bounded_effort`` counts what is done on this thread, which is that of the loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.support.effort import bounded_effort
+from tests.support.requirement import requirement
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.catalog import Catalog
+from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.namespaced import NamespacedFace
+from wicketgate.faces.operations import Operations
+from wicketgate.faces.surface import ToolSurface
+from wicketgate.faces.transparent import TransparentFace
+from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.ports import CallContext
+from wicketgate.upstreams.embedded import StubUpstream
+
+NAMESPACES = 1_500
+TOOLS_EACH = 3
+CALLS = 4 * NAMESPACES
+"""Enough to read the caller's permissions; working the level out takes a hundred calls for each namespace."""
+
+
+def context(*permissions: str) -> CallContext:
+    return CallContext(Identity("owner_1", permissions), "req_1", "s")
+
+
+ALL = context("*")
+SOME = context(*(f"tools:*:get_{number}" for number in range(0, NAMESPACES * TOOLS_EACH, 2)))
+
+
+def tools(words: str = "Get one.") -> list[dict[str, Any]]:
+    names = (f"service{number // TOOLS_EACH}.get_{number}" for number in range(NAMESPACES * TOOLS_EACH))
+    return [{"name": name, "description": words} for name in names]
+
+
+@pytest.fixture(scope="module")
+def upstream() -> StubUpstream:
+    return StubUpstream(tools())
+
+
+async def opened(upstream: StubUpstream, *, cache_stable: bool = False) -> tuple[ProxyRuntime, GatewayFace]:
+    runtime = ProxyRuntime(upstream, cache_stable=cache_stable)
+    await runtime.refresh_catalog()
+    return runtime, GatewayFace(runtime)
+
+
+def cards(result: Any) -> list[Mapping[str, Any]]:
+    assert not result.is_error, result.text
+    return list(result.structured["cards"])
+
+
+@requirement("BROWSE-11", "BROWSE-40")
+@pytest.mark.parametrize("caller", [ALL, SOME], ids=["all", "some"])
+async def test_the_root_of_thousands_of_namespaces_is_not_made_on_the_loop(
+    upstream: StubUpstream, caller: CallContext
+) -> None:
+    _, face = await opened(upstream)
+    with bounded_effort(calls=CALLS):
+        first = await face.call("tool_browse", {"path": "/"}, caller)
+    with bounded_effort(calls=CALLS):
+        again = await face.call("tool_browse", {"path": "/*"}, caller)
+    assert len(cards(first)) == NAMESPACES
+    assert (first.text, first.content) == (again.text, again.content)
+    count = {3} if caller is ALL else {1, 2}
+    assert {int(card["description"].split()[0]) for card in cards(first)} == count
+
+
+@requirement("BROWSE-24", "BROWSE-40")
+async def test_putting_thousands_of_cards_in_cache_stable_order_takes_a_few_calls_a_card(
+    upstream: StubUpstream,
+) -> None:
+    _, face = await opened(upstream, cache_stable=True)
+    for _ in range(2):
+        with bounded_effort(calls=10 * NAMESPACES):
+            found = await face.call("tool_browse", {"path": "/"}, ALL)
+        assert len(cards(found)) == NAMESPACES
+
+
+@requirement("BROWSE-18", "BROWSE-40")
+@pytest.mark.parametrize("asked", [{"query": "get"}, {"path": "/service7"}], ids=["query", "path"])
+async def test_what_a_caller_may_see_is_not_worked_out_on_the_loop(
+    upstream: StubUpstream, asked: Mapping[str, Any]
+) -> None:
+    _, face = await opened(upstream)
+    await face.call("tool_browse", asked, ALL)
+    with bounded_effort(calls=20 * NAMESPACES):
+        everything = await face.call("tool_browse", asked, ALL)
+    with bounded_effort(calls=20 * NAMESPACES):
+        some = await face.call("tool_browse", asked, SOME)
+    assert 0 < len(cards(some)) <= len(cards(everything))
+    assert all(int(card["name"].split("_")[1]) % 2 == 0 for card in cards(some))
+
+
+@requirement("BROWSE-41", "CARD-16")
+async def test_a_catalog_that_comes_into_force_meanwhile_is_the_one_that_is_browsed(
+    upstream: StubUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = StubUpstream(tools())
+    runtime, face = await opened(server)
+    loop = asyncio.get_running_loop()
+    running: list[bool] = []
+    made = Catalog.cards_at
+
+    def first_a_refresh(self: Catalog, *args: Any) -> Any:
+        # In the thread that works the level out.
+        if not running:
+            running.append(True)
+            server.tools.append({"name": "late.get_0", "description": "Get one."})
+            asyncio.run_coroutine_threadsafe(runtime.refresh_catalog(), loop).result(60)
+        return made(self, *args)
+
+    monkeypatch.setattr(Catalog, "cards_at", first_a_refresh)
+    found = await face.call("tool_browse", {"path": "/"}, SOME)
+    assert "/late" in [card["id"] for card in cards(found)]
+
+
+FACES: Mapping[str, Callable[[ProxyRuntime], ToolSurface]] = {
+    "gateway": GatewayFace,
+    "transparent": TransparentFace,
+    "namespaced": lambda runtime: NamespacedFace(runtime, dict),
+}
+
+
+@requirement("BROWSE-59")
+@pytest.mark.parametrize("caller", [ALL, SOME], ids=["all", "some"])
+@pytest.mark.parametrize("face", FACES)
+async def test_the_list_of_a_face_is_not_made_on_the_loop(
+    upstream: StubUpstream, face: str, caller: CallContext
+) -> None:
+    runtime, _ = await opened(upstream)
+    surface: ToolSurface = FACES[face](runtime)
+    with bounded_effort(calls=CALLS):
+        await surface.prepare(caller)
+        listed = surface.tools(caller)
+    assert listed == FACES[face](runtime).tools(caller)
+    with bounded_effort(calls=CALLS):
+        await surface.prepare(caller)
+        assert surface.tools(caller) is listed
+
+
+@requirement("BROWSE-59")
+async def test_what_a_caller_may_see_is_not_worked_out_on_the_loop_for_operations(upstream: StubUpstream) -> None:
+    runtime, _ = await opened(upstream)
+    operations = Operations(runtime)
+    await operations.search({"limit": 1}, ALL)
+    with bounded_effort(calls=CALLS):
+        found = await operations.search({"limit": 1}, SOME)
+    assert found["total"] == NAMESPACES * TOOLS_EACH // 2
+
+
+@requirement("BROWSE-19", "BROWSE-59")
+async def test_what_a_caller_may_see_is_not_worked_out_on_the_loop_for_an_id_that_is_not_there(
+    upstream: StubUpstream,
+) -> None:
+    _, face = await opened(upstream)
+    wanted = {"tool_id": "service7:get_22x"}
+    await face.call("tool_execute", wanted, ALL)
+    # Looking for ids that are near is a call or two for each tool.
+    with bounded_effort(calls=2 * CALLS):
+        refused = await face.call("tool_execute", wanted, SOME)
+    assert refused.structured["error"] == "HYDRATE_FAILED", refused.text
+
+
+@requirement("BROWSE-59", "CARD-16")
+async def test_a_list_that_a_refresh_overtook_is_made_again(
+    upstream: StubUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = StubUpstream(tools())
+    runtime, _ = await opened(server)
+    surface = TransparentFace(runtime)
+    loop = asyncio.get_running_loop()
+    running: list[bool] = []
+    card = Catalog.card
+
+    def first_a_refresh(self: Catalog, *args: Any) -> Any:
+        # In the thread that makes the list.
+        if not running:
+            running.append(True)
+            server.tools.append({"name": "late.get_0", "description": "Get one."})
+            asyncio.run_coroutine_threadsafe(runtime.refresh_catalog(), loop).result(60)
+        return card(self, *args)
+
+    monkeypatch.setattr(Catalog, "card", first_a_refresh)
+    await surface.prepare(SOME)
+    with bounded_effort(calls=CALLS):
+        listed = surface.tools(SOME)
+    assert any(tool.name.startswith("late:get_0") for tool in listed)

@@ -1,0 +1,89 @@
+"""Audit records of what is no call: failed logins, decisions on approvals, reloads (ACCESS-64 to ACCESS-66).
+
+Nothing waits for them. A flood of failed logins fills no disk: so many a minute are recorded, and the others counted.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from wicketgate.gateway.audit import AuditedOperation, Auditor, AuditOutcome, AuditRecord, approval_mark
+from wicketgate.log_text import correlation_id
+from wicketgate.ports import CallContext
+
+WINDOW_S = 60.0
+PER_SOURCE = 10
+"""Failed logins of one address, or with one known key, that are recorded within a window."""
+IN_ALL = 300
+"""Those without a known key that are recorded within a window."""
+_MAX_DETAIL = 500
+
+
+class AuditEvents:
+    """Gives *auditor* the records of events; without one it does nothing."""
+
+    def __init__(self, auditor: Auditor | None) -> None:
+        self._auditor = auditor
+        self._by_source: Counter[str] = Counter()
+        self._by_key: Counter[str] = Counter()
+        self._left_out = 0
+        self._window: asyncio.TimerHandle | None = None
+
+    def login_failed(self, reason: str, key_id: str, source: str) -> None:
+        """A credential was refused, or there was none. *key_id* is that of a known key."""
+        if self._auditor is None:
+            return
+        if self._window is None:
+            self._window = asyncio.get_running_loop().call_later(WINDOW_S, self.end_window)
+        # Who has a known key is worth a record, whatever strangers do meanwhile. Their number is that of the keys.
+        recorded, counted = (self._by_key, key_id) if key_id else (self._by_source, source)
+        if recorded[counted] >= PER_SOURCE or (not key_id and recorded.total() >= IN_ALL):
+            self._left_out += 1
+            return
+        recorded[counted] += 1
+        self._record("login", "denied", source=source, key_id=key_id, detail=reason)
+
+    def end_window(self) -> None:
+        """Records how many failed logins were only counted, and records single ones again."""
+        if self._window is not None:
+            self._window.cancel()
+        self._window = None
+        self._by_source.clear()
+        self._by_key.clear()
+        if self._left_out:
+            self._record("login", "denied", detail=f"{self._left_out} more failed logins, not recorded singly")
+        self._left_out = 0
+
+    def approval_decided(self, context: CallContext, approval_id: str, tool_id: str, refusal: str) -> None:
+        """A decision came with a request. *refusal* says why nothing runs by it, empty if the owner agreed."""
+        identity = context.identity
+        self._record(
+            "approval",
+            "allowed" if not refusal else "denied",
+            actor=identity.actor,
+            key_id=identity.key_id,
+            source=context.source,
+            correlation_id=context.correlation_id,
+            tool_id=tool_id,
+            approval=approval_mark(approval_id),
+            detail=refusal,
+        )
+
+    def reloaded(self, sections: Sequence[str], waiting: Sequence[str]) -> None:
+        """A configuration was put in force. Names of sections and settings only, never a value."""
+        parts = [", ".join(sections) or "nothing"]
+        if waiting:
+            parts.append(f"after a restart: {', '.join(waiting)}")
+        self._record("reload", "allowed", detail="; ".join(parts))
+
+    def reload_failed(self) -> None:
+        """A configuration was refused, and the one in force stays. The log says why."""
+        self._record("reload", "failed", detail="not applied")
+
+    def _record(self, operation: AuditedOperation, outcome: AuditOutcome, **fields: Any) -> None:
+        if self._auditor is None:
+            return
+        fields = {"actor": "", "correlation_id": correlation_id.get(), **fields}
+        fields["detail"] = fields["detail"][:_MAX_DETAIL]
+        self._auditor.record_soon(AuditRecord(self._auditor.now(), operation, outcome=outcome, **fields))

@@ -1,0 +1,141 @@
+"""Pins and signs of suspicion for what a server offers besides tools (ACCESS-57 to ACCESS-59).
+
+Prompts, resources, templates and instructions are sources of definitions of their own, named ``rec/prompts`` and so on
+beside the tools of ``rec``. What is held does not exist for callers.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, get_args
+
+from wicketgate.catalog.pins import Declared, PinPolicy, Screened, screen
+from wicketgate.errors import GatewayError, UpstreamUnavailable
+from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureFleet, FeatureKind, FeatureListing, ListChanged
+from wicketgate.gateway.screening_log import log_screened
+
+KINDS: tuple[FeatureKind, ...] = get_args(FeatureKind)
+INSTRUCTIONS = "instructions"
+
+Item = Mapping[str, Any]
+
+
+class OfferScreening:
+    """Applies the policy of the moment, which *policy* gives, to the lists of *fleet*. Each list is screened once for a
+    policy."""
+
+    def __init__(self, fleet: FeatureFleet, policy: Callable[[], PinPolicy]) -> None:
+        self._fleet = fleet
+        self._policy = policy
+        self._known: dict[str, tuple[object, PinPolicy, Screened]] = {}
+        self._looking: set[asyncio.Task[None]] = set()
+        fleet.watch(self._changed)
+
+    async def aclose(self) -> None:
+        for task in self._looking:
+            task.cancel()
+        await asyncio.gather(*self._looking, return_exceptions=True)
+
+    async def list_all(self, kind: FeatureKind, servers: Collection[str]) -> FeatureListing:
+        """As ``FeatureFleet.list_all``, without what is held."""
+        listing = await self._fleet.list_all(kind, servers)
+        kept: dict[str, Sequence[Item]] = {}
+        for server, items in listing.items.items():
+            held = (await self._screened(server, kind, items)).held
+            kept[server] = [item for item in items if item[ADDRESS[kind]] not in held] if held else items
+        return FeatureListing(kept, listing.missing)
+
+    async def holds(self, server: str, kind: FeatureKind, address: str) -> bool:
+        """True if the item is held. Raises UpstreamUnavailable where that cannot be found out."""
+        policy = self._policy()
+        if policy.pins is None and not policy.hold_suspicious:
+            return False
+        listing = await self._fleet.list_all(kind, [server])
+        if server in listing.missing:
+            raise UpstreamUnavailable(f"{server} does not list its {kind} at the moment, so none can be used.")
+        return address in (await self._screened(server, kind, listing.items.get(server, ()))).held
+
+    def instructions(self) -> dict[str, str]:
+        """By server, its instructions, if they are taken and not held."""
+        given = {name: support.instructions for name, support in self._fleet.support().items() if support}
+        return {server: text for server, text in given.items() if text and not self._instructed(server, text).held}
+
+    def screened(self) -> dict[str, Screened]:
+        """By source, what was found in the lists that were read so far."""
+        self.instructions()
+        servers = self._fleet.support()
+        return {source: known[2] for source, known in self._known.items() if source.partition("/")[0] in servers}
+
+    async def declared(self) -> tuple[Declared, Mapping[str, str]]:
+        """By source, all definitions as the servers of the moment give them; and by source why they are missing."""
+        support = self._fleet.support()
+        declared: dict[str, Sequence[Any]] = {}
+        missing: dict[str, str] = {}
+        for kind in KINDS:
+            listing = await self._fleet.list_all(kind, support)
+            for server, one in support.items():
+                source = f"{server}/{kind}"
+                if server in listing.missing:
+                    missing[source] = listing.missing[server]
+                elif server in listing.items or one is not None:
+                    items = listing.items.get(server, ())
+                    await self._screened(server, kind, items)
+                    declared[source] = list(map(_steady, items))
+        for server, one in support.items():
+            if one is not None:
+                declared[f"{server}/{INSTRUCTIONS}"] = _as_definitions(one.instructions)
+        return declared, missing
+
+    async def _screened(self, server: str, kind: FeatureKind, items: Sequence[Item]) -> Screened:
+        source = f"{server}/{kind}"
+        policy, known = self._policy(), self._known.get(source)
+        if known is not None and known[0] is items and known[1] == policy:
+            return known[2]
+        # Off the loop: a list of 10,000 items takes a quarter of a second.
+        screened = await asyncio.to_thread(screen, source, list(map(_steady, items)), policy)
+        return self._note(source, items, policy, screened)
+
+    def _instructed(self, server: str, text: str) -> Screened:
+        source = f"{server}/{INSTRUCTIONS}"
+        policy, known = self._policy(), self._known.get(source)
+        if known is not None and known[0] == text and known[1] == policy:
+            return known[2]
+        return self._note(source, text, policy, screen(source, _as_definitions(text), policy))
+
+    def _note(self, source: str, given: object, policy: PinPolicy, screened: Screened) -> Screened:
+        before = self._known.get(source)
+        self._known[source] = given, policy, screened
+        log_screened({source: before[2]} if before else {}, {source: screened}, noun="offer")
+        return screened
+
+    def _changed(self, server: str, change: FeatureChange) -> None:
+        """Look at a list that changed, so that what is held is known before a client asks."""
+        policy = self._policy()
+        if not isinstance(change, ListChanged) or (policy.pins is None and not policy.hold_suspicious):
+            return
+        kinds: tuple[FeatureKind, ...] = ("prompts",) if change.kind == "prompts" else ("resources", "templates")
+        for kind in kinds:
+            task = asyncio.get_running_loop().create_task(self._look(server, kind))
+            self._looking.add(task)
+            task.add_done_callback(self._looking.discard)
+
+    async def _look(self, server: str, kind: FeatureKind) -> None:
+        try:
+            await self.list_all(kind, [server])
+        except GatewayError:
+            return
+
+
+def _as_definitions(instructions: str) -> list[Item]:
+    return [{"name": INSTRUCTIONS, "description": instructions}] if instructions else []
+
+
+def _steady(item: Item) -> Item:
+    """*item* without the time of the last change, which is no part of what a person accepts."""
+    annotations = item.get("annotations")
+    if not isinstance(annotations, Mapping) or "lastModified" not in annotations:
+        return item
+    rest = {key: value for key, value in annotations.items() if key != "lastModified"}
+    return {
+        **{key: value for key, value in item.items() if key != "annotations"},
+        **({"annotations": rest} if rest else {}),
+    }

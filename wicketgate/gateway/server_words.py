@@ -1,0 +1,167 @@
+"""The words of a server while a call of it runs: progress, log messages, questions, and the answers to these, through
+the plugins and into the audit record (ROUTE-31 to ROUTE-36)."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from wicketgate.errors import GatewayError, InputRequired, UpstreamError
+from wicketgate.gateway.audited_call import AuditedCall
+from wicketgate.gateway.plugin_chain import PluginChain, Stage
+from wicketgate.gateway.questions import CANCELLED, QuestionRefused, question_of
+from wicketgate.plugin_api import Message, Request
+from wicketgate.ports import SILENT, AnswerTime, CallContext, Caller, InputAnswers
+
+log = logging.getLogger("wicketgate.calls")
+
+PROGRESS = "notifications/progress"
+LOG = "notifications/message"
+QUESTION = "elicitation/create"
+
+_MAX_STAGES = 50
+"""Different findings in what a server says during one call that its record names."""
+_MAX_ROUNDS = 8
+
+Send = Callable[[CallContext], Awaitable[Mapping[str, Any]]]
+
+
+class ServerWords:
+    """Words of a server during one call. *request* is the call as it was sent, *asked_for* the server whose plugins see
+    it: the one that the caller named, wherever the call was redirected to."""
+
+    def __init__(self, request: Request, asked_for: str, plugins: PluginChain | None, note: AuditedCall) -> None:
+        self._request = request
+        self._asked_for = asked_for
+        self._plugins = plugins
+        self._note = note
+        self._noted: set[tuple[str, str, str, str]] = set()
+
+    @staticmethod
+    def none_in(context: CallContext) -> bool:
+        """True for a call during which nothing can be said: its caller hears nothing, and answers nothing."""
+        return context.caller is SILENT and context.answers is None
+
+    async def around(self, context: CallContext, send: Send) -> Mapping[str, Any]:
+        """The result of *send*, which is given the caller to speak to. Raises what *send* raises; InputRequired holds
+        the questions as they may be put."""
+        caller = context.caller if context.caller is SILENT else _HeardCaller(context.caller, self)
+        context = replace(context, caller=caller, marks=self._note.marks)
+        if context.answers is not None:
+            context = replace(context, answers=await self._answers(context.answers))
+        for _ in range(_MAX_ROUNDS):
+            try:
+                return await send(context)
+            except InputRequired as asked:
+                self._note.marks.questioned = True
+                questions = {key: await self._question_in(request) for key, request in asked.requests.items()}
+                if None not in questions.values():
+                    raise InputRequired(questions, asked.request_state, asked.definition) from None
+                # Nobody is asked, and the server learns so at once.
+                cancelled = {key: dict(CANCELLED) for key in asked.requests}
+                context = replace(context, answers=InputAnswers(cancelled, asked.request_state))
+        raise UpstreamError(f"{self._request.server} asked for input again and again; the call was given up.")
+
+    async def shown(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """*params* as the plugins leave them; None if they may not be shown."""
+        return await self._filtered(Message(method, params, "client"))
+
+    async def question(self, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """A question as it may be put to a person; None if it may not."""
+        try:
+            named = question_of(self._request.server, params)
+        except QuestionRefused as why:
+            log.warning("%s: a question of the server was put to nobody: it %s", self._request.server, why)
+            await self.record("cancelled")
+            return None
+        shown = await self.shown(QUESTION, named)
+        if shown is None:
+            log.warning("%s: a question of the server was put to nobody: a plugin blocked it", self._request.server)
+            await self.record("cancelled")
+        return shown
+
+    async def answer(self, answer: Any) -> Mapping[str, Any]:
+        """A person's answer as the server may have it."""
+        given = answer if isinstance(answer, Mapping) else CANCELLED
+        if isinstance(given.get("content"), Mapping):
+            content = await self._filtered(Message(QUESTION, given["content"], "server"))
+            given = CANCELLED if content is None else {**given, "content": content}
+        match given.get("action"):
+            case "accept":
+                await self.record("allowed")
+            case "decline":
+                await self.record("denied")
+            case _:
+                await self.record("cancelled")
+        return given
+
+    def put(self) -> None:
+        self._note.marks.questioned = True
+
+    async def record(self, outcome: Any) -> None:
+        """Audit one question, without its text. Raises GatewayError where that is a must and cannot be."""
+        async with self._note.beside("question") as record:
+            record.outcome = outcome
+
+    async def _filtered(self, message: Message) -> Mapping[str, Any] | None:
+        if self._plugins is None:
+            return message.params
+        stages: list[Stage] = []
+        shown = await self._plugins.on_message(self._asked_for, self._request, message, stages)
+        for stage in stages:
+            key = (stage.handler, stage.phase, stage.outcome, stage.note)
+            if key not in self._noted and len(self._noted) < _MAX_STAGES:
+                self._noted.add(key)
+                self._note.trail.append(stage)
+        return shown
+
+    async def _question_in(self, request: Any) -> Mapping[str, Any] | None:
+        if not isinstance(request, Mapping) or request.get("method") != QUESTION:
+            return request if isinstance(request, Mapping) else None  # the door refuses what is no question
+        params = await self.question(request.get("params") or {})
+        return None if params is None else {**request, "params": params}
+
+    async def _answers(self, answers: InputAnswers) -> InputAnswers:
+        return InputAnswers(
+            {key: await self.answer(answer) for key, answer in answers.responses.items()}, answers.request_state
+        )
+
+
+class _HeardCaller:
+    """Implements Caller: *caller*, as far as *words* may reach it."""
+
+    def __init__(self, caller: Caller, words: ServerWords) -> None:
+        self._caller = caller
+        self._words = words
+
+    @property
+    def answers(self) -> AnswerTime:
+        return self._caller.answers
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """A text that may not be shown is left out; the progress itself is not."""
+        if message is not None:
+            shown = await self._words.shown(PROGRESS, {"message": message})
+            message = text if shown is not None and isinstance(text := shown.get("message"), str) else None
+        await self._caller.progress(progress, total, message)
+
+    async def log(self, level: str, data: object, logger: str | None) -> None:
+        params = {"data": data} if logger is None else {"data": data, "logger": logger}
+        shown = await self._words.shown(LOG, params)
+        if shown is None:
+            return
+        name = shown.get("logger")
+        await self._caller.log(level, shown.get("data"), name if isinstance(name, str) else None)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if method != QUESTION:
+            return await self._caller.ask(method, params)
+        self._words.put()
+        try:
+            question = await self._words.question(params)
+            if question is None:
+                return CANCELLED
+            return await self._words.answer(await self._caller.ask(method, question))
+        except GatewayError as error:
+            log.warning("a question of a server was given up: %s", error.code)
+            return CANCELLED

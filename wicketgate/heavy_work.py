@@ -1,0 +1,27 @@
+"""Work on very large values, one piece of work at a time in the process (EXEC-27).
+
+Each piece holds the interpreter again and again, some milliseconds each. The event loop waits for one such thread at
+most between two of its steps; with sixteen it would wait for all of them.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+T = TypeVar("T")
+
+VERY_LARGE_BYTES = 1 << 20
+
+_line = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wicketgate-heavy")
+
+
+async def in_line(function: Callable[[], T]) -> T:
+    """Returns what *function* returns in a copy of the caller's context, or raises what it raises.
+
+    It runs when all that came before are done. A caller that leaves before that takes it back.
+    """
+    run = partial(contextvars.copy_context().run, function)
+    return await asyncio.get_running_loop().run_in_executor(_line, run)

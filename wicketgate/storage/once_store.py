@@ -1,0 +1,92 @@
+"""Keys that can be added once only: those of used approvals, in memory or in the file of ``storage.url``.
+
+An approved call must not run again because a restart forgot that it ran (ACCESS-18).
+"""
+
+import heapq
+import logging
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from wicketgate.errors import NotAdmitted
+from wicketgate.storage.sqlite_file import explain, prepare
+from wicketgate.storage.sqlite_writer import SQLiteWriter, StorageMeasures
+
+log = logging.getLogger("wicketgate.approvals")
+
+_MAX_KEPT = 100_000
+
+
+class MemoryOnceStore:
+    """Implements OnceStore for one process. Full of keys that have not lapsed, it takes no further key."""
+
+    def __init__(self, now: Callable[[], float], *, max_kept: int = _MAX_KEPT) -> None:
+        self._now = now
+        self._max_kept = max_kept
+        self._kept: set[str] = set()
+        self._by_end: list[tuple[float, str]] = []
+
+    async def add(self, key: str, until: float) -> bool:
+        # Keys that have lapsed make room.
+        now = self._now()
+        while self._by_end and self._by_end[0][0] <= now:
+            self._kept.discard(heapq.heappop(self._by_end)[1])
+        if key in self._kept or len(self._kept) >= self._max_kept:
+            return False
+        self._kept.add(key)
+        heapq.heappush(self._by_end, (until, key))
+        return True
+
+    def kept(self) -> list[tuple[str, float]]:
+        """The keys with their ends; some may have lapsed."""
+        return [(key, until) for until, key in list(self._by_end)]
+
+    async def aclose(self) -> None:
+        """Does nothing: there is nothing to close."""
+
+
+class SQLiteOnceStore:
+    """Implements OnceStore for the processes of a host. *now* is the time of day in seconds.
+
+    While the file cannot be written, ``add`` raises NotAdmitted; a locked one is waited for as ``SQLiteWriter`` does.
+    A file that was removed is begun anew with the keys that this process has added. Raises ConfigError for a file that
+    cannot be used. For use from one event loop only, which never waits for the disk.
+    """
+
+    def __init__(self, path: Path, now: Callable[[], float], measures: StorageMeasures | None = None) -> None:
+        self._now = now
+        self._own = MemoryOnceStore(now)
+        path = path.absolute()
+        prepare(path, _make_table)
+        # Not even a power cut may bring an approval back.
+        self._writer = SQLiteWriter(path, self._begin_anew, pragma="PRAGMA synchronous = FULL", measures=measures)
+
+    async def add(self, key: str, until: float) -> bool:
+        try:
+            added = await self._writer.run(lambda disk: self._add(disk, key, until))
+        except sqlite3.Error as error:
+            log.error("the storage file %s, so nothing that is approved can run", explain(error))
+            raise NotAdmitted("Approvals cannot be kept at the moment, so nothing that needs one can run.") from None
+        if added:
+            await self._own.add(key, until)
+        return added
+
+    async def aclose(self) -> None:
+        """Waits for pending writes and closes the file."""
+        await self._writer.aclose()
+
+    def _add(self, disk: sqlite3.Connection, key: str, until: float) -> bool:
+        # One transaction, so that of several processes only one inserts the key.
+        disk.execute("DELETE FROM once WHERE until <= ?", (self._now(),))
+        return disk.execute("INSERT OR IGNORE INTO once VALUES (?, ?)", (key, until)).rowcount == 1
+
+    def _begin_anew(self, disk: sqlite3.Connection) -> None:
+        _make_table(disk)
+        disk.executemany("INSERT OR IGNORE INTO once VALUES (?, ?)", self._own.kept())
+
+
+def _make_table(disk: sqlite3.Connection) -> None:
+    """Adds the table beside those of the artifacts; older files do not have it."""
+    disk.execute("CREATE TABLE IF NOT EXISTS once (key TEXT PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID")
+    disk.execute("CREATE INDEX IF NOT EXISTS once_by_end ON once (until)")
