@@ -1,4 +1,4 @@
-"""The registry in which a package puts its own tools: plain typed functions (UP-34; docs/guide.md).
+"""The registry in which a package puts its own tools: plain typed functions (UP-34; docs/guide/python-tools.md).
 
 ::
 

@@ -97,7 +97,7 @@ async def test_closing_the_generator_cancels_the_model() -> None:
 
 @requirement("CHAT-40", "LIB-19")
 async def test_the_example_of_the_guide_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guide.md").read_text("utf-8"), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guide" / "chat.md").read_text("utf-8"), re.DOTALL)
     (example,) = [block for block in blocks if "running_engine" in block]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", example, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
