@@ -114,7 +114,7 @@ def connect(
     else:
         gate = gate_to_reach(chosen, url, key, face, notes)
     entry = make_entry(chosen, name, gate)
-    notes += _about_file(target, project, secret=holds_secret(gate))
+    notes += _about_file(target, project, gate)
     _Connection(chosen, name, entry, target, notes).run(write=write, as_json=as_json, secret=holds_secret(gate))
 
 
@@ -170,9 +170,10 @@ class _Connection:
             click.echo(f"{self.client.title} is already connected, nothing changed: {self.name} in {path}", err=True)
             self._print_notes()
             return
+        if not self.target.found:
+            click.echo(f"{self.client.title} was not found on this machine; its file is made all the same.", err=True)
         if new_folder:
-            here = "" if self.target.found else f", though {self.client.title} was not found on this machine"
-            click.echo(f"Made the folder {printable(str(self.target.path.parent))}{here}.", err=True)
+            click.echo(f"Made the folder {printable(str(self.target.path.parent))}", err=True)
         if change.before is None:
             click.echo(f"Connected {self.client.title}: put {self.name} into {path}", err=True)
         else:
@@ -238,9 +239,11 @@ def _user(find: Any, client: Client, *name: str) -> tuple[Path, ...]:
     return found
 
 
-def _about_file(target: _Target, project: bool, *, secret: bool) -> Iterator[str]:
-    if project and secret:
+def _about_file(target: _Target, project: bool, gate: Start | Reach) -> Iterator[str]:
+    if project and holds_secret(gate):
         yield "the entry holds a secret, and files of projects are often shared: keep this one out of git"
+    elif project and isinstance(gate, Start):
+        yield "the entry names paths of this machine; others who share the project need their own"
     yield from (f"{other} is there too; --path names it" for other in target.others)
 
 

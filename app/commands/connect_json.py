@@ -18,7 +18,6 @@ _COMMENT = re.compile(rf"{_STRING}|(?P<comment>//[^\n\r]*|/\*(?:.*?\*/|(?P<open>
 _TRAILING_COMMA = re.compile(rf"{_STRING}|(?P<comma>,)(?=\s*[}}\]])", re.DOTALL)
 _SPACE = re.compile(r"[ \t\n\r]*")
 _LINE_SPACE = re.compile(r"[ \t]*")
-_MAX_LINE = 100
 
 
 class NotEditable(Exception):
@@ -80,7 +79,7 @@ def append_item(text: str, key: str, item: Any) -> str:
 
 
 def render_json(value: Any) -> str:
-    """Returns *value* as people write it: two spaces, short lists of single values on one line."""
+    """Returns *value* as people write it: two spaces, lists of single values on one line."""
     return _render(value, "", "  ", "\n")
 
 
@@ -243,7 +242,6 @@ def _on_one_line(value: Any) -> str:
 
 
 def _render(value: Any, indent: str, unit: str, newline: str) -> str:
-    line = _on_one_line(value)
     inner = indent + unit
     if isinstance(value, Mapping) and value:
         members = (
@@ -252,7 +250,7 @@ def _render(value: Any, indent: str, unit: str, newline: str) -> str:
         )
         return "{" + newline + f",{newline}".join(members) + newline + indent + "}"
     nested = isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value)
-    if isinstance(value, list) and value and (nested or len(indent) + len(line) > _MAX_LINE):
+    if nested:
         items = (inner + _render(each, inner, unit, newline) for each in value)
         return "[" + newline + f",{newline}".join(items) + newline + indent + "]"
-    return line
+    return _on_one_line(value)
