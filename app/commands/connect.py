@@ -43,7 +43,7 @@ _NEXT: Mapping[str, str] = {
     "cline": "In Cline open MCP Servers; restart the editor if the server is not there.",
     "continue": 'In your editor run "Developer: Reload Window"; Continue uses tools in agent mode only.',
     "codex": "Start codex again; /mcp shows the server.",
-    "gemini": "Start gemini again; /mcp shows the server.",
+    "gemini": "Start gemini again, in a folder that it trusts; /mcp shows the server.",
     "opencode": "Start opencode again; opencode mcp list shows the server.",
 }
 
@@ -134,7 +134,7 @@ class _Connection:
     name: str
     entry: Entry
     target: _Target
-    notes: Sequence[str]
+    notes: list[str]
 
     def run(self, *, write: bool, as_json: bool, secret: bool) -> None:
         path, text = self.target.path, render_entry(self.client, self.name, self.entry)
@@ -159,6 +159,10 @@ class _Connection:
         changed = change.text != before
         new_folder = changed and not path.parent.is_dir()
         copy = replace_client_file(file, change.text, secret=secret) if changed else None
+        if secret and file.path.stat().st_mode & 0o077:
+            self.notes.append(
+                f"the entry holds a secret, and others on this machine may read the file: chmod 600 {path}"
+            )
         if as_json:
             self._print_json(text, changed=changed, copy=copy)
             return

@@ -98,8 +98,8 @@ _OURS = frozenset(
 """The keys of the way to a server. Others are the client's own, such as what it may do without asking."""
 
 _OPENCODE_START = '{\n  "$schema": "https://opencode.ai/config.json"\n}\n'
-# The client gives up on a server after 10 s. The gate lets a client list once all of its servers are there.
-_CODEX_START_S = 30
+# Codex gave up on a server after 10 s, opencode after 5 s. The gate answers a client when its own servers are there.
+_START_S = 30
 
 
 def takes_urls(client: Client) -> bool:
@@ -145,7 +145,7 @@ def _start(client: Client, spelling: _Spelling, gate: Start) -> dict[str, Any]:
     env = dict(gate.env)
     if client.name == "opencode":
         environment = {"environment": env} if env else {}
-        return {**kind, "command": list(gate.command), "enabled": True, **environment}
+        return {**kind, "command": list(gate.command), "enabled": True, "timeout": _START_S * 1000, **environment}
     entry: dict[str, Any] = {**kind, "command": gate.command[0], "args": list(gate.command[1:])}
     needed = [variable for variable in gate.needed if variable not in env]
     if client.name == "gemini":
@@ -155,7 +155,7 @@ def _start(client: Client, spelling: _Spelling, gate: Start) -> dict[str, Any]:
         entry["env"] = env
     if client.name == "codex":
         entry |= {"env_vars": needed} if needed else {}
-        entry["startup_timeout_sec"] = _CODEX_START_S
+        entry["startup_timeout_sec"] = _START_S
     return entry
 
 

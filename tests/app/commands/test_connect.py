@@ -439,6 +439,9 @@ def test_variables_that_a_desktop_program_lacks_are_told_and_copied(
     assert "A_TOKEN}" not in copied.stderr
     assert home.entry("cursor")["env"] == {"A_TOKEN": "a-secret"}
     assert stat.S_IMODE(home.file("cursor").stat().st_mode) == 0o600
+    assert "chmod 600" not in copied.stderr
+    home.file("cursor").chmod(0o644)
+    assert "chmod 600" in run("cursor", "--env", "A_TOKEN", "--write").stderr
     assert "keep this one out of git" in run("cursor", "--env", "A_TOKEN", "--project").stderr
     # Programs of the terminal have them, or hand them on by name.
     assert "A_TOKEN" not in run("claude-code").stderr
@@ -541,6 +544,7 @@ def _shape(required: str, optional: str = "", **fixed: str) -> dict[str, Any]:
         "env_vars": {"type": "array", "items": {"type": "string"}},
         "enabled": {"type": "boolean"},
         "startup_timeout_sec": {"type": "number"},
+        "timeout": {"type": "integer"},
         **{
             name: {"type": "object", "additionalProperties": {"type": "string"}}
             for name in ("env", "environment", "headers", "http_headers")
@@ -571,7 +575,10 @@ SHAPES: Mapping[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
         _shape("url", "http_headers bearer_token_env_var"),
     ),
     "gemini": (_shape("command args", "env"), _shape("httpUrl headers")),
-    "opencode": (_shape("", "enabled environment", type="local"), _shape("url headers", "enabled", type="remote")),
+    "opencode": (
+        _shape("", "enabled environment timeout", type="local"),
+        _shape("url headers", "enabled", type="remote"),
+    ),
 }
 SHAPES["opencode"][0]["properties"]["command"] = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 

@@ -114,7 +114,7 @@ def _written(draw: Any, value: Any) -> str:
 @settings(max_examples=60, deadline=None)
 @requirement("OPS-72")
 def test_whatever_else_a_file_holds_stays_byte_for_byte(data: st.DataObject) -> None:
-    root = data.draw(st.dictionaries(_TEXTS, _VALUES, max_size=3))
+    root: dict[str, Any] = data.draw(st.dictionaries(_TEXTS, _VALUES, max_size=3))
     root["m"] = data.draw(st.dictionaries(_TEXTS.filter(lambda text: text != "gate"), _VALUES, max_size=3))
     text = data.draw(_written(root))
     done = set_member(text, ["m", "gate"], ENTRY)
