@@ -22,6 +22,7 @@ from wicketgate.config.settings_file import load_settings
 from wicketgate.errors import ConfigError
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OVERRIDE = re.compile(r"WICKETGATE_[A-Z0-9_]*[A-Z0-9]__[A-Z0-9_]+")
 
 # Where programs that were not started from a shell look for commands.
 _DESKTOP_PATH = {"darwin": "/usr/bin:/bin:/usr/sbin:/sbin", "linux": "/usr/local/bin:/usr/bin:/bin"}
@@ -57,7 +58,8 @@ def gate_to_start(
         if not client.in_terminal:
             _add_path(env, settings, notes)
         notes += _missing_commands(settings)
-    needed = [variable for variable in watched.needed if variable not in env]
+    overrides = sorted(variable for variable in os.environ if _OVERRIDE.fullmatch(variable))
+    needed = [variable for variable in (*watched.needed, *overrides) if variable not in env]
     notes += _about_variables(client, needed)
     return Start(tuple(words), env, tuple(needed))
 
@@ -84,8 +86,12 @@ def _about_variables(client: Client, needed: Sequence[str]) -> Iterator[str]:
         if variable not in os.environ:
             yield f"the configuration reads ${{{variable}}}, which is not set here"
         elif hands_on(client):
-            yield f"the configuration reads ${{{variable}}}; {client.title} hands it on from its environment"
-        elif not client.in_terminal:
+            yield f"{client.title} hands {variable} on to the gate, from its own environment"
+        elif client.in_terminal:
+            continue
+        elif _OVERRIDE.fullmatch(variable):
+            yield f"{variable} overrides the configuration here, but not in {client.title}; {copies}"
+        else:
             yield (
                 f"the configuration reads ${{{variable}}}, which {client.title} does not have if it is not started "
                 f"from a shell; {copies}"

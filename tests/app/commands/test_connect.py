@@ -447,6 +447,9 @@ def test_variables_that_a_desktop_program_lacks_are_told_and_copied(
     assert "A_TOKEN" not in run("claude-code").stderr
     assert entry_of("codex", run("codex").stdout)["env_vars"] == ["A_TOKEN"]
     assert entry_of("gemini", run("gemini").stdout)["env"] == {"A_TOKEN": "${A_TOKEN}"}
+    monkeypatch.setenv("WICKETGATE_MCP__FACE", "registry")
+    assert "WICKETGATE_MCP__FACE overrides the configuration here, but not in Cursor" in run("cursor").stderr
+    assert entry_of("codex", run("codex").stdout)["env_vars"] == ["A_TOKEN", "WICKETGATE_MCP__FACE"]
     monkeypatch.delenv("A_TOKEN")
     assert "${A_TOKEN}, which is not set here" in run("claude-code").stderr
 
@@ -597,28 +600,33 @@ def test_an_entry_has_the_shape_that_the_client_reads(home: Home, client: str, m
             jsonschema.validate(entry_of(client, run(client, "--url", URL).stdout), reach)
 
 
+def imported(path: Path) -> dict[str, Any]:
+    """The upstream that ``wicketgate import`` makes of the entry *gate*, under other words: it leaves out itself."""
+    text = path.read_text("utf-8-sig")
+    for old, new in {PROGRAM: "/opt/other", "WG_KEY": "OTHER_KEY"}.items():
+        text = text.replace(old, new)
+    read = path.with_name(f"read-{path.name}")
+    read.write_text(text)
+    result = CliRunner().invoke(cli, ["import", str(read)])
+    assert result.exit_code == 0, result.output
+    (upstream,) = (each for each in yaml.safe_load(result.stdout)["upstreams"] if each["name"] == "gate")
+    return {key: upstream[key] for key in upstream if key in ("command", "env", "url", "headers", "enabled")}
+
+
 @pytest.mark.parametrize("client", [name for name in CLIENTS if name not in ("codex", "opencode")])
 @requirement("OPS-76")
-def test_what_was_written_is_imported_as_it_is(home: Home, client: str) -> None:
-    home.has(client, "" if client == "continue" else crowded(client))
-    run(client, "--write")
-    imported = CliRunner().invoke(cli, ["import", str(home.file(client))])
-    upstreams = {each["name"]: each for each in yaml.safe_load(imported.stdout)["upstreams"]}
-    assert upstreams["wicketgate"] == {
-        "name": "wicketgate",
-        "command": [PROGRAM, "mcp", "--config", str(home.config)],
-    }
+def test_what_was_written_is_read_by_import_as_what_it_stands_for(home: Home, client: str) -> None:
+    path = home.file(client, "gate")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("" if client == "continue" else crowded(client))
+    run(client, "--name", "gate", "--write")
+    assert imported(path) == {"command": ["/opt/other", "mcp", "--config", str(home.config)]}
     if client in ("claude-desktop", *NO_REFERENCE):
         return
-    run(client, "--url", URL, "--write")
-    imported = CliRunner().invoke(cli, ["import", str(home.file(client))])
-    upstreams = {each["name"]: each for each in yaml.safe_load(imported.stdout)["upstreams"]}
-    variable = "WICKETGATE_KEY" if client == "vscode" else "WG_KEY"
-    assert upstreams["wicketgate"] == {
-        "name": "wicketgate",
-        "url": f"{URL}/mcp",
-        "headers": {"Authorization": f"Bearer ${{{variable}}}"},
-    }
+    run(client, "--name", "gate", "--url", URL, "--write")
+    variable = "GATE_KEY" if client == "vscode" else "OTHER_KEY"
+    header = {"Authorization": f"Bearer ${{{variable}}}"}
+    assert imported(path) == {"url": f"{URL}/mcp", "headers": header}
 
 
 GUIDE = ROOT / "docs" / "guide" / "mcp-clients.md"
