@@ -82,6 +82,9 @@ def take_over(config: ClientConfig) -> tuple[list[ImportedServer], Mapping[str, 
     """
     variables = Variables((json.dumps(server.entry, default=str) for server in config.servers), config.inputs)
     groups = _alike(config.servers)
+    members: dict[int, list[ClientServer]] = {}
+    for place, group in groups.items():
+        members.setdefault(group, []).append(config.servers[place])
     done: list[ImportedServer] = []
     used: dict[str, None] = {}
     names: dict[int, str] = {}
@@ -93,8 +96,7 @@ def take_over(config: ClientConfig) -> tuple[list[ImportedServer], Mapping[str, 
         elif first in names:
             done.append(ImportedServer(names[first], None, _with_origin(server, "the same once more")))
         else:
-            group = [config.servers[other] for other, its_first in groups.items() if its_first == first] or [server]
-            done.append(_import_group(group, legal_name(server.name, used), variables))
+            done.append(_import_group(members.get(first, [server]), legal_name(server.name, used), variables))
             if done[-1].settings is not None:
                 names[first] = done[-1].name
                 used[done[-1].name] = None
@@ -133,22 +135,20 @@ def _alike(servers: Sequence[ClientServer]) -> dict[int, int]:
     In one file two names are two servers; the person meant them to be.
     """
     groups: dict[int, int] = {}
-    known: dict[str, list[int]] = {}
+    # By the way to a server the groups that there are, by name and by file.
+    known: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
     for place, server in enumerate(servers):
         name = legal_name(server.name, ())
         settings = import_entry(server, name, Verbatim()).settings
         if settings is None or is_this_gate(server):
             continue
         way = json.dumps({key: value for key, value in settings.items() if key not in _OF_THE_CLIENT}, sort_keys=True)
-        same = known.setdefault(way, [])
-        groups[place] = next((other for other in same if _one_server(servers[other], server)), place)
-        if groups[place] == place:
-            same.append(place)
+        names, sources = known.setdefault(way, ({}, {}))
+        elsewhere = next((group for source, group in sources.items() if source != server.source), place)
+        group = groups[place] = names.get(name, elsewhere)
+        names.setdefault(name, group)
+        sources.setdefault(server.source, group)
     return groups
-
-
-def _one_server(first: ClientServer, second: ClientServer) -> bool:
-    return first.source != second.source or legal_name(first.name, ()) == legal_name(second.name, ())
 
 
 def _import_group(group: Sequence[ClientServer], name: str, variables: Variables) -> ImportedServer:
