@@ -44,7 +44,7 @@ _MAX_TEXT_CHARS = 32 * 1024
 
 # The program itself, as a package of a certain version, or as the image of a container.
 _THIS_PROGRAM = re.compile(r"wicketgate(?:\.exe|-mcp)?(?:[\[=<>~!@:].*)?", re.IGNORECASE | re.DOTALL)
-_ITS_KEY = re.compile(r"\bWG_KEY\b")
+_ITS_KEY = re.compile(r"\bWG_KEY\b|\bwg_[a-z0-9-]{1,32}_[A-Za-z0-9_-]{20,}")
 _ITS_NAME = "wicketgate"
 
 _MS_CLIENTS = frozenset({"claude-code", "gemini", "opencode"})
@@ -277,6 +277,9 @@ class _EntryReader:
         kind = str(self._entry.get("type") or self._entry.get("transport") or "").lower()
         if kind == "sse":
             settings["transport"] = "sse"
+        elif kind in _NO_KIND and self._means_sse(url):
+            settings["transport"] = "sse"
+            self.notes.append("taken for the older SSE transport, as the client does without a type")
         elif kind in _NO_KIND and _path(url).rstrip("/").endswith("/sse"):
             settings["transport"] = "sse"
             self.notes.append("taken for the older SSE transport, by the end of its url")
@@ -301,6 +304,13 @@ class _EntryReader:
         if written:
             settings["headers"] = written
         return settings
+
+    def _means_sse(self, url: str) -> bool:
+        """Cline takes a server without a type for one of the older kind. So does Gemini CLI with *url*, whose newer
+        versions try both."""
+        if self._client == "gemini":
+            return self._entry.get("httpUrl") is None and not _path(url).rstrip("/").endswith("/mcp")
+        return self._client == "cline"
 
     def _forwarded(self) -> list[str]:
         """The names in ``env_vars``, where an entry may also be ``{name: ..., source: ...}``."""

@@ -26,6 +26,7 @@ _MAX_DEPTH = 100
 _MAX_VALUES = 2_000_000
 _MAX_CHARS = 64 * 1024 * 1024
 _MAX_SERVERS = 1000
+_MAX_SERVERS_CHARS = 1024 * 1024
 _MAX_INPUTS = 1000
 
 # No step back inside a string, and one that does not end takes the rest: the time is linear in the text.
@@ -68,9 +69,12 @@ def find_config(path: Path, client: str = "") -> ClientConfig:
         return ClientConfig((), {}, ())
     client = client or _client_of(root)
     found: list[ClientServer] = []
+    chars = 0
     for server in _find_servers(root, client, problems):
-        if len(found) == _MAX_SERVERS:
-            problems.append(f"there are more than {_MAX_SERVERS} servers; the rest was left out")
+        chars += len(json.dumps(server.entry, default=str))
+        if len(found) == _MAX_SERVERS or chars > _MAX_SERVERS_CHARS:
+            bound = f"{_MAX_SERVERS} servers" if len(found) == _MAX_SERVERS else "1 Mi characters of servers"
+            problems.append(f"there are more than {bound}; the rest was left out")
             break
         found.append(server)
     # VS Code keeps its inputs beside the servers, at the top of the file or under mcp.

@@ -98,20 +98,25 @@ class Machine:
         named = self.environ.get("HOME") or self.environ.get("USERPROFILE")
         return Path(named) if named else None
 
+    def _claude_home(self) -> Path | None:
+        named, home = self.environ.get("CLAUDE_CONFIG_DIR"), self._home()
+        return Path(named) if named else home and home / ".claude"
+
     def _claude_switches(self, path: Path) -> tuple[frozenset[str], dict[str, bool]]:
         """Names of servers that the settings of Claude Code switch off, and its rules on tools."""
-        folders = dict.fromkeys(folder for folder in (path.parent, self._home()) if folder)
+        home = self._claude_home()
+        folders = dict.fromkeys((path.parent / ".claude", *([home] if home else [])))
         disabled: list[object] = []
         denied: list[object] = []
-        for file in (folder / ".claude" / name for folder in folders for name in _CLAUDE_SETTINGS):
+        for file in (folder / name for folder in folders for name in _CLAUDE_SETTINGS):
             root = _parsed(file)
             permissions = root.get("permissions")
             disabled += _list(root.get("disabledMcpjsonServers"))
             denied += _list(permissions.get("deny") if isinstance(permissions, Mapping) else None)
         # What the user answered when asked about the servers of this folder.
-        home = self._home()
-        if home and path.name == ".mcp.json":
-            projects = _parsed(home / ".claude.json").get("projects")
+        if path.name == ".mcp.json":
+            own = (_parsed(file).get("projects") for file in self._user_files(CLIENTS["claude-code"]))
+            projects = next(own, None)
             project = projects.get(str(path.parent.absolute())) if isinstance(projects, Mapping) else None
             if isinstance(project, Mapping):
                 disabled += _list(project.get("disabledMcpjsonServers")) + _list(project.get("disabledMcpServers"))

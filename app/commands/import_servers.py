@@ -28,6 +28,8 @@ from wicketgate.yaml_text import write_yaml
 __all__ = ["ClientConfig", "as_yaml", "import_servers", "legal_name", "read_client_config", "take_over"]
 __all__ += ["without_comments"]
 
+_read_client_config = read_client_config
+
 _MAX_NAME_CHARS = 64
 _MAX_LINE_CHARS = 400
 _MAX_PLACES = 60
@@ -92,7 +94,11 @@ def take_over(config: ClientConfig) -> tuple[list[ImportedServer], Mapping[str, 
         first = groups.get(place, place)
         if is_this_gate(server):
             name = legal_name(server.name, ())
-            done.append(ImportedServer(name, None, _with_origin(server, "it is this gate, which would call itself")))
+            done.append(
+                ImportedServer(
+                    name, None, _with_origin(server, "it leads to a Wicketgate; if not to this one, add it by hand")
+                )
+            )
         elif first in names:
             done.append(ImportedServer(names[first], None, _with_origin(server, "the same once more")))
         else:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-_MAX_NAMES = 1000
+_MAX_NAMES = 500
+_MAX_PATTERNS = 50
 _MAX_NAME_CHARS = 512
 _MAX_SHOWN = 8
 
@@ -107,6 +108,8 @@ def _names(given: object, notes: list[str]) -> tuple[str, ...] | None:
     if not isinstance(given, list) or len(given) > _MAX_NAMES:
         return None
     names = [name for name in given if isinstance(name, str) and 0 < len(name) <= _MAX_NAME_CHARS]
+    if sum("*" in name or "${" in name for name in names) > _MAX_PATTERNS:
+        return None
     if len(names) < len(given):
         notes.append("a list of tools has members that are no names")
     return tuple(dict.fromkeys(names))
@@ -122,7 +125,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _fits_any(name: str, patterns: Sequence[str]) -> bool:
-    return any(_fits(name, pattern) for pattern in patterns)
+    return name in patterns or any(_fits(name, pattern) for pattern in patterns if "*" in pattern)
 
 
 def _fits(name: str, pattern: str) -> bool:

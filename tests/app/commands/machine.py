@@ -20,7 +20,7 @@ class FakeMachine:
         self.home = home
         self.project = home / "work"
         self.project.mkdir()
-        for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "APPDATA", "USERPROFILE"):
+        for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "APPDATA", "USERPROFILE"):
             patch.delenv(name, raising=False)
         patch.setenv("HOME", str(home))
         patch.setattr("sys.platform", "linux")

@@ -200,6 +200,27 @@ def test_windsurf_and_cline(machine: FakeMachine) -> None:
     assert (upstream.enabled, upstream.timeout_s) == (False, 1800)
 
 
+@requirement("OPS-83")
+@pytest.mark.parametrize(
+    ("name", "entry", "transport"),
+    [
+        ("cline_mcp_settings.json", {"url": "https://a.test/mcp"}, "sse"),
+        ("cline_mcp_settings.json", {"url": "https://a.test/mcp", "type": "streamableHttp"}, "http"),
+        (".gemini/settings.json", {"url": "https://a.test/events"}, "sse"),
+        (".gemini/settings.json", {"url": "https://a.test/mcp"}, "http"),
+        (".gemini/settings.json", {"httpUrl": "https://a.test/x"}, "http"),
+        (".gemini/settings.json", {"url": "https://a.test/x", "type": "http"}, "http"),
+        (".cursor/mcp.json", {"url": "https://a.test/sse"}, "sse"),
+        (".cursor/mcp.json", {"url": "https://a.test/x"}, "http"),
+    ],
+)
+def test_a_url_without_a_type_means_what_the_client_means(
+    machine: FakeMachine, name: str, entry: dict[str, str], transport: str
+) -> None:
+    path = machine.put(name, {"mcpServers": {"a": entry}})
+    assert machine.taken(str(path)).upstreams[0].transport == transport
+
+
 @requirement("OPS-84")
 def test_claude_code_has_its_switches_in_other_files(machine: FakeMachine) -> None:
     servers = {name: {"command": name} for name in ("a", "b", "b__c", "d", "e")}

@@ -191,19 +191,20 @@ def test_two_files_with_a_question_of_one_id_are_asked_twice(machine: FakeMachin
         {"command": "docker", "args": ["run", "-i", "example.org/wicketgate:1.2", "mcp"]},
         {"url": "http://127.0.0.1:8080/mcp", "headers": {"Authorization": "Bearer ${env:WG_KEY}"}},
         {"url": "http://127.0.0.1:8080/mcp", "bearer_token_env_var": "WG_KEY"},
+        {"url": "http://127.0.0.1:8080/mcp", "headers": {"Authorization": "Bearer wg_first_" + "a1" * 16}},
     ],
 )
 def test_the_gate_itself_is_not_taken_over(machine: FakeMachine, entry: dict[str, Any]) -> None:
     machine.put(".cursor/mcp.json", servers(gate=entry, other={"command": "x", "args": ["wicketgate"]}))
     result = machine.run()
-    assert "not taken over: gate: Cursor (~/.cursor/mcp.json): it is this gate" in result.stderr
+    assert "not taken over: gate: Cursor (~/.cursor/mcp.json): it leads to a Wicketgate" in result.stderr
     assert [upstream.name for upstream in machine.taken().upstreams] == ["other"]
 
 
 @requirement("OPS-82")
 def test_an_entry_of_the_name_that_connect_gives_is_the_gate(machine: FakeMachine) -> None:
     machine.put(".cursor/mcp.json", servers(wicketgate={"url": "https://gate.example/mcp"}))
-    assert "it is this gate" in machine.run().stderr
+    assert "it leads to a Wicketgate" in machine.run().stderr
 
 
 @requirement("OPS-86")
@@ -267,6 +268,7 @@ HOSTILE = {
     "aliases.yaml": f"a: &a [{'x' * 100_000}]\nmcpServers: [{', '.join(['*a'] * 2000)}]\n",
     "openings.json": json.dumps({"mcpServers": {"a": {"command": "x", "args": ["${" * 16_000]}}}),
     "questions.json": json.dumps({"mcpServers": {"a": {"command": "x", "args": ["http://a/" + "?" * 30_000]}}}),
+    "much.json": json.dumps({"mcpServers": {f"a{n}": {"command": "x", "args": ["y" * 30_000]} for n in range(50)}}),
     "stars.json": json.dumps({"mcpServers": {"a": {"command": "x", "excludeTools": ["*a" * 250 + "b"] * 900}}}),
     "many.json": json.dumps({"mcpServers": {f"a{number}": {"command": "x"} for number in range(1001)}}),
     "one-name.json": json.dumps({"mcpServers": [{"name": "a", "command": str(number)} for number in range(300)]}),
@@ -283,7 +285,7 @@ HOSTILE = {
 
 
 @requirement("OPS-87")
-@pytest.mark.parametrize("name", sorted(HOSTILE.keys() - {"many.json"}))
+@pytest.mark.parametrize("name", sorted(HOSTILE.keys() - {"many.json", "much.json"}))
 def test_a_hostile_file_is_read_to_an_end(machine: FakeMachine, name: str) -> None:
     path = machine.put(name, HOSTILE[name])
     done = threading.Event()
@@ -305,6 +307,7 @@ def test_the_bounds_say_what_they_left_out(machine: FakeMachine) -> None:
     for name, words in (
         ("many.json", "more than 1000 servers"),
         ("long.json", "more than 32 Ki characters"),
+        ("much.json", "more than 1 Mi characters of servers"),
         ("arguments.json", "more than 1000 members"),
     ):
         assert words in machine.run(str(machine.put(name, HOSTILE[name]))).stderr
