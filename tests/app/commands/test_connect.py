@@ -613,13 +613,15 @@ def imported(path: Path) -> dict[str, Any]:
     return {key: upstream[key] for key in upstream if key in ("command", "env", "url", "headers", "enabled")}
 
 
-@pytest.mark.parametrize("client", [name for name in CLIENTS if name not in ("codex", "opencode")])
+@EACH
 @requirement("OPS-76")
 def test_what_was_written_is_read_by_import_as_what_it_stands_for(home: Home, client: str) -> None:
     path = home.file(client, "gate")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("" if client == "continue" else crowded(client))
     run(client, "--name", "gate", "--write")
+    itself = CliRunner().invoke(cli, ["import", str(path)])
+    assert "not taken over: gate: it leads to a Wicketgate" in itself.stderr
     assert imported(path) == {"command": ["/opt/other", "mcp", "--config", str(home.config)]}
     if client in ("claude-desktop", *NO_REFERENCE):
         return
