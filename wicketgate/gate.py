@@ -44,6 +44,7 @@ from wicketgate.fleet.turns import Turns
 from wicketgate.gateway.audit_events import AuditEvents
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
+from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
 from wicketgate.storage.sqlite_writer import StorageMeasures
@@ -182,6 +183,11 @@ class Gate:
     def on_apply(self, step: Callable[[Settings], None]) -> None:
         """Calls *step* within each ``apply``. It must neither wait nor fail."""
         self._applied.on_apply(step)
+
+    def on_upstream(self, listener: Callable[[UpstreamReport], None]) -> None:
+        """Calls *listener* in the loop when an upstream is ready or has failed for the first time, and at each change
+        of its phase afterwards. It must not wait; what it raises is logged."""
+        self.lifecycle.reports.listen(listener)
 
     async def apply(self, settings: Settings) -> Changes:
         """Puts *settings* in force, as far as they can be without a restart. One call at a time.

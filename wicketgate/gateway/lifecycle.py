@@ -16,6 +16,7 @@ from wicketgate.errors import CatalogError
 from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.fleet.turns import Turns, cancel_in_turns
 from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.gateway.upstream_reports import UpstreamReports
 
 log = logging.getLogger("wicketgate.refresher")
 
@@ -115,6 +116,12 @@ class Lifecycle:
         self._supervised: dict[str, _Supervised] = {}
         self._ending = Turns()
         self._ended: asyncio.Task[None] | None = None
+        self.reports = UpstreamReports(
+            lambda: fleet.members,
+            runtime.catalog,
+            runtime.troubles,
+            lambda name: name in self._refresher.refreshed,
+        )
 
     def ready(self) -> bool:
         """True from the moment every upstream has given its tools or failed once, or the start deadline has passed,
@@ -154,6 +161,7 @@ class Lifecycle:
         deadline = asyncio.get_running_loop().call_later(wait_s, enough)
         async with asyncio.TaskGroup() as self._group:
             self._refresher.open(self._begin)
+            self._begin(self.reports.watch(), "reports on upstreams")
             for member in self._fleet.members.values():
                 self._start(member)
             try:
@@ -224,6 +232,7 @@ class Lifecycle:
     async def _supervise(self, member: Member, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
+        self.reports.began(member)
         await member.supervise(self._refresher.request)
 
     async def _retire(self, supervised: _Supervised, drain_s: float) -> None:
