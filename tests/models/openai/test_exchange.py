@@ -11,6 +11,8 @@ import anyio
 import pytest
 
 from tests.models.streams import EXPECTED, HTTP_ERRORS, context_tokens, expected, stream_bytes
+from tests.support.http_service import HttpService
+from tests.support.http_service import Reply as HttpReply
 from tests.support.model_server import (
     CUT,
     DONE,
@@ -27,8 +29,6 @@ from tests.support.model_server import (
     usage_chunk,
 )
 from tests.support.requirement import requirement
-from tests.support.http_service import HttpService
-from tests.support.http_service import Reply as HttpReply
 from wicketgate.errors import (
     ConfigError,
     ContextOverflow,

@@ -595,6 +595,6 @@ async def test_a_document_on_disk_that_is_not_there_is_named_to_the_operator_alo
         await source.seen()
     assert upstream.status.error == "its document was not found"
     assert upstream.status.report == (
-        f"its document was not found ({file}): correct openapi; a relative path counts from the folder that the gate was "
-        "started in"
+        f"its document was not found ({file}): correct openapi; a relative path counts from the folder that the gate "
+        "was started in"
     )

@@ -89,8 +89,8 @@ class FileSource:
             raise SourceFailed("its document was not found", mend) from None
         except PermissionError:
             raise SourceFailed("its document cannot be read", "the user of the gate may not read it") from None
-        except OSError as error:
-            raise SourceFailed("its document cannot be read", str(error.strerror or "")) from None
+        except OSError:
+            raise SourceFailed("its document cannot be read", "look at the file and its disk") from None
         self._seen = mark
         return data
 
