@@ -2,6 +2,7 @@
 what mends it."""
 
 import asyncio
+import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -71,6 +72,7 @@ async def first_failure(connect: Connect, tried: str) -> UpstreamStatus:
         ),
         ("http", {}, Reply(PAGE, 404, HTML), "it has no MCP endpoint at this path (HTTP status 404)", HTTP_PATH),
         ("http", {}, Reply(status=405), "it has no MCP endpoint at this path (HTTP status 405)", HTTP_PATH),
+        ("http", {}, Reply(PAGE, 501, HTML), "it has no MCP endpoint at this path (HTTP status 501)", HTTP_PATH),
         ("sse", {}, Reply(status=405), "it has no MCP endpoint at this path (HTTP status 405)", SSE_PATH),
         (
             "http",
@@ -115,6 +117,19 @@ async def test_a_server_that_hangs_up_or_is_not_there_is_told_with_its_mend() ->
         status = await first_failure(partial(http_transport, "shop", f"{url}/mcp", {}, outgoing=Outgoing()), url)
     why = "it closed the connection without an answer"
     assert (status.error, status.report) == (why, f"{why} ({url}): if it speaks https, write https:// in url")
+
+
+@requirement("UP-68")
+async def test_a_server_that_refuses_the_handshake_is_quoted_in_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
+    words = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Missing API key\nX"}}
+    async with HttpService(lambda _: Reply(json.dumps(words).encode(), 400)) as service:
+        connect = partial(http_transport, "shop", f"{service.url}/mcp", {}, outgoing=Outgoing())
+        status = await first_failure(connect, service.url)
+    assert (status.error, status.report) == ("it refused the MCP handshake", "it refused the MCP handshake")
+    assert caplog.messages == [
+        "shop: it answered the handshake with error -32001: Missing API key X",
+        "shop: it refused the MCP handshake",
+    ]
 
 
 def script(folder: Path, text: str, mode: int) -> str:

@@ -100,7 +100,7 @@ def no_answer(status: int, retry_after: str = "", *, authorized: bool = True, tr
         case 401 | 403:
             how = f"refused the gateway's credentials (HTTP status {status})"
             mend = "correct the credential in headers or oauth; has it expired, or too few rights?"
-        case 404 | 405 | 406:
+        case 404 | 405 | 406 | 501:
             how = f"has no MCP endpoint at this path (HTTP status {status})"
             mend = PATH_MEND.get(transport, "correct the path in url")
         case 407:

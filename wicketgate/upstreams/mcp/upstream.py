@@ -21,6 +21,7 @@ from wicketgate.upstreams.mcp.call import (
     Gone,
     Malformed,
     Refused,
+    clean,
     reported,
     timed_out,
 )
@@ -192,6 +193,10 @@ class McpServerUpstream:
                 self._gone(f"no answer within {timeout_s:g} s", "raise connect_timeout_s if it is only slow")
         except Exception as error:
             why, mend = _why(error)
+            if isinstance(error, Refused) and self._status.error != why:
+                log.warning(
+                    "%s: it answered the handshake with error %d: %s", self._name, error.code, clean(error.message)
+                )
             if not why:
                 log.error("%s: connection failed unexpectedly", self._name, exc_info=error)
             elif ending.how:
