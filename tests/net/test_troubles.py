@@ -221,6 +221,7 @@ def test_no_route_is_told_as_such(number: int) -> None:
     [
         (400, b"Client sent an HTTP request to an HTTPS server.\n", True),
         (400, b"<center>The plain HTTP request was sent to HTTPS port</center>", True),
+        (400, b"You're speaking plain HTTP to an SSL-enabled server port.<br />", True),
         (200, b"Client sent an HTTP request to an HTTPS server.\n", False),
         (400, b"Bad Request", False),
     ],

@@ -214,7 +214,10 @@ _NOT_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAIL
 # X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH.
 _CERTIFICATES = {9: _NOT_YET, 10: _EXPIRED, 62: _OTHER_NAME, 64: _OTHER_NAME}
 
-_WANTS_TLS = re.compile(rb"(?i)http request (?:was sent )?to (?:an )?https (?:port|server)")
+# nginx and Go, then Apache.
+_WANTS_TLS = re.compile(
+    rb"(?i)http request (?:was )?(?:sent )?to (?:an )?https (?:port|server)|plain http to an ssl-enabled server"
+)
 
 
 def wants_tls(status: int, body: bytes) -> bool:

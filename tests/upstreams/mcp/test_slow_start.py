@@ -18,6 +18,7 @@ from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, UNRULY, context, next_change, value
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.net import Outgoing
+from wicketgate.upstreams.mcp import client
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.stdio import stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
@@ -65,8 +66,12 @@ class Slow:
 
 
 @requirement("UP-65")
-async def test_a_process_that_lives_is_waited_for_beyond_the_timeout_and_joins_when_it_answers(tmp_path: Path) -> None:
-    slow = Slow(tmp_path, patience=1_000)
+@pytest.mark.parametrize("era", ["", "--modern"])
+async def test_a_process_that_lives_is_waited_for_beyond_the_timeout_and_joins_when_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str
+) -> None:
+    monkeypatch.setattr(client, "_DISCOVER_S", 0.05)  # so that the handshake waits behind the other question
+    slow = Slow(tmp_path, f"{SERVE} {era}", patience=1_000)
     async with slow.running():
         await slow.down("no answer within 0.2 s")
         assert slow.upstream.status.report == (
