@@ -2,8 +2,8 @@
 
 Nothing here reads or writes files. Where the spellings were found, in November 2026:
 
-- Claude Code 2.1, Codex 0.169 and opencode 1.18 were given both forms or one, and listed or reached the gate; Gemini CLI
-  0.61 reached it over HTTP.
+- Claude Code 2.1, Codex 0.169 and opencode 1.18 were given entries over stdio, and connected or listed them; Claude
+  Code and Gemini CLI 0.61 connected over HTTP, with the key by reference.
 - Claude Desktop: guides of servers; all agree that the file takes programs only.
 - Cursor and Windsurf: guides of servers that work with them (userjot.com/docs/mcp-cursor and mcp-windsurf), which agree
   with one another on the keys and on ``${env:NAME}``. The vendors' own pages were not at hand.
