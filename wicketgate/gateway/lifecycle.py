@@ -140,8 +140,10 @@ class Lifecycle:
         return self._started
 
     async def wait_ready(self, poll_s: float = 0.02) -> None:
+        """Return when it is ready, after its upstreams were reported."""
         while not self.ready():  # noqa: ASYNC110  # the status of an upstream is read, it sends no event
             await asyncio.sleep(poll_s)
+        self.reports.look()
 
     def missing(self, names: Collection[str]) -> dict[str, str]:
         """Of *names* those that are not connected or have not given their tools, and why as far as it is known."""
