@@ -21,7 +21,8 @@ _LOOK_SELDOM_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class UpstreamReport:
-    """The state of one upstream. *error*: why it is down, or why its tools could not be had though it is ready.
+    """The state of one upstream. *error*: why it is down, or why its tools could not be had though it is ready; for the
+    operator, since it may name addresses and settings.
     *seconds*: from the start of the first attempt to the first ready or failed state."""
 
     name: str
