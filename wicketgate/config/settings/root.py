@@ -32,14 +32,14 @@ class ServerSettings(Section):
     settle_s: float = Field(default=0.0, ge=0, le=3_600)
     """Time after SIGTERM in which ``/readyz`` says 503 and requests are still served, before the drain begins."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """``debug`` also shows what stdio servers write to stderr."""
+    log_format: Literal["auto", "text", "json"] = "auto"
     body_timeout_s: Seconds = 60.0
     """Longest wait for the body of a request, in all."""
     max_connections: int | None = Field(default=None, ge=1)
     """None: half of the files that the process may open, at most 10,000."""
     max_connections_per_address: int | None = Field(default=None, ge=1)
     """None: three quarters of all. It does not hold for *trusted_proxies*."""
-    log_format: Literal["auto", "text", "json"] = "auto"
-    """``auto`` is text where the log goes to a terminal, JSON elsewhere."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks whose ``X-Forwarded-For`` or ``Forwarded`` names the client."""
     allowed_hosts: tuple[str, ...] = ()
