@@ -196,6 +196,8 @@ class Settings(Section):
     upstreams: tuple[UpstreamSettings, ...] = ()
     from_variables: frozenset[str] = Field(default=frozenset(), exclude=True, repr=False)
     """Values that the file took from variables. Most are secrets, and masking a path does little harm."""
+    from_file: Path | None = Field(default=None, exclude=True, repr=False)
+    """The file that was read."""
 
     @field_validator("access")
     @classmethod
