@@ -12,8 +12,10 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from app.commands.init import init
 from app.commands.options import parse_identity, say_if_no_upstreams, with_config, with_identity, with_served_config
 from app.commands.output import log_to_terminal, printable_text
+from app.commands.schema import schema
 from app.commands.terminal import browse, chat, execute, view
 from app.conform.command import conform
 from app.local_key import new_key
@@ -244,7 +246,7 @@ def openapi(folder: Path | None) -> None:
         (folder / name).write_text(_pretty(document), encoding="utf-8")
 
 
-for command in (conform, browse, execute, view, chat):
+for command in (init, schema, conform, browse, execute, view, chat):
     cli.add_command(command)
 
 

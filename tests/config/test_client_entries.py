@@ -146,18 +146,24 @@ def test_our_own_url_is_taken_at_its_word(tmp_path: Path) -> None:
         ),
         (
             "mcpServers: {a: {command: x, timeout: 30}}",
-            "mcpServers.a.timeout: unknown key; some clients count it in seconds, some in milliseconds; write "
-            "timeout_s, in seconds",
+            (
+                "mcpServers.a.timeout: unknown key; some clients count it in seconds, some in milliseconds; write "
+                "timeout_s, in seconds"
+            ),
         ),
         (
             "mcpServers: {a: {command: x, disabledTools: [y]}}",
-            "mcpServers.a.disabledTools: unknown key; the plugin tool_manager switches tools off: "
-            "plugins.middleware, mode: denylist",
+            (
+                "mcpServers.a.disabledTools: unknown key; the plugin tool_manager switches tools off: "
+                "plugins.middleware, mode: denylist"
+            ),
         ),
         (
             "mcpServers: {a: {command: x, alwaysAllow: [y]}}",
-            "mcpServers.a.alwaysAllow: unknown key; it is the client's own approval; leave it out. Approvals here are "
-            "rules under access:",
+            (
+                "mcpServers.a.alwaysAllow: unknown key; it is the client's own approval; leave it out. Ours are rules "
+                "under access:"
+            ),
         ),
         (
             "mcpServers: {a: {command: x, env: {PORT: 8080}}}",

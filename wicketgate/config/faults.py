@@ -47,9 +47,9 @@ _IN_AN_UPSTREAM = {
     "excludetools": "the plugin tool_manager switches tools off: plugins.middleware, mode: denylist",
     "includetools": "the plugin tool_manager chooses tools: plugins.middleware, mode: allowlist",
     "enabledtools": "the plugin tool_manager chooses tools: plugins.middleware, mode: allowlist",
-    "alwaysallow": "it is the client's own approval; leave it out. Approvals here are rules under access:",
-    "autoapprove": "it is the client's own approval; leave it out. Approvals here are rules under access:",
-    "trust": "it is the client's own approval; leave it out. Approvals here are rules under access:",
+    "alwaysallow": "it is the client's own approval; leave it out. Ours are rules under access:",
+    "autoapprove": "it is the client's own approval; leave it out. Ours are rules under access:",
+    "trust": "it is the client's own approval; leave it out. Ours are rules under access:",
     "envfile": 'is not read; name each variable under env: {NAME: "${NAME}"}',
     "transporttype": "did you mean type?",
 }
