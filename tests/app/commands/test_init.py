@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -89,7 +90,7 @@ def test_the_example_is_what_this_machine_can_start(
     there: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name, path=None: f"/bin/{name}" if name in there else None)
-    monkeypatch.setattr(command.sys, "executable", str(tmp_path / "python"))  # nothing beside it
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))  # nothing beside it
     assert run().exit_code == 0
     commands = [upstream.command for upstream in written().upstreams]
     arguments = ("--local-timezone=UTC",)
