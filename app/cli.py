@@ -13,7 +13,9 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from app.commands.connect import connect
 from app.commands.groups import Group, NearChoice, TaskGroup, exit_codes
+from app.commands.import_command import import_command
 from app.commands.init import init
 from app.commands.options import parse_identity, with_config, with_identity, with_served_config
 from app.commands.output import log_to_terminal, printable_text
@@ -74,8 +76,14 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
 @cli.command(epilog=exit_codes({0: "the client has left", 1: "it could not start"}))
 @with_served_config
 @click.option("--face", type=NearChoice(FACES), help="The face that the client sees; without it: mcp.face.")
+@click.option(
+    "--cwd",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Work in this folder: paths in the configuration are read from there.",
+)
 @with_identity
-def mcp(config: Path | None, face: str | None, actor: str, permissions: tuple[str, ...]) -> None:
+def mcp(config: Path | None, face: str | None, folder: Path | None, actor: str, permissions: tuple[str, ...]) -> None:
     """Serve one face over stdin and stdout, for MCP clients that start their servers.
 
     Logs go to stderr. Every call is made as --actor. auth.keys do not matter here: the client that starts this process
@@ -83,6 +91,9 @@ def mcp(config: Path | None, face: str | None, actor: str, permissions: tuple[st
     """
     from app.commands.mcp import serve_mcp
 
+    if folder is not None:
+        config = config and config.absolute()
+        os.chdir(folder)
     identity = parse_identity(actor, permissions)
     settings = load_settings(config)
     serve_mcp(settings, face or settings.mcp.face, identity)
@@ -143,20 +154,6 @@ def explain(
     from app.commands.explain import explain_tool
 
     sys.exit(asyncio.run(explain_tool(settings, tool, identity, query, as_json=as_json)))
-
-
-@cli.command("import", short_help="Take over the MCP servers of a desktop or editor client.")
-@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Write to this new file, not to stdout.")
-def import_command(path: Path, write: Path | None) -> None:
-    """Turn the MCP servers of a desktop or editor client (PATH, its JSON) into a configuration.
-
-    Reads the files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Zed, Continue and Cline. What looks like
-    a secret becomes a variable, and is not written anywhere. Exits with 1 when no server could be converted.
-    """
-    from app.commands.import_servers import import_servers
-
-    sys.exit(import_servers(path, write))
 
 
 @cli.command(
@@ -331,7 +328,7 @@ def version_command(as_json: bool) -> None:
     click.echo(json.dumps(found) if as_json else "\n".join(f"{name} {value}" for name, value in found.items()))
 
 
-for command in (init, schema, conform, browse, execute, view, chat):
+for command in (init, schema, conform, browse, execute, view, chat, connect, import_command):
     cli.add_command(command)
 
 

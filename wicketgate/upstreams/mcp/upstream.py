@@ -165,6 +165,8 @@ class McpServerUpstream:
         turn = await self._turns.take()
 
         def late() -> None:
+            if ending.how:
+                return  # it has ended already, and its connection is being closed
             if opened is None or not opened.shows_its_end:
                 attempt.reschedule(loop.time())
                 return
