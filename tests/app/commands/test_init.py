@@ -134,8 +134,8 @@ def test_the_servers_of_a_client_are_taken_over_and_their_secrets_become_variabl
 @requirement("OPS-69")
 def test_a_client_that_is_not_here_and_a_word_that_is_none_are_named() -> None:
     for source, expected in (
-        ("zed", "Zed has no list of servers here: looked at "),
-        ("zde", "neither a file nor one of"),
+        ("zed", "Zed has no servers here: looked at "),
+        ("zde", "neither a file nor a client known here"),
     ):
         result = run("--from", source)
         assert isinstance(result.exception, ConfigError)
