@@ -12,8 +12,10 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from app.commands.options import parse_identity, with_config, with_identity
+from app.commands.init import init
+from app.commands.options import parse_identity, say_if_no_upstreams, with_config, with_identity, with_served_config
 from app.commands.output import log_to_terminal, printable_text
+from app.commands.schema import schema
 from app.commands.terminal import browse, chat, execute, view
 from app.conform.command import conform
 from app.local_key import new_key
@@ -30,7 +32,7 @@ def cli() -> None:
 
 
 @cli.command()
-@with_config
+@with_served_config
 @click.option("--host", help="Address to listen on; overrides server.host.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on, 0 for any; overrides server.port.")
 @click.option("--watch", is_flag=True, help="Apply the configuration file whenever it changes; SIGHUP always does.")
@@ -50,7 +52,7 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
 
 
 @cli.command()
-@with_config
+@with_served_config
 @click.option("--face", type=click.Choice(FACES), help="The face that the client sees; without it: mcp.face.")
 @with_identity
 def mcp(config: Path | None, face: str | None, actor: str, permissions: tuple[str, ...]) -> None:
@@ -75,6 +77,7 @@ def check(config: Path | None) -> None:
     settings = load_settings(config)
     source = config or "The default configuration"
     click.echo(f"{source} is valid: {len(settings.upstreams)} upstreams. Connecting ...", err=True)
+    say_if_no_upstreams(settings)
     from app.commands.check import check_all
 
     sys.exit(asyncio.run(check_all(settings)))
@@ -243,7 +246,7 @@ def openapi(folder: Path | None) -> None:
         (folder / name).write_text(_pretty(document), encoding="utf-8")
 
 
-for command in (conform, browse, execute, view, chat):
+for command in (init, schema, conform, browse, execute, view, chat):
     cli.add_command(command)
 
 

@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from tests.support.requirement import requirement
-from wicketgate.config.settings import Settings
+from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings_file import find_config, load_settings
 from wicketgate.errors import ConfigError
 
@@ -129,7 +129,7 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
         ("upstreams: [{name: a, url: 'http://[::1/mcp'}]", "upstreams[0]: url must be an http:// or https:// URL"),
         ("upstreams: [{name: a, url: 'http:///x'}]", "upstreams[0]: url must be an http:// or https:// URL"),
         ('upstreams: [{name: a, command: [x], env: {A: "\\0"}}]', "upstreams[0]: command and env must not hold NUL"),
-        ("upstreams: [{name: a, command: x}]", "upstreams[0].command: must be a list"),
+        ("upstreams: [{name: a, command: x y}]", "upstreams[0].command: one text with blanks"),
         ("server: 5", "server: must be a section with keys"),
         (
             "auth: {keys: [{id: a, sha256: &h " + "f" * 64 + ", actor: x}, {id: b, sha256: *h, actor: y}]}",
@@ -200,6 +200,20 @@ def test_several_faults_are_reported_together(tmp_path: Path) -> None:
 def test_a_missing_file_is_reported_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Cannot read the configuration file"):
         load_settings(tmp_path / "nowhere.yaml", {})
+
+
+@pytest.mark.parametrize(
+    ("entry", "within_s"),
+    [
+        ({"command": ["npx", "-y", "x"]}, 60),
+        ({"command": ["x"], "connect_timeout_s": 3}, 3),
+        ({"url": "http://x"}, 10),
+        ({"openapi": "x.yaml"}, 10),
+        ({"python": "m:r", "connect_timeout_s": 90}, 90),
+    ],
+)
+def test_a_server_that_is_started_has_longer_to_be_connected(entry: dict[str, Any], within_s: float) -> None:
+    assert UpstreamSettings(name="a", **entry).connect_within_s == within_s
 
 
 @requirement("OPS-3")
@@ -395,7 +409,7 @@ def test_a_name_that_cannot_be_a_namespace_is_refused(tmp_path: Path, names: lis
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("upstreams: [{name: a, command: 'npx x'}]", "upstreams[0].command: must be a list"),
+        ("upstreams: [{name: a, command: 'npx x'}]", "upstreams[0].command: one text with blanks"),
         ("upstreams: [{name: a, url: localhost}]", "upstreams[0]: url must be an http:// or https:// URL"),
         ("upstreams: [{name: a, command: [x], evn: {A: b}}]", "upstreams[0].evn: unknown key"),
         ("upstreams: [{name: a, command: ['${HOEM}/x']}]", "upstreams[0].command[0]: the environment variable HOEM"),

@@ -47,7 +47,7 @@ def upstream_limits(settings: UpstreamSettings) -> UpstreamLimits:
     return UpstreamLimits(
         settings.max_concurrent,
         settings.max_queued,
-        max(_LISTING_S, settings.connect_timeout_s + 1),  # the upstream's own deadline comes first, with its own words
+        max(_LISTING_S, settings.connect_within_s + 1),  # the upstream's own deadline comes first, with its own words
         BreakerPolicy(breaker.failures, breaker.pause_s, breaker.max_pause_s),
     )
 
@@ -75,7 +75,7 @@ def make_upstream(
     return McpServerUpstream(
         settings.name,
         _connect(settings, outgoing, secrets),
-        connect_timeout_s=settings.connect_timeout_s,
+        connect_timeout_s=settings.connect_within_s,
         jitter=random.random,
         turns=turns,
         instructions=settings.instructions,
@@ -115,7 +115,7 @@ def _openapi_upstream(
         source,
         http,
         ServiceAccess(settings.base_url, headers, credentials, settings.max_answer_bytes, settings.follow_redirects),
-        connect_timeout_s=settings.connect_timeout_s,
+        connect_timeout_s=settings.connect_within_s,
         jitter=random.random,
         turns=turns,
     )
