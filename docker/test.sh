@@ -136,7 +136,7 @@ inside() {
 start() {
     inside wicketgate-entrypoint >"$work/$1.log" 2>&1 &
     started=$!
-    for _ in $(seq 300); do
+    for _ in $(seq 600); do
         grep -qs 'ready on' "$work/$1.log" && break
         sleep 0.1
     done
@@ -186,6 +186,7 @@ say "plain: $(cat "$work/version.log"); started twice, and the key of the first 
 build servers
 take servers
 cat >"$work/servers.yaml" <<CONFIG
+server: {start_deadline_s: 180}   # ready when both have come
 upstreams:
   - name: everything
     command: [npx, -y, "@modelcontextprotocol/server-everything@2026.8.31"]

@@ -15,13 +15,10 @@ from sysconfig import get_paths
 
 import httpx
 import pytest
-import yaml
 from packaging.requirements import Requirement
 
 from tests.support.process import ROOT, command
 from tests.support.requirement import requirement
-from tests.support.service import KEY
-from wicketgate.access.identity import hash_key
 
 TOOLS = """
 from app.words import GREETING
@@ -93,9 +90,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "app" / "__init__.py").touch()
     (tmp_path / "app" / "words.py").write_text('GREETING = "Hello"\n')
     (tmp_path / "app" / "mytools.py").write_text(TOOLS)
-    keys = [{"id": "test", "sha256": hash_key(KEY), "actor": "owner_1", "permissions": ["tools:*"]}]
-    upstreams = [{"name": "mine", "python": "app.mytools:registry"}]
-    (tmp_path / "wicketgate.yaml").write_text(yaml.safe_dump({"auth": {"keys": keys}, "upstreams": upstreams}))
     return tmp_path
 
 
@@ -169,18 +163,26 @@ def test_the_lock_file_of_the_service_holds_all_that_the_wheel_needs(wheel: Path
 
 
 @requirement("UP-20", "LIB-21", "OPS-121")
-async def test_check_and_serve_run_beside_an_app_of_the_user_and_load_tools_from_it(
+async def test_init_check_and_serve_run_beside_an_app_of_the_user_and_load_tools_from_it(
     environment: Path, folder: Path
 ) -> None:
     program = str(environment / "wicketgate")
-    async with command(program, "check", "--config", "wicketgate.yaml", folder=folder) as running:
+    # Nothing of this machine is on the path, such as uvx, by which init would add a server that has to be fetched.
+    env = {"PATH": str(environment), "HOME": str(folder), "OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": ""}
+    async with command(program, "init", "--yes", folder=folder, env=env) as running:
         assert await running.ended(40) == 0
-    assert "mine: ready\n  mine:greet#" in running.stdout
+    (key,) = re.findall(r"wg_first_\S+", running.stdout)
 
-    serve = (program, "serve", "--config", "wicketgate.yaml", "--port", "0")
-    async with command(*serve, folder=folder) as running:
+    config = folder / "wicketgate.yaml"
+    (before, after) = config.read_text().split("upstreams: []\n")
+    config.write_text(f'{before}upstreams:\n  - {{name: mine, python: "app.mytools:registry"}}\n{after}')
+    async with command(program, "check", folder=folder, env=env) as running:
+        assert await running.ended(40) == 0
+    assert "mine:greet#" in running.stdout
+
+    async with command(program, "serve", "--port", "0", folder=folder, env=env) as running:
         url = (await running.wait_for(r"ready on (http://\S+)")).group(1)
-        async with httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}, trust_env=False) as http:
             call = {"operation": "/mine/greet", "input": {"name": "Ada"}}
             answer = await http.post("/operations/call", json=call)
         assert await running.stop() == 0
