@@ -217,4 +217,6 @@ for image in "$BASE" localhost/wicketgate:plain localhost/wicketgate:servers; do
     say "size: $(buildah images --noheading --format '{{.Name}}:{{.Tag}} {{.Size}}' "$image")"
 done
 # What no image needs any more goes, so that the folder does not grow with each change of the code.
+buildah rm "$container" >/dev/null
+container=
 buildah rmi --prune >/dev/null || true
