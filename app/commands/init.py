@@ -9,19 +9,21 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from app.clients import CLIENTS, find_files, user_files
+from app.clients import CLIENTS, find_files
 from app.commands.output import printable
 from wicketgate.config.settings_file import find_config
 from wicketgate.errors import ConfigError
 
 if TYPE_CHECKING:  # most commands do not need it
-    from app.commands.import_servers import ClientConfig
+    from app.commands.import_file import ClientConfig
+    from app.commands.import_find import Machine
 
 _FILE_VARIABLE = "WICKETGATE_CONFIG"
 _USUAL_FILE = Path("wicketgate.yaml")
@@ -77,11 +79,16 @@ class _Servers:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Files that hold servers: those of *title*, a client."""
+    """A client whose *files* hold servers."""
 
+    name: str
     title: str
-    files: tuple[Path, ...]
-    count: int
+    files: tuple[str, ...]
+    configs: "tuple[ClientConfig, ...]"
+
+    @property
+    def count(self) -> int:
+        return sum(len(config.servers) for config in self.configs)
 
 
 @click.command("init")
@@ -129,17 +136,18 @@ def in_terminal() -> bool:
 
 def _from(source: str) -> _Servers:
     """Raises ConfigError."""
-    client = CLIENTS.get(source)
-    if client is None:
+    from app.commands.import_file import read_client_config
+    from app.commands.import_find import client_named
+
+    name = client_named(source)
+    if name is None:
         path = Path(source).expanduser()
-        if not path.is_file():
-            raise ConfigError(f"--from {source}: neither a file nor one of {', '.join(CLIENTS)}")
-        return _taken_over([path], path.name)
-    places = [*user_files(client, sys.platform, os.environ), *map(Path, client.project_files)]
-    files = [path for path in places if path.is_file()]
-    if not files:
-        raise ConfigError(f"{client.title} has no list of servers here: looked at {', '.join(map(str, places))}")
-    return _taken_over(files, client.title)
+        return _taken_over([read_client_config(path)], path.name)
+    found = next((each for each in _clients_here() if each.name == name), None)
+    if found is None:
+        places = ", ".join(str(path) for _, path in _machine().places({name}))
+        raise ConfigError(f"{CLIENTS[name].title} has no servers here: looked at {places}")
+    return _taken_over(found.configs, found.title)
 
 
 def _choose_servers() -> _Servers:
@@ -149,53 +157,50 @@ def _choose_servers() -> _Servers:
     click.echo("Which servers shall stand behind the gate?")
     click.echo("  1  an example, which tells the time")
     for number, each in enumerate(found, 2):
-        files = ", ".join(map(str, each.files))
-        click.echo(printable(f"  {number}  those of {each.title}: {_count(each.count)} ({files})"))
+        click.echo(printable(f"  {number}  those of {each.title}: {_count(each.count)} ({', '.join(each.files)})"))
     if len(found) > 1:
         click.echo(f"  {len(found) + 2}  those of all these clients")
     chosen = click.prompt("Number", type=click.IntRange(1, len(found) + (2 if len(found) > 1 else 1)), default=1)
     if chosen == 1:
         return _example(os.environ)
     if chosen == len(found) + 2:
-        return _taken_over([file for each in found for file in each.files], "the MCP clients of this machine")
+        return _taken_over([config for each in found for config in each.configs], "the MCP clients of this machine")
     each = found[chosen - 2]
-    return _taken_over(each.files, each.title)
+    return _taken_over(each.configs, each.title)
+
+
+def _machine() -> "Machine":
+    from app.commands.import_find import Machine
+
+    return Machine(sys.platform, Path.cwd(), os.environ)
 
 
 def _clients_here() -> list[_Found]:
     """Returns the clients whose files hold servers. A file that cannot be read is passed over."""
-    files: dict[str, dict[Path, int]] = {}
-    for client, path in find_files(sys.platform, Path(), os.environ):
-        try:
-            count = len(_read([path]).servers)
-        except ConfigError:
-            continue
-        if count:
-            files.setdefault(client.title, {})[path] = count
-    return [_Found(title, tuple(counts), sum(counts.values())) for title, counts in files.items()]
+    machine = _machine()
+    found: dict[str, list[tuple[str, ClientConfig]]] = {}
+    for client, path in machine.files(CLIENTS):
+        with suppress(ConfigError):
+            config = machine.read(client.name, path)
+            if config.servers:
+                found.setdefault(client.name, []).append((machine.shown(path), config))
+    return [
+        _Found(name, CLIENTS[name].title, tuple(file for file, _ in read), tuple(config for _, config in read))
+        for name, read in found.items()
+    ]
 
 
-def _taken_over(files: Sequence[Path], source: str) -> _Servers:
+def _taken_over(configs: "Sequence[ClientConfig]", source: str) -> _Servers:
+    """Raises ConfigError."""
+    from app.commands.import_file import merge
     from app.commands.import_servers import as_yaml, take_over
 
-    imported, variables = take_over(_read(files))
+    imported, variables = take_over(merge(configs))
     taken = [server.name for server in imported if server.settings is not None]
     if not taken:
         raise ConfigError(f"{source} has no server that could be taken over; wicketgate import says why")
     left = [f"not taken over: {each.name}: {'; '.join(each.notes)}" for each in imported if each.settings is None]
     return _Servers(as_yaml(imported, source), tuple(taken), tuple(left), variables)
-
-
-def _read(files: Sequence[Path]) -> "ClientConfig":
-    """Raises ConfigError."""
-    from app.commands.import_servers import ClientConfig, _read_client_config
-
-    configs = [_read_client_config(path) for path in files]
-    return ClientConfig(
-        tuple(server for config in configs for server in config.servers),
-        {name: text for config in configs for name, text in config.inputs.items()},
-        tuple(problem for config in configs for problem in config.problems),
-    )
 
 
 def _example(environ: Mapping[str, str]) -> _Servers:

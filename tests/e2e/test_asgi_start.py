@@ -57,7 +57,7 @@ async def asked(url: str, key: str) -> tuple[str, list[str]]:
         return cards, [name async for name, _ in gate.chat(chat_body())]
 
 
-@requirement("OPS-21")
+@requirement("OPS-21", "OPS-58", "OPS-59")
 @pytest.mark.parametrize("how", [ATTRIBUTE, FACTORY], ids=["attribute", "factory"])
 async def test_without_a_configuration_it_shows_one_key_which_opens_both_doors(
     how: tuple[str, ...], tmp_path: Path
@@ -68,6 +68,9 @@ async def test_without_a_configuration_it_shows_one_key_which_opens_both_doors(
         events = (await asked(url, key))[1]
         await ended_well(running)
     assert events[-1] == "done"
+    said = [line["message"] for line in running.logs() if line["component"] == "configuration"]
+    assert said[0] == "Configuration: no file, only defaults; wicketgate init writes one"
+    assert said[1].startswith("There are no upstreams")
     assert len(re.findall("Key, for this run only", running.stderr)) == 1
     assert "several workers need auth.keys or auth.key_file" in running.stderr
     assert key not in running.stdout
@@ -147,7 +150,8 @@ async def test_without_a_required_upstream_the_start_fails_with_a_line_that_name
     async with program(*ATTRIBUTE, "--port", "0", cwd=tmp_path) as running:
         assert await running.ended() != 0
     assert "running on" not in running.stderr
-    assert any("required is not there (gone: the command was not found)" in line["message"] for line in running.logs())
+    told = "required is not there (gone: the command was not found (/nowhere/server): there is no such file"
+    assert any(told in line["message"] for line in running.logs())
 
 
 @pytest.mark.parametrize("how", [ATTRIBUTE, FACTORY], ids=["attribute", "factory"])

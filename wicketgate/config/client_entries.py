@@ -181,8 +181,8 @@ class _Entry:
                 kinds.add(_TYPES[kind])
         if len(kinds) > 1:
             self._fault("type", "and transport differ; give one of them")
-        for kind in kinds - {None, "http"}:
-            self._entry["transport"] = kind
+        if "sse" in kinds:
+            self._entry["transport"] = "sse"
         url = self._entry.get("url")
         if not given and self._name is not None and isinstance(url, str) and _path(url).rstrip("/").endswith("/sse"):
             self._entry["transport"] = "sse"  # clients without a word for the transport find out in the same way

@@ -12,20 +12,25 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from wicketgate.config.client_entries import Loc, legal_name
+from wicketgate.config.client_entries import MCP_SERVERS, Loc, legal_name
+from wicketgate.log_text import Redactor
 
 _MOST_KEYS = 14
+_redact = Redactor()
 _HASH_DIGITS = 64
 
 _WORDS_OF_OTHERS = {
     # top level
     "servers": "a list of servers stands under upstreams:, or as MCP clients write it under mcpServers:",
-    "mcp_servers": "did you mean mcpServers, or upstreams?",
+    "mcp_servers": "did you mean mcpServers?",
+    "mcpservers": "did you mean mcpServers?",
+    "mcp_server": "did you mean mcpServers?",
     "context_servers": "a list of servers stands under upstreams:, or as MCP clients write it under mcpServers:",
     "backends": "did you mean upstreams?",
+    "tools": "tools come from servers, which stand under upstreams: or mcpServers:",
 }
 _MEANT: Mapping[str, Mapping[str, str]] = {
-    "ModelSettings": {"name": "model", "url": "base_url", "key": "api_key", "token": "api_key", "temperature": "extra"},
+    "ModelSettings": {"name": "model", "url": "base_url", "key": "api_key", "token": "api_key"},
     "UpstreamSettings": {
         "uri": "url",
         "endpoint": "url",
@@ -38,7 +43,7 @@ _MEANT: Mapping[str, Mapping[str, str]] = {
         "tool_timeout_s": "timeout_s",
     },
     "KeySettings": {"hash": "sha256", "name": "id", "scopes": "permissions", "disabled": "suspended"},
-    "Settings": {"models": "model", "mcpserver": "mcpServers", "rules": "access"},
+    "Settings": {"models": "model", "rules": "access"},
     "AccessRuleSettings": {"tool": "match", "tools": "match", "permissions": "require", "condition": "when"},
 }
 _IN_AN_UPSTREAM = {
@@ -52,6 +57,12 @@ _IN_AN_UPSTREAM = {
     "trust": "it is the client's own approval; leave it out. Ours are rules under access:",
     "envfile": 'is not read; name each variable under env: {NAME: "${NAME}"}',
     "transporttype": "did you mean type?",
+}
+_OF_REQUESTS = ("temperature", "top_p", "top_k", "seed", "stop", "reasoning_effort", "parallel_tool_calls")
+_IN_A_MODEL = {
+    **{name: f"a field of requests stands under extra: {{{name}: ...}}" for name in _OF_REQUESTS},
+    "timeout": "there are first_event_timeout_s, idle_timeout_s and stall_timeout_s",
+    "timeout_s": "there are first_event_timeout_s, idle_timeout_s and stall_timeout_s",
 }
 _IN_A_KEY = ("key", "secret", "token", "password")
 _A_HASH_ONLY = "a key stands nowhere in a configuration, only its sha256; wicketgate key new prints both"
@@ -121,7 +132,11 @@ def place(loc: Loc, at: str, places: Mapping[Loc, str]) -> str:
             text, rest = places[loc[:length]], loc[length:]
             break
     for part in rest:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            key = _redact(part)  # a secret may have been pasted where a key stands
+            text += f".{key}" if text else key
     return text
 
 
@@ -244,6 +259,8 @@ def _meant(key: str, section: type[BaseModel] | None, root: type[BaseModel] | No
         return _A_HASH_ONLY
     if kind == "UpstreamSettings" and (text := _IN_AN_UPSTREAM.get(plain.replace("_", ""))):
         return text
+    if kind in ("ModelSettings", "FallbackSettings") and plain in _IN_A_MODEL and plain not in own:
+        return _IN_A_MODEL[plain]
     if section is root and plain in _WORDS_OF_OTHERS:
         return _WORDS_OF_OTHERS[plain]
     # A key of this section: by its spelling, its meaning elsewhere, its unit, its likeness.
@@ -262,7 +279,11 @@ def _meant(key: str, section: type[BaseModel] | None, root: type[BaseModel] | No
             return "did you mean WICKETGATE_CONFIG?"
         if 0 < len(homes) <= 3 and not (homes == [plain] and section is root):
             return f"did you mean {' or '.join(_with_source(home, key, source) for home in homes)}?"
-    return f"known here: {', '.join(own)}" if len(own) <= _MOST_KEYS else ""
+    at_top = (MCP_SERVERS,) if kind == "Settings" else ()
+    known = f"known here: {', '.join((*own, *at_top))}" if len(own) <= _MOST_KEYS else ""
+    if section is root and source.startswith("WICKETGATE_"):
+        return "; ".join(filter(None, ("every variable that begins with WICKETGATE_ is a setting", known)))
+    return known
 
 
 def _with_source(meant: str, key: str, source: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -89,7 +90,7 @@ def test_the_example_is_what_this_machine_can_start(
     there: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name, path=None: f"/bin/{name}" if name in there else None)
-    monkeypatch.setattr(command.sys, "executable", str(tmp_path / "python"))  # nothing beside it
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))  # nothing beside it
     assert run().exit_code == 0
     commands = [upstream.command for upstream in written().upstreams]
     arguments = ("--local-timezone=UTC",)
@@ -133,8 +134,8 @@ def test_the_servers_of_a_client_are_taken_over_and_their_secrets_become_variabl
 @requirement("OPS-69")
 def test_a_client_that_is_not_here_and_a_word_that_is_none_are_named() -> None:
     for source, expected in (
-        ("zed", "Zed has no list of servers here: looked at "),
-        ("zde", "neither a file nor one of"),
+        ("zed", "Zed has no servers here: looked at "),
+        ("zde", "neither a file nor a client known here"),
     ):
         result = run("--from", source)
         assert isinstance(result.exception, ConfigError)

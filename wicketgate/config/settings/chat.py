@@ -38,12 +38,18 @@ class ModelChoice(Section):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.provider != "scripted":
+            if not self.base_url:
+                usual = _USUAL_URLS[self.provider]
+                raise ValueError(f"base_url is missing; {self.provider} needs {usual}, or the URL of your server")
             check_url("base_url", self.base_url)
             if not self.model:
                 raise ValueError("model is required: the name that the provider knows it by")
+        elif "provider" not in self.model_fields_set and (self.base_url or self.api_key is not None):
+            raise ValueError("provider is missing: openai-chat (any server of chat completions) or anthropic-messages")
         return self
 
 
+_USUAL_URLS = {"openai-chat": "https://api.openai.com/v1", "anthropic-messages": "https://api.anthropic.com"}
 _SET_BY_ENGINE = {"model", "messages", "system", "tools", "stream", "stream_options"}
 
 

@@ -185,7 +185,8 @@ class UpstreamSettings(Section):
     def _one_kind(self) -> Self:
         kinds = [kind for kind in _KINDS if getattr(self, kind)]
         if len(kinds) != 1:
-            raise ValueError(f"give exactly one of {', '.join(_KINDS[:-1])} and {_KINDS[-1]}")
+            given = f"here are {' and '.join(kinds)}" if kinds else "here is none"
+            raise ValueError(f"give exactly one of {', '.join(_KINDS[:-1])} and {_KINDS[-1]}; {given}")
         for field, owners in _BELONGS_TO.items():
             if getattr(self, field) != type(self).model_fields[field].default and kinds[0] not in owners:
                 raise ValueError(f"{field} belongs to {' and '.join(owners)}, not to {kinds[0]}")
