@@ -22,9 +22,9 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
 
-NAMESPACES = 1_500
+NAMESPACES = 500
 TOOLS_EACH = 3
-CALLS = 4 * NAMESPACES
+CALLS = 8 * NAMESPACES
 """Enough to read the caller's permissions; working the level out takes a hundred calls for each namespace."""
 
 
