@@ -73,7 +73,7 @@ def mcp_tool_to_selectable(
 
     *server* is the configured name of the upstream and its namespace; without it, or with *infer*, the tool's own
     name gives the namespace. Not *named*: *server* was not configured, so no rule goes by it. *digest* is that of the
-    whole definition as ``compact_json``, if it is known. Raises CatalogError with a reason that names the field when the
+    whole definition as ``compact_json``, if known. Raises CatalogError with a reason that names the field when the
     definition is not well formed. A description may be absent (MCP), and a hint that makes no sense is ignored.
     """
     # Check the parts that the catalog needs.
