@@ -12,6 +12,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from app.commands.import_command import import_command
 from app.commands.options import parse_identity, with_config, with_identity
 from app.commands.output import log_to_terminal, printable_text
 from app.commands.terminal import browse, chat, execute, view
@@ -101,20 +102,6 @@ def explain(tool: str, actor: str, permissions: tuple[str, ...], query: str, con
     from app.commands.check import explain_tool
 
     sys.exit(asyncio.run(explain_tool(settings, tool, identity, query)))
-
-
-@cli.command("import")
-@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Write to this new file, not to stdout.")
-def import_command(path: Path, write: Path | None) -> None:
-    """Turn the MCP servers of a desktop or editor client (PATH, its JSON) into a configuration.
-
-    Reads the files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Zed, Continue and Cline. What looks like
-    a secret becomes a variable, and is not written anywhere. Exits with 1 when no server could be converted.
-    """
-    from app.commands.import_servers import import_servers
-
-    sys.exit(import_servers(path, write))
 
 
 @cli.command("lock")
@@ -243,7 +230,7 @@ def openapi(folder: Path | None) -> None:
         (folder / name).write_text(_pretty(document), encoding="utf-8")
 
 
-for command in (conform, browse, execute, view, chat):
+for command in (conform, browse, execute, view, chat, import_command):
     cli.add_command(command)
 
 

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
+import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,11 @@ from tests.support.service import BOUND_S, FileServer, chat_body
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings
 from wicketgate.engine.contract import parse_chat_request
-from wicketgate.errors import ConfigError
+from wicketgate.errors import ConfigError, UpstreamUnavailable
 from wicketgate.gate import Gate
+from wicketgate.gateway.upstream_reports import UpstreamReport
+from wicketgate.ports import UpstreamStatus
+from wicketgate.upstreams.embedded import StubUpstream
 
 _DOCUMENT = {
     "openapi": "3.1.0",
@@ -109,6 +115,28 @@ def test_a_gate_is_made_without_an_event_loop_and_serves_on_the_one_that_it_is_e
     assert asyncio.run(serve()) == ["text-delta", "done"]
 
 
+@requirement("UP-72", "UP-65")
+async def test_a_slow_server_is_waited_for_beyond_the_start_deadline_and_readiness_is_not(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    serve = f"cat {go}; exec {shlex.join([sys.executable, '-m', 'tests.support.unruly_server'])}"
+    settings = Settings.model_validate(
+        {
+            "server": {"start_deadline_s": 0.001},
+            "upstreams": [{"name": "slow", "command": ["sh", "-c", serve], "cwd": str(ROOT)}],
+        }
+    )
+    async with asyncio.timeout(BOUND_S), Gate(settings) as gate:
+        waiting = asyncio.create_task(gate.wait_settled())
+        await gate.wait_ready()
+        assert gate.fleet.statuses()["slow"].phase == "connecting"
+        assert not waiting.done()
+        await asyncio.to_thread(go.write_text, "")
+        await waiting
+        assert gate.fleet.statuses()["slow"].phase == "ready"
+        assert any(item.server == "slow" for item in gate.runtime.catalog().tools.values())
+
+
 @requirement("LIB-17")
 async def test_a_gate_that_is_left_closes_what_it_opened_and_takes_nothing_more() -> None:
     model = ClosableModel()
@@ -149,6 +177,75 @@ async def test_a_gate_is_entered_once() -> None:
     with pytest.raises(RuntimeError, match="once"):
         async with gate:
             pass
+
+
+class Waking(StubUpstream):
+    """It is what it is told to be. Its tools are there once they are released."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__([{"name": "one", "inputSchema": {"type": "object"}}], name=name)
+        self.status = UpstreamStatus("connecting")
+        self.released = asyncio.Event()
+        self.changed: Callable[[str], None] | None = None
+
+    async def supervise(self, changed: Callable[[str], None]) -> None:
+        self.changed = changed
+        await asyncio.Event().wait()
+
+    async def list_tools(self) -> Any:
+        await self.released.wait()
+        return await super().list_tools()
+
+    def connect(self) -> None:
+        assert self.changed is not None
+        self.status = UpstreamStatus("ready")
+        self.changed(self.name)
+
+
+def failing(report: UpstreamReport) -> None:
+    raise RuntimeError(report.name)
+
+
+@requirement("OPS-95")
+async def test_each_upstream_is_reported_when_it_is_ready_or_failed_and_at_each_change_afterwards() -> None:
+    reports: asyncio.Queue[UpstreamReport] = asyncio.Queue()
+    slow, dead = Waking("slow"), Waking("dead")
+    gate = Gate(Settings(), upstreams=[slow, dead], provider=ScriptModel())
+    gate.on_upstream(failing)
+    gate.on_upstream(reports.put_nowait)
+    async with asyncio.timeout(BOUND_S), gate:
+        dead.status = UpstreamStatus("down", "connection refused")
+        first = await reports.get()
+        assert (first.name, first.phase, first.error, first.tools) == ("dead", "down", "connection refused", 0)
+        slow.connect()
+        # It is not reported as ready before its tools are there.
+        slow.released.set()
+        second = await reports.get()
+        assert (second.name, second.phase, second.error, second.tools) == ("slow", "ready", "", 1)
+        slow.status = UpstreamStatus("down", "its process ended")
+        third = await reports.get()
+        assert (third.name, third.phase, third.error, third.tools) == ("slow", "down", "its process ended", 1)
+        assert second.seconds == third.seconds > 0
+        dead.released.set()
+        dead.connect()
+        fourth = await reports.get()
+        assert (fourth.name, fourth.phase, fourth.error, fourth.tools) == ("dead", "ready", "", 1)
+        assert reports.empty()
+
+
+@requirement("OPS-95")
+async def test_an_upstream_without_its_tools_is_reported_with_the_reason() -> None:
+    class Mute(StubUpstream):
+        async def list_tools(self) -> Any:
+            raise UpstreamUnavailable("mute is not connected.")
+
+    reports: asyncio.Queue[UpstreamReport] = asyncio.Queue()
+    gate = Gate(Settings(), upstreams=[Mute([], name="mute")], provider=ScriptModel())
+    gate.on_upstream(reports.put_nowait)
+    async with asyncio.timeout(BOUND_S), gate:
+        report = await reports.get()
+    assert (report.phase, report.tools) == ("ready", 0)
+    assert report.error
 
 
 def _token_requests() -> int:

@@ -31,7 +31,7 @@ from wicketgate.config.reload import Applied, Changes, changed_sections
 from wicketgate.config.runtime import make_artifact_store, make_learned_store, make_runtime
 from wicketgate.config.settings import Settings
 from wicketgate.config.shares import make_shares
-from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules
+from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules, upstream_limits
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.limits import Drain, StreamLimit
 from wicketgate.engine.loop import Engine
@@ -44,6 +44,7 @@ from wicketgate.fleet.turns import Turns
 from wicketgate.gateway.audit_events import AuditEvents
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
+from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
 from wicketgate.storage.sqlite_writer import StorageMeasures
@@ -171,6 +172,12 @@ class Gate:
     async def wait_ready(self) -> None:
         await self.lifecycle.wait_ready()
 
+    async def wait_settled(self) -> None:
+        """Waits as ``wait_ready`` does, but for each upstream as long as its own timeouts allow, whatever
+        ``server.start_deadline_s`` is: for a program that needs all tools, and runs once."""
+        bounds = (up.connect_within_s + upstream_limits(up).listing_s for up in self.settings.upstreams if up.enabled)
+        await self.lifecycle.wait_settled(max(bounds, default=self.settings.server.start_deadline_s))
+
     def key_life(self) -> Mapping[str, KeyLife]:
         """Returns the last use and the end of each key, by its id."""
         return self._keys.life()
@@ -182,6 +189,11 @@ class Gate:
     def on_apply(self, step: Callable[[Settings], None]) -> None:
         """Calls *step* within each ``apply``. It must neither wait nor fail."""
         self._applied.on_apply(step)
+
+    def on_upstream(self, listener: Callable[[UpstreamReport], None]) -> None:
+        """Calls *listener* in the loop when an upstream is ready or has failed for the first time, and at each change
+        of its phase afterwards. It must not wait; what it raises is logged."""
+        self.lifecycle.reports.listen(listener)
 
     async def apply(self, settings: Settings) -> Changes:
         """Puts *settings* in force, as far as they can be without a restart. One call at a time.

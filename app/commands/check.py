@@ -18,10 +18,10 @@ from wicketgate.ports import CallContext, UpstreamStatus
 
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[Gate]:
-    """Opens a gate and waits until each upstream has connected or failed."""
+    """Opens a gate and waits until each upstream has connected or failed, as long as its own timeout allows."""
     search_python_folders(settings)
     async with Gate(settings) as gate:
-        await gate.wait_ready()
+        await gate.wait_settled()
         yield gate
 
 
@@ -109,7 +109,7 @@ def _upstream_lines(
 ) -> Iterator[str]:
     """Yields each upstream with its failure, if any, and its tools below."""
     for name, status in statuses.items():
-        trouble = status.error or troubles.get(name, "")
+        trouble = status.report or troubles.get(name, "")
         if not trouble and status.connections > 1:
             trouble = f"connected {status.connections} times; before: {status.last_error}"
         yield f"{name}: {status.phase}{f' ({trouble})' if trouble else ''}"

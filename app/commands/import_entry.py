@@ -1,123 +1,96 @@
-"""The translation of one server of a client's file into an upstream of ours (OPS-4).
+"""The translation of one server of a client's file into an upstream of ours (OPS-4, OPS-82, OPS-84, OPS-85).
 
 A part that is unknown here, or cannot be done, gets a note. A value that looks like a secret never gets into the
 configuration that is written; a variable ``${NAME}`` takes its place.
 """
 
+import json
+import math
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from wicketgate.config.settings import SECRET_NAME, UpstreamSettings
-from wicketgate.log_text import Redactor
+from app.commands.import_tools import ALL_TOOLS, ToolChoice, from_lists
+from app.commands.import_variables import Variables, between_references, has_reference, is_masked, looks_secret
+from wicketgate.config.settings import UpstreamSettings
 
 _URLS = ("url", "serverUrl", "httpUrl")
 _HTTP = frozenset({"http", "streamable-http", "streamablehttp", "streamable_http"})
-_UNDERSTOOD = frozenset(
-    {"command", "args", "env", "cwd", *_URLS, "headers", "type", "transport", "requestOptions", "disabled", "enabled"}
+_NO_KIND = frozenset({"", "local", "remote", "stdio"})
+_ONLY = ("includeTools", "enabled_tools", "enabledTools", "allowedTools", "allowed_tools")
+_OFF = ("excludeTools", "disabled_tools", "disabledTools")
+_REMOTE = ("headers", "requestOptions", "http_headers", "env_http_headers", "bearer_token", "bearer_token_env_var")
+_LOCAL = ("args", "env", "environment", "env_vars", "cwd")
+_TIMEOUTS = ("timeout", "tool_timeout_sec", "startup_timeout_sec", "startup_timeout_ms", "connectionTimeout")
+_UNDERSTOOD = frozenset({"command", "type", "transport", "disabled", "enabled", "isActive"}).union(
+    _URLS, _ONLY, _OFF, _REMOTE, _LOCAL, _TIMEOUTS
 )
 _WITHOUT_EFFECT = frozenset({"name", "source", "description", "schema", "version"})
+# Nothing is lost where these are false.
+_FLAGS = frozenset(
+    {"trust", "remote", "required", "alwaysAllow", "alwaysLoad", "supports_parallel_tool_calls", "gallery"}
+)
+_A_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HEADER_FLAGS = frozenset({"--header", "-H"})
 _ENV_FLAGS = frozenset({"-e", "--env"})
 _A_PATH = re.compile(r"[/\\~.]|[A-Za-z]:\\")
+_MAX_PARTS = 1000
+_MAX_TEXT_CHARS = 32 * 1024
 
-# ${{ secrets.X }}, ${env:X} and ${input:X}, ${X} and ${X:-default}, anything else in ${}, {env:X}, $X
-_REFERENCE = re.compile(
-    r"\$\{\{\s*\w+\.(?P<dotted>\w+)\s*\}\}"
-    r"|\$\{(?P<kind>env|input):(?P<named>[^}]+)\}"
-    r"|\$\{(?P<plain>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}"
-    r"|\$\{(?P<other>[^}]*)\}"
-    r"|\{env:(?P<braced>\w+)\}"
-    r"|(?<!\w)\$(?P<bare>[A-Z_][A-Z0-9_]*)\b"
-)
-_NAMES = ("dotted", "named", "plain", "other", "braced", "bare")
-_SPECIAL = {"userHome": "HOME", "workspaceFolder": "WORKSPACE_FOLDER", "workspaceRoot": "WORKSPACE_FOLDER"}
-_SEPARATORS = frozenset({"pathSeparator", "/"})
+# The program itself, as a package of a certain version, or as the image of a container.
+_THIS_PROGRAM = re.compile(r"wicketgate(?:\.exe|-mcp)?(?:[\[=<>~!@:].*)?", re.IGNORECASE | re.DOTALL)
+_ITS_KEY = re.compile(r"\bWG_KEY\b|\bwg_[a-z0-9-]{1,32}_[A-Za-z0-9_-]{20,}")
+_ITS_NAME = "wicketgate"
 
-_LONG = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_+=-]{24,512}")
-_ADDRESS = re.compile(r"(?:[A-Za-z]:)?[~./\\]|https?://")
-_PLAIN = re.compile(r"\d{1,7}|true|false|yes|no|on|off|none|null", re.IGNORECASE)
+_MS_CLIENTS = frozenset({"claude-code", "gemini", "opencode"})
+_S_CLIENTS = frozenset({"cline", "codex"})
+_MAX_TIMEOUT_S = 86_400
+_USUAL_CONNECT_S = 60
+
 _SCHEME = re.compile(r"((?:bearer|basic|token|apikey)\s+)(\S+)", re.IGNORECASE)
 # user:password@, and a long user alone, as in the address of an error tracker.
 _IN_URL = re.compile(r"(?<=://)(?:[^\s/:@]*:([^\s/@]+)|([^\s/:@]{16,}))@")
-_IN_QUERY = re.compile(r"[?&]([^=&#\s]+)=([^&#\s]+)")
-
-_redact = Redactor()
+_IN_QUERY = re.compile(r"[?&]([^=&?#\s]{1,256})=([^&#\s]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class ClientServer:
-    """One entry of a client's file. *disabled* is set by a list beside it; *place* names the part of the file."""
+    """One entry of a client's file.
+
+    *disabled*, *tools* and *notes* come from lists beside it; *place* names the part of the file. *client* is the name
+    of the client, empty if it is not known, and *source* names the file where there are several.
+    """
 
     name: str
     entry: Mapping[str, Any]
     disabled: bool = False
     place: str = ""
+    client: str = ""
+    source: str = ""
+    tools: ToolChoice = ALL_TOOLS
+    notes: tuple[str, ...] = ()
+
+    @property
+    def origin(self) -> str:
+        return ", ".join(filter(None, (self.source, self.place)))
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedServer:
-    """*settings* in the spelling of the configuration, or None if *notes* say why the server was not taken over."""
+    """*settings* in the spelling of the configuration, or None if *notes* say why the server was not taken over.
+
+    *tools* are those that stay on.
+    """
 
     name: str
     settings: Mapping[str, Any] | None
     notes: tuple[str, ...]
-
-
-class Variables:
-    """The variables that the written configuration needs.
-
-    References in *texts*, the whole file, keep their names. *inputs* describes, in the client's words, the values that
-    the client asks its user for.
-    """
-
-    def __init__(self, texts: Iterable[str], inputs: Mapping[str, str]) -> None:
-        # By name the description of the value, never the value.
-        self.descriptions: dict[str, str] = {}
-        self._inputs = inputs
-        self._secrets: dict[tuple[str, str], str] = {}
-        self._values: dict[str, str | None] = {
-            _reference_name(match): None for text in texts for match in _REFERENCE.finditer(text)
-        }
-
-    def translate(self, text: str, notes: list[str], *, optional: bool) -> str:
-        """Spell other clients' references as ours. Those that have no equivalent get a note.
-
-        With *optional* a variable that is not set is empty instead of an error.
-        """
-
-        def spell(match: re.Match[str]) -> str:
-            if _SEPARATORS & {match["plain"], match["other"]}:
-                return "/"
-            name, default = _reference_name(match), match["default"]
-            if default is not None and _looks_secret(name, default):
-                notes.append(f"the default of {name} looks like a secret and was left out")
-                default = None
-            if match["other"] is not None:
-                notes.append(f"{match.group()!r} became the variable {name}")
-            if default is None:
-                self.descriptions.setdefault(name, self._inputs.get(match["named"] or "", ""))
-                default = "" if optional else None
-            return f"${{{name}}}" if default is None else f"${{{name}:-{default}}}"
-
-        return _REFERENCE.sub(spell, text)
-
-    def secret(self, value: str, wanted: str, server: str, description: str, *, optional: bool) -> str:
-        """``${NAME}`` for *value*: the same variable for the same value, never one variable for two values."""
-        name, number = _variable_name(wanted), 1
-        candidate = self._secrets.get((name, value), name)
-        while candidate in self._values and self._values[candidate] != value:
-            candidate = f"{_variable_name(server)}_{name}" + (f"_{number}" if number > 1 else "")
-            number += 1
-        self._values[candidate] = value
-        self._secrets[name, value] = candidate
-        self.descriptions.setdefault(candidate, description)
-        return f"${{{candidate}{':-' if optional else ''}}}"
+    tools: ToolChoice = ALL_TOOLS
 
 
 def import_entry(server: ClientServer, name: str, variables: Variables) -> ImportedServer:
@@ -134,7 +107,27 @@ def import_entry(server: ClientServer, name: str, variables: Variables) -> Impor
             filter(None, (".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")))
         )
         return ImportedServer(name, None, (*reader.notes, message))
-    return ImportedServer(name, settings, tuple(reader.notes))
+    return ImportedServer(name, settings, tuple(reader.notes), reader.tools)
+
+
+def is_this_gate(server: ClientServer) -> bool:
+    """True if the entry is a way to a gate, as ``wicketgate connect`` writes it, or a bridge to one.
+
+    A gate with itself as an upstream would call itself without end.
+    """
+    if server.name.lower() == _ITS_NAME or _ITS_KEY.search(json.dumps(server.entry, default=str)):
+        return True
+    words = _all_words(server.entry.get("command")) + _all_words(server.entry.get("args"))
+    programs = [place for place, word in enumerate(words) if _THIS_PROGRAM.fullmatch(re.split(r"[\\/]", word)[-1])]
+    return bool(programs) and "mcp" in words[programs[0] + 1 :]
+
+
+def _all_words(value: object) -> list[str]:
+    if isinstance(value, Mapping):  # Zed
+        return _all_words(value.get("path")) + _all_words(value.get("args"))
+    if isinstance(value, list):
+        return [word for word in value if isinstance(word, str)]
+    return [value, *value.split()] if isinstance(value, str) else []
 
 
 class _NotTaken(Exception):
@@ -148,31 +141,115 @@ class _EntryReader:
             entry |= entry.pop("transport")
         if isinstance(entry.get("command"), Mapping):  # Zed: {"command": {"path": ..., "args": ..., "env": ...}}
             entry |= {("command" if key == "path" else key): value for key, value in entry.pop("command").items()}
+        if isinstance(entry.get("command"), list):  # opencode: the command with its arguments
+            words = [*entry["command"], *(entry["args"] if isinstance(entry.get("args"), list) else ())]
+            entry |= {"command": words[0] if words else "", "args": words[1:]}
         self._entry = entry
         self._name = name
+        self._client = server.client
         self._variables = variables
-        self._disabled = server.disabled or entry.get("disabled") is True or entry.get("enabled") is False
+        off = entry.get("disabled") is True or entry.get("enabled") is False or entry.get("isActive") is False
+        self._disabled = server.disabled or off
+        self.tools = server.tools
         self.notes: list[str] = [f"was called {server.name!r}"] if server.name != name else []
-        if server.place:
-            self.notes.append(f"from {server.place}")
+        if server.origin:
+            self.notes.append(f"from {server.origin}")
+        self.notes += server.notes
 
     def settings(self) -> dict[str, Any]:
         """Raises _NotTaken."""
+        self._check_size()
         url = next((self._entry[key] for key in _URLS if isinstance(self._entry.get(key), str)), "")
         command = self._entry.get("command")
         settings: dict[str, Any] = {"name": self._name, **({"enabled": False} if self._disabled else {})}
         if isinstance(command, str) and command.strip():
             settings |= self._local(command)
-            self._note_unused(*_URLS, "headers", "requestOptions")
+            self._note_unused(*_URLS, *_REMOTE)
         elif url:
             settings |= self._remote(url)
-            self._note_unused("args", "env", "cwd")
+            self._note_unused(*_LOCAL)
         elif self._entry.get("source") == "extension" or "settings" in self._entry:
             raise _NotTaken("an extension of the editor brings this server; there is no command to take over")
         else:
             raise _NotTaken("there is neither a command nor a url")
-        self._note_unused(*sorted(self._entry.keys() - _UNDERSTOOD - _WITHOUT_EFFECT))
+        settings |= self._timeouts()
+        self._choose_tools()
+        self._note_unused(*sorted(map(str, self._entry.keys() - _UNDERSTOOD - _WITHOUT_EFFECT)))
         return settings
+
+    def _check_size(self) -> None:
+        parts = [value for value in self._entry.values() if isinstance(value, list | Mapping)]
+        if any(len(part) > _MAX_PARTS for part in parts):
+            raise _NotTaken(f"a list in it has more than {_MAX_PARTS} members")
+        texts = [*self._entry.values()]
+        for part in parts:
+            texts += [*part, *part.values()] if isinstance(part, Mapping) else part
+        if any(isinstance(text, str) and len(text) > _MAX_TEXT_CHARS for text in texts):
+            raise _NotTaken(f"a text in it has more than {_MAX_TEXT_CHARS // 1024} Ki characters")
+
+    def _choose_tools(self) -> None:
+        only = next((self._entry[key] for key in _ONLY if self._entry.get(key) is not None), None)
+        off = next((self._entry[key] for key in _OFF if self._entry.get(key) is not None), None)
+        tools = self._entry.get("tools")
+        if isinstance(tools, list) and only is None:  # of Copilot, where ["*"] are all
+            self._entry.pop("tools")
+            only = None if "*" in tools else tools
+        if isinstance(only, list):  # Gemini takes name(arguments) for name
+            only = [name.partition("(")[0] if isinstance(name, str) else name for name in only]
+        self.tools = self.tools.narrowed(from_lists(only, off, self.notes, patterns=False))
+        if note := self.tools.note():
+            self.notes.append(note)
+
+    def _timeouts(self) -> dict[str, Any]:
+        """``timeout_s`` for calls, ``connect_timeout_s`` for the start; each client has its own units."""
+        given = self._entry
+        calls_s = self._seconds("tool_timeout_sec", given.get("tool_timeout_sec"), 1)
+        start_s = self._seconds("connectionTimeout", given.get("connectionTimeout"), 0.001)
+        start_s = self._seconds("startup_timeout_ms", given.get("startup_timeout_ms"), 0.001) or start_s
+        start_s = self._seconds("startup_timeout_sec", given.get("startup_timeout_sec"), 1) or start_s
+        timeout = given.get("timeout")
+        if isinstance(timeout, Mapping):  # opencode, version 2
+            calls_s = self._seconds("timeout.request", timeout.get("request"), 0.001)
+            start_s = self._seconds("timeout.startup", timeout.get("startup"), 0.001)
+        elif timeout is not None and calls_s is None:
+            calls_s = self._seconds("timeout", timeout, self._unit_of(timeout))
+            # For opencode it bounds the start too. Its usual 5 s would be too short for npx.
+            if self._client == "opencode" and calls_s is not None and calls_s > _USUAL_CONNECT_S:
+                start_s = calls_s
+        times = {"connect_timeout_s": start_s, "timeout_s": calls_s}
+        return {key: value for key, value in times.items() if value is not None}
+
+    def _unit_of(self, value: object) -> float | None:
+        """Returns what *value* is to be multiplied by, for seconds; None if that cannot be known."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return 1
+        if self._client in _S_CLIENTS:
+            return 1
+        if self._client == "claude-code" and value < 1000:
+            self.notes.append(f"timeout {value} is not taken over: the client ignores less than 1000 ms")
+            return None
+        if self._client in _MS_CLIENTS:
+            return 0.001
+        if self._client == "zed" and value <= 3600:
+            return 1
+        # The others do not say. Zed counted milliseconds at first.
+        if value < 1000 or value >= 10_000:
+            unit, factor = ("milliseconds", 0.001) if value >= 10_000 else ("seconds", 1)
+            self.notes.append(f"timeout {value} was taken for {unit}")
+            return factor
+        self.notes.append(f"timeout {value} is not taken over: seconds or milliseconds?")
+        return None
+
+    def _seconds(self, key: str, value: object, factor: float | None) -> float | None:
+        if value is None or factor is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+            self.notes.append(f"{key} is not taken over: it is no positive number")
+            return None
+        seconds = round(min(value * factor, _MAX_TIMEOUT_S), 3) or 0.001
+        if value * factor > _MAX_TIMEOUT_S:
+            self.notes.append(f"{key} was shortened to {_MAX_TIMEOUT_S} s, the longest here")
+        return int(seconds) if seconds == int(seconds) else seconds
 
     def _local(self, command: str) -> dict[str, Any]:
         arguments = self._entry.get("args") or []
@@ -183,8 +260,13 @@ class _EntryReader:
             words = _split(command)
             self.notes.append("the command was split into words")
         settings: dict[str, Any] = {"command": self._words(words)}
-        if env := self._texts("env"):
-            settings["env"] = {key: self._value(key, value, key, f"env {key}") for key, value in env.items()}
+        env = self._texts("env") | self._texts("environment")
+        written = {key: self._value(key, value, key, f"env {key}") for key, value in env.items()}
+        # Codex: variables that are passed on, if they are set.
+        for name in self._forwarded():
+            written.setdefault(name, self._variables.needed(name, f"passed on to {self._name}", optional=True))
+        if written:
+            settings["env"] = written
         if isinstance(self._entry.get("cwd"), str):
             settings["cwd"] = self._translate(self._entry["cwd"])
         return settings
@@ -195,10 +277,13 @@ class _EntryReader:
         kind = str(self._entry.get("type") or self._entry.get("transport") or "").lower()
         if kind == "sse":
             settings["transport"] = "sse"
-        elif not kind and _path(url).rstrip("/").endswith("/sse"):
+        elif kind in _NO_KIND and self._means_sse(url):
+            settings["transport"] = "sse"
+            self.notes.append("taken for the older SSE transport, as the client does without a type")
+        elif kind in _NO_KIND and _path(url).rstrip("/").endswith("/sse"):
             settings["transport"] = "sse"
             self.notes.append("taken for the older SSE transport, by the end of its url")
-        elif kind and kind not in _HTTP:
+        elif kind not in _HTTP | _NO_KIND:
             self.notes.append(f"type {kind!r} is not known here; taken for streamable HTTP")
         # The headers, in either of two places.
         headers = self._texts("headers")
@@ -207,9 +292,41 @@ class _EntryReader:
             if isinstance(options.get("headers"), Mapping):
                 headers |= {str(key): _text(value) for key, value in options["headers"].items()}
             self.notes += [f"not taken over: requestOptions.{key}" for key in options if key != "headers"]
-        if headers:
-            settings["headers"] = {key: self._header(key, value) for key, value in headers.items()}
+        headers |= self._texts("http_headers")
+        if isinstance(self._entry.get("bearer_token"), str):
+            headers.setdefault("Authorization", f"Bearer {self._entry['bearer_token']}")
+        written = {key: self._header(key, value) for key, value in headers.items()}
+        # Codex: headers whose values stand in variables.
+        for header, variable in self._texts("env_http_headers").items():
+            written[header] = self._variable(variable, f"header {header}")
+        if isinstance(bearer := self._entry.get("bearer_token_env_var"), str) and bearer:
+            written["Authorization"] = f"Bearer {self._variable(bearer, 'bearer token')}"
+        if written:
+            settings["headers"] = written
         return settings
+
+    def _means_sse(self, url: str) -> bool:
+        """Cline takes a server without a type for one of the older kind. So does Gemini CLI with *url*, whose newer
+        versions try both."""
+        if self._client == "gemini":
+            return self._entry.get("httpUrl") is None and not _path(url).rstrip("/").endswith("/mcp")
+        return self._client == "cline"
+
+    def _forwarded(self) -> list[str]:
+        """The names in ``env_vars``, where an entry may also be ``{name: ..., source: ...}``."""
+        given = self._entry.get("env_vars")
+        names = (
+            [each.get("name") if isinstance(each, Mapping) else each for each in given or ()]
+            if isinstance(given, list)
+            else []
+        )
+        return [name for name in names if isinstance(name, str) and _A_VARIABLE.fullmatch(name)]
+
+    def _variable(self, name: str, description: str) -> str:
+        """Raises _NotTaken."""
+        if not _A_VARIABLE.fullmatch(name):
+            raise _NotTaken(f"{description}: the name of its variable is none")
+        return self._variables.needed(name, f"{description} of {self._name}", optional=self._disabled)
 
     def _words(self, words: list[str]) -> list[str]:
         """The words of a command without secrets: those after ``--token``, in ``--token=``, ``-e TOKEN=`` and
@@ -225,7 +342,7 @@ class _EntryReader:
                 done.append(f"{flag}={self._value(flag, value, flag, f'argument {flag}')}")
             elif equals and flag.startswith("-"):
                 done.append(f"{flag}={self._argument(flag, value)}")
-            elif before.startswith("--") and "=" not in before and not word.startswith("-"):
+            elif before.startswith("-") and "=" not in before and not word.startswith("-"):
                 done.append(self._argument(before, word))
             else:
                 done.append(self._argument("", word))
@@ -239,29 +356,40 @@ class _EntryReader:
     def _argument(self, flag: str, value: str) -> str:
         """A long argument is more often a package or an id than a secret. Without a flag that names a secret, only a
         well-known shape counts."""
-        plain = not _REFERENCE.search(value) and "://" not in value and _redact(value) == value
-        if plain and not (_looks_secret(flag, "x") and _looks_secret(flag, value)):
+        plain = not has_reference(value) and "://" not in value and not is_masked(value)
+        if plain and not (looks_secret(flag, "x") and looks_secret(flag, value)):
             return value
         return self._value(flag, value, f"{self._name}_{flag or 'argument'}", f"argument {flag}".strip())
 
     def _value(self, name: str, value: str, wanted: str, description: str) -> str:
         """*value* with a variable in place of the secret in it."""
-        if _REFERENCE.search(value) or "://" in value:
-            return self._url(value, description)
-        return self._secret(value, wanted, description) if _looks_secret(name, value) else value
+        if has_reference(value) or "://" in value:
+            return self._url(self._beside_references(name, value, wanted, description), description)
+        return self._secret(value, wanted, description) if looks_secret(name, value) else value
 
     def _url(self, url: str, description: str) -> str:
-        if _REFERENCE.search(url):
-            return self._translate(url)
         # Passwords and secret query parameters, in the order of the url.
         spans = [(*match.span(match.lastindex or 0), "password") for match in _IN_URL.finditer(url)]
-        spans += [(*match.span(2), match[1]) for match in _IN_QUERY.finditer(url) if _looks_secret(match[1], match[2])]
+        spans += [(*match.span(2), match[1]) for match in _IN_QUERY.finditer(url) if looks_secret(match[1], match[2])]
         done, at = "", 0
         for start, end, name in sorted(spans):
-            if start >= at:
+            if start >= at and not has_reference(url[start:end]):
                 secret = self._secret(url[start:end], f"{self._name}_{name}", f"{name} in {description}")
                 done, at = done + url[at:start] + secret, end
-        return done + url[at:]
+        return self._translate(done + url[at:])
+
+    def _beside_references(self, name: str, value: str, wanted: str, description: str) -> str:
+        """*value* with variables for the secrets between its references."""
+        done = ""
+        for part, is_text in between_references(value):
+            words = re.split(r"(\s+)", part) if is_text and not is_masked(part.strip()) else [part]
+            for word in words:
+                core = word.strip()
+                secret = is_masked(core) or (looks_secret(name, "x") and looks_secret("", core))
+                if is_text and core and "://" not in core and secret:
+                    word = word.replace(core, self._secret(core, wanted, f"part of {description}"), 1)
+                done += word
+        return done
 
     def _secret(self, value: str, wanted: str, description: str) -> str:
         about = f"{description} of {self._name}"
@@ -285,6 +413,7 @@ class _EntryReader:
 
     def _note_unused(self, *keys: str) -> None:
         given = [key for key in keys if self._entry.get(key) not in (None, "", [], {})]
+        given = [key for key in given if key not in _FLAGS or self._entry[key] is not False]
         if given:
             self.notes.append(f"not taken over: {', '.join(given)}")
 
@@ -311,25 +440,3 @@ def _without_variables(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with a placeholder for variables in the url, so that the rest can be validated."""
     url = re.sub(r"\$\{[^}]*\}", "variable", settings.get("url", ""))
     return {**settings, "url": "http://variable" if url.startswith("variable") else url}
-
-
-def _looks_secret(name: str, value: str) -> bool:
-    """Judges by shape and name. Numbers, switches, paths and addresses are no secrets."""
-    if _redact(value) != value:
-        return True
-    if not value or _PLAIN.fullmatch(value) or _ADDRESS.match(value):
-        return False
-    return bool(SECRET_NAME.search(name) or _LONG.fullmatch(value))
-
-
-def _reference_name(match: re.Match[str]) -> str:
-    found = next(match[group] for group in _NAMES if match[group] is not None)
-    if found in _SPECIAL:
-        return _SPECIAL[found]
-    kept = match["kind"] != "input" and re.fullmatch(r"[A-Za-z_]\w*", found, re.ASCII)
-    return found if kept else _variable_name(found)
-
-
-def _variable_name(text: str) -> str:
-    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").upper() or "VALUE"
-    return f"_{name}" if name[0].isdigit() else name

@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from tests.support.requirement import requirement
-from wicketgate.config.settings import Settings
+from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings_file import find_config, load_settings
 from wicketgate.errors import ConfigError
 
@@ -200,6 +200,20 @@ def test_several_faults_are_reported_together(tmp_path: Path) -> None:
 def test_a_missing_file_is_reported_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Cannot read the configuration file"):
         load_settings(tmp_path / "nowhere.yaml", {})
+
+
+@pytest.mark.parametrize(
+    ("entry", "within_s"),
+    [
+        ({"command": ["npx", "-y", "x"]}, 60),
+        ({"command": ["x"], "connect_timeout_s": 3}, 3),
+        ({"url": "http://x"}, 10),
+        ({"openapi": "x.yaml"}, 10),
+        ({"python": "m:r", "connect_timeout_s": 90}, 90),
+    ],
+)
+def test_a_server_that_is_started_has_longer_to_be_connected(entry: dict[str, Any], within_s: float) -> None:
+    assert UpstreamSettings(name="a", **entry).connect_within_s == within_s
 
 
 @requirement("OPS-3")

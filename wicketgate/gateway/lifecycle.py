@@ -9,13 +9,14 @@ after a while.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from wicketgate.errors import CatalogError
 from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.fleet.turns import Turns, cancel_in_turns
 from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.gateway.upstream_reports import UpstreamReports
 
 log = logging.getLogger("wicketgate.refresher")
 
@@ -115,6 +116,12 @@ class Lifecycle:
         self._supervised: dict[str, _Supervised] = {}
         self._ending = Turns()
         self._ended: asyncio.Task[None] | None = None
+        self.reports = UpstreamReports(
+            lambda: fleet.members,
+            runtime.catalog,
+            runtime.troubles,
+            lambda name: name in self._refresher.refreshed,
+        )
 
     def ready(self) -> bool:
         """True from the moment every upstream has given its tools or failed once, or the start deadline has passed,
@@ -136,11 +143,20 @@ class Lifecycle:
         while not self.ready():  # noqa: ASYNC110  # the status of an upstream is read, it sends no event
             await asyncio.sleep(poll_s)
 
+    async def wait_settled(self, bound_s: float, poll_s: float = 0.02) -> None:
+        """Wait until every upstream has given its tools or failed once, beyond the start deadline too, for *bound_s* at
+        the longest."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(bound_s):
+                while not all(map(self._settled, self._fleet.members.values())):  # noqa: ASYNC110  # as above
+                    await asyncio.sleep(poll_s)
+        self._started = True
+
     def missing(self, names: Collection[str]) -> dict[str, str]:
         """Of *names* those that are not connected or have not given their tools, and why as far as it is known."""
         members = [self._fleet.members[name] for name in names]
         return {
-            member.name: member.upstream.status.error or "it has not given its tools yet"
+            member.name: member.upstream.status.report or "it has not given its tools yet"
             for member in members
             if member.upstream.status.phase != "ready" or member.name not in self._refresher.refreshed
         }
@@ -154,6 +170,7 @@ class Lifecycle:
         deadline = asyncio.get_running_loop().call_later(wait_s, enough)
         async with asyncio.TaskGroup() as self._group:
             self._refresher.open(self._begin)
+            self._begin(self.reports.watch(), "reports on upstreams")
             for member in self._fleet.members.values():
                 self._start(member)
             try:
@@ -224,6 +241,7 @@ class Lifecycle:
     async def _supervise(self, member: Member, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
+        self.reports.began(member)
         await member.supervise(self._refresher.request)
 
     async def _retire(self, supervised: _Supervised, drain_s: float) -> None:

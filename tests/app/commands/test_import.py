@@ -154,7 +154,8 @@ def test_cursor_windsurf_and_cline(tmp_path: Path) -> None:
     result = run(tmp_path, config)
     for secret in (KEY, "abc123", "hunter22"):
         assert secret not in result.output
-    assert "cline: not taken over: autoApprove, timeout" in result.stderr
+    assert "cline: not taken over: autoApprove" in result.stderr
+    assert "cline: timeout 60 was taken for seconds" in result.stderr
     cursor, windsurf, cline, cline2, bridge, db = taken(tmp_path, config).upstreams
     assert cursor.command == ("npx", "-y", "some-server", "--api-key", "<CURSOR_ONE_API_KEY>")
     assert (windsurf.url, revealed(windsurf)) == (
@@ -299,6 +300,7 @@ json_values = st.recursive(
     max_leaves=5,
 )
 KEYS = ["command", "args", "env", "url", "headers", "type", "transport", "disabled", "requestOptions", "cwd", "other"]
+KEYS += ["timeout", "includeTools", "disabledTools", "tools", "env_vars", "env_http_headers", "bearer_token_env_var"]
 
 
 @requirement("OPS-4")

@@ -113,10 +113,10 @@ async def test_a_refusal_in_json_rpc_counts_at_any_status(status: int) -> None:
     [
         (json_reply(200, [1]), "not a valid MCP result"),
         (json_reply(200, {**OK, "id": "another"}), "not a valid MCP result"),
-        (Reply([b"hello"], 200, {"content-type": "text/html"}), "not a valid MCP result"),
+        (Reply([b"hello"], 200, {"content-type": "text/html"}), "answers with a web page"),
         (Reply([], 202, {}), "HTTP status 202"),
         (Reply([b"oops"], 503, {"content-type": "text/plain"}), "HTTP status 503"),
-        (json_reply(401, {}), "credentials"),
+        (json_reply(401, {}), "wants a credential"),
         (json_reply(200, {**OK, "result": {"text": "x" * 2_000_000}}), "more than 1000000 bytes"),
         (Reply([event({**OK, "result": {"text": "x" * 2_000_000}})]), "more than 1000000 bytes"),
         (Reply([], 302, {**REDIRECT, "location": "/elsewhere"}), "redirects"),

@@ -47,6 +47,10 @@ class BreakerSettings(Section):
     max_pause_s: Seconds = 30.0
 
 
+_CONNECT_S = 10.0
+# The first run of npx or uvx downloads and installs the server.
+_STDIO_CONNECT_S = 60.0
+
 # Settings of single calls; a session outlives their changes.
 _OF_CALLS = {
     "required",
@@ -122,7 +126,8 @@ class UpstreamSettings(Section):
     instructions: bool = False
     """True: its instructions for a model are shown to clients of the namespaced face."""
     namespace: Literal["name", "infer"] = "name"
-    connect_timeout_s: Seconds = 10.0
+    connect_timeout_s: Seconds | None = None
+    """Longest time to be connected. None: 60 for *command*, whose first run may install the server, otherwise 10."""
     timeout_s: Seconds | None = None
     tool_timeouts_s: dict[str, Seconds] = {}
     """By the tool's own name, which may hold ``*``; the first match counts."""
@@ -206,6 +211,13 @@ class UpstreamSettings(Section):
     def kind(self) -> str:
         """``command``, ``url``, ``openapi`` or ``python``."""
         return next(kind for kind in _KINDS if getattr(self, kind))
+
+    @property
+    def connect_within_s(self) -> float:
+        """*connect_timeout_s* with its default."""
+        if self.connect_timeout_s is not None:
+            return self.connect_timeout_s
+        return _STDIO_CONNECT_S if self.command else _CONNECT_S
 
 
 _KINDS = ("command", "url", "openapi", "python")
