@@ -16,6 +16,7 @@ settings.load_profile(os.environ.get("PROPERTIES", "repeat"))
 def anyio_backend() -> str:
     return "asyncio"
 
+
 # They start processes and wait for them. One that was left for the end would run alone.
 LONGEST = ("tests/e2e", "tests/bench", "tests/public", "tests/examples", "tests/upstreams", "tests/contract")
 
