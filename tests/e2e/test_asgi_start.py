@@ -57,7 +57,7 @@ async def asked(url: str, key: str) -> tuple[str, list[str]]:
         return cards, [name async for name, _ in gate.chat(chat_body())]
 
 
-@requirement("OPS-21")
+@requirement("OPS-21", "OPS-58", "OPS-59")
 @pytest.mark.parametrize("how", [ATTRIBUTE, FACTORY], ids=["attribute", "factory"])
 async def test_without_a_configuration_it_shows_one_key_which_opens_both_doors(
     how: tuple[str, ...], tmp_path: Path
@@ -68,6 +68,9 @@ async def test_without_a_configuration_it_shows_one_key_which_opens_both_doors(
         events = (await asked(url, key))[1]
         await ended_well(running)
     assert events[-1] == "done"
+    said = [line["message"] for line in running.logs() if line["component"] == "configuration"]
+    assert said[0] == "Configuration: no file, only defaults; wicketgate init writes one"
+    assert said[1].startswith("There are no upstreams")
     assert len(re.findall("Key, for this run only", running.stderr)) == 1
     assert "several workers need auth.keys or auth.key_file" in running.stderr
     assert key not in running.stdout

@@ -102,6 +102,7 @@ async def test_rubbish_is_answered_the_session_goes_on_and_the_end_of_stdin_ends
     assert not any(map(alive, started))
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in running.stdout.splitlines())
     assert all(json.loads(line)["component"] for line in running.stderr.splitlines())
+    assert f"Configuration: {config}" in running.stderr
 
 
 @requirement("FACE-36", "UP-14")
