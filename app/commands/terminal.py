@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import secrets
 import sys
 from collections.abc import Callable, Coroutine, Mapping
@@ -14,9 +15,12 @@ from app.commands.options import asked_url, parse_identity, with_config, with_id
 from app.commands.output import printable, printable_text
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import load_settings
+from wicketgate.daemon_threads import DaemonThreads
 
 if TYPE_CHECKING:  # brings an HTTP client, which most commands do not need
     from app.commands.gate_client import GateClient, ToolAnswer
+
+_MOST_TYPED = 65_536
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -149,11 +153,12 @@ def _print_error(answer: "ToolAnswer") -> None:
 
 
 async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> int:
+    asking = DaemonThreads(1, "question")  # a Ctrl-C does not wait for the line that nobody will type
     conversation, messages = f"cli_{secrets.token_hex(8)}", list[dict[str, str]]()
     once, failed = message is not None, False
     while True:
         # The next message: the given one, or one from the terminal.
-        text = message if message is not None else await asyncio.to_thread(_ask)
+        text = message if message is not None else await asking.run(_ask)
         message = None
         if not text:
             return 1 if failed else 0
@@ -176,6 +181,10 @@ async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> i
 
 
 def _ask() -> str:
+    if sys.stdin.isatty():
+        # Not through sys.stdin, whose lock the end of the process would wait for. A terminal gives one line at a time.
+        click.echo("> ", nl=False, err=True)
+        return os.read(sys.stdin.fileno(), _MOST_TYPED).decode("utf-8", "replace").strip()
     try:
         return click.prompt(">", prompt_suffix=" ", default="", show_default=False, err=True).strip()
     except (EOFError, click.Abort):

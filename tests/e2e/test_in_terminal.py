@@ -113,3 +113,16 @@ async def test_a_required_server_that_is_missing_is_told_once(tmp_path: Path) ->
     async with in_terminal("app", "serve", "--config", config, "--port", "0") as terminal:
         assert await terminal.ended() == 1
     assert terminal.shown.count("An upstream that is required is not there (db: ") == 1
+
+
+@requirement("OPS-129")
+async def test_ctrl_c_at_the_question_ends_a_chat_at_once(tmp_path: Path) -> None:
+    config = write_config(tmp_path, upstreams=[])
+    async with in_terminal("app", "chat", "--config", config) as terminal:
+        await terminal.wait_for("> ")
+        terminal.press(b"hello\n")
+        await terminal.wait_for(r"(?s)> .*\n> ")
+        terminal.press(CTRL_C)
+        assert await terminal.ended() == 130
+    assert "Traceback" not in terminal.shown
+    assert "Fatal" not in terminal.shown
