@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import click
 from pydantic import ValidationError
 
 from app.commands.connect import connect
-from app.commands.groups import Group, NearChoice, TaskGroup, exit_codes
+from app.commands.groups import Group, NearChoice, TaskGroup, exit_codes, usage_hint
 from app.commands.import_command import import_command
 from app.commands.init import init
 from app.commands.options import (
@@ -276,7 +277,7 @@ def key_new(
     try:
         KeySettings.model_validate(entry)
     except ValidationError as error:
-        faults = "; ".join(": ".join([*map(str, fault["loc"]), fault["msg"]]) for fault in error.errors())
+        faults = "; ".join(": ".join([*map(str, fault["loc"]), _fault(fault)]) for fault in error.errors())
         raise click.UsageError(f"not a usable key: {faults}") from None
     if as_json:
         click.echo(json.dumps({"key": secret, "entry": entry}))
@@ -341,6 +342,7 @@ def main(args: list[str] | None = None) -> None:
     try:
         cli.main(args=args, prog_name="wicketgate", standalone_mode=False)
     except click.ClickException as error:
+        error.message += usage_hint(error)
         error.show()
         sys.exit(error.exit_code)
     except ConfigError as error:
@@ -362,6 +364,17 @@ def _end_unread() -> NoReturn:
     """Such as ``| head``: nobody reads on, and the interpreter must not try to write the rest."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(1)
+
+
+_FORMS = {
+    "id": "must be lower-case letters, digits and hyphens, at most 32, no hyphen first",
+    "actor": "must be letters, digits and ._@:/-, at most 128, a letter or digit first",
+}
+
+
+def _fault(fault: Mapping[str, Any]) -> str:
+    form = _FORMS.get(str(fault["loc"][0])) if fault["type"] == "string_pattern_mismatch" and fault["loc"] else None
+    return form or str(fault["msg"]).removeprefix("Value error, ")
 
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60}

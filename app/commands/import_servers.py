@@ -5,7 +5,6 @@
 
 import json
 import os
-import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

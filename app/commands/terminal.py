@@ -74,7 +74,7 @@ def execute(tool_id: str, args: str, dry_run: bool, as_json: bool, **where: Any)
     wicketgate execute --config wicketgate.yaml shop:search_customers '{"words": "Ada"}'
     """
     text = sys.stdin.read() if args == "-" else args
-    arguments = {"tool_id": tool_id, "args": _json(text, "ARGS"), "dry_run": dry_run}
+    arguments = {"tool_id": tool_id, "args": _json(text, "ARGS", '{"name": "value"}'), "dry_run": dry_run}
     _run(where, lambda gate: _show(gate, "tool_execute", arguments, as_json))
 
 
@@ -90,7 +90,7 @@ def view(handle: str, selector: str, as_json: bool, **where: Any) -> None:
 
     Without --url this finds artifacts of earlier commands only if 'storage' is a file: memory ends with its process.
     """
-    arguments = {"handle": handle, "selector": _json(selector, "SELECTOR")}
+    arguments = {"handle": handle, "selector": _json(selector, "SELECTOR", '{"type": "head", "chars": 2000}')}
     _run(where, lambda gate: _show(gate, "tool_view", arguments, as_json))
 
 
@@ -141,7 +141,8 @@ async def _show(gate: "GateClient", tool: str, arguments: Mapping[str, Any], as_
 
 def _print_error(answer: "ToolAnswer") -> None:
     body = answer.structured
-    click.echo(printable(f"{body.get('error')}: {body.get('message')}"), err=True)
+    message = str(body.get("message")).replace("tool_browse", "wicketgate browse")  # the words are meant for a model
+    click.echo(printable(f"{body.get('error')}: {message}"), err=True)
     details = dict(body.get("details") or {})
     near = details.pop("did_you_mean", None)
     if near:
@@ -211,12 +212,12 @@ def _line(body: Mapping[str, Any]) -> str:
     return printable(json.dumps(body, ensure_ascii=False))
 
 
-def _json(text: str, what: str) -> Any:
+def _json(text: str, what: str, example: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
         at = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise click.UsageError(f"{what} is not JSON{at}") from None
+        raise click.UsageError(f"{what} is not JSON{at}; it looks like '{example}', in single quotes") from None
 
 
 def _run(where: Mapping[str, Any], work: Callable[["GateClient"], Coroutine[None, None, int]]) -> None:

@@ -140,6 +140,9 @@ class PythonUpstream:
             raise UpstreamUnavailable(f"{self._name} is not ready ({self._status.error or 'importing its module'}).")
 
 
+_NOT_FOUND = ": install it beside this program, or name its folder in cwd"
+
+
 class _NotLoaded(Exception):
     """The module cannot be loaded. The text names it and the class of the error, never its words."""
 
@@ -182,12 +185,15 @@ def _load(target: str, folder: str) -> dict[str, PythonTool]:
         found: Any = _import(module_name, folder)
     except BaseException as error:
         # An error of a foreign module while it is imported, sys.exit() too, concerns this upstream alone.
-        raise _NotLoaded(f"the module {module_name} cannot be imported ({type(error).__name__})") from error
+        mend = _NOT_FOUND if isinstance(error, ModuleNotFoundError) and error.name == module_name else ""
+        raise _NotLoaded(f"the module {module_name} cannot be imported ({type(error).__name__}){mend}") from error
     try:
         for part in attribute.split("."):
             found = getattr(found, part)
     except AttributeError:
-        raise _NotLoaded(f"the module {module_name} has no {attribute}") from None
+        raise _NotLoaded(
+            f"the module {module_name} has no {attribute}; python names the module and its registry"
+        ) from None
     if not isinstance(found, ToolRegistry):
         raise _NotLoaded(f"{target} is not a ToolRegistry of wicketgate.tools")
     try:
