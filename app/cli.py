@@ -342,8 +342,9 @@ def main(args: list[str] | None = None) -> None:
     try:
         cli.main(args=args, prog_name="wicketgate", standalone_mode=False)
     except click.ClickException as error:
-        error.message += usage_hint(error)
         error.show()
+        if hint := usage_hint(error):
+            click.echo(hint, err=True)
         sys.exit(error.exit_code)
     except ConfigError as error:
         click.echo(printable_text(f"wicketgate: {error}"), err=True)

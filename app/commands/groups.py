@@ -92,10 +92,10 @@ def usage_hint(error: click.ClickException) -> str:
     """Returns what may be meant where a configuration, or an option, stands in the wrong place; otherwise nothing."""
     command = error.ctx.command if isinstance(error, click.UsageError) and error.ctx is not None else None
     if isinstance(error, click.NoSuchOption) and isinstance(command, click.Group):
-        return " Options stand behind the command: wicketgate COMMAND --option"
+        return "Options stand behind the command: wicketgate COMMAND --option"
     file = _EXTRA_FILE.search(error.message)
     if command is not None and file and any(parameter.name == "config" for parameter in command.params):
-        return f". Is it the configuration? Then write --config {file[1]}"
+        return f"Is it the configuration? Then write --config {file[1]}"
     return ""
 
 

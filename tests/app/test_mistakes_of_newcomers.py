@@ -85,8 +85,8 @@ COMMAND_LINES: list[tuple[str, Mapping[str, str], int, str]] = [
     ("serv", {}, 2, r"No such command 'serv'\. Did you mean serve\?"),
     ("doctor", {}, 2, r"Try 'wicketgate --help' for help\.\n\nError: No such command 'doctor'"),
     ("check --confg good.yaml", {}, 2, r"No such option '--confg'.*'--config'"),
-    ("check good.yaml", {}, 2, r"unexpected extra argument \(good\.yaml\)\. Is it the configuration\? Then write --config good\.yaml"),
-    ("--config good.yaml check", {}, 2, r"No such option '--config'\. Options stand behind the command"),
+    ("check good.yaml", {}, 2, r"unexpected extra argument \(good\.yaml\)\nIs it the configuration\? Then write --config good\.yaml"),
+    ("--config good.yaml check", {}, 2, r"No such option '--config'\.\nOptions stand behind the command"),
     ("connect vs-code", {}, 2, r"'vs-code' is not one of .*Did you mean vscode"),
     ("import cursr", {}, 1, r"'cursr' is neither a file nor a client known here: did you mean cursor\?"),
     ("import gone.json", {}, 1, r"Cannot read gone\.json: No such file"),
@@ -215,7 +215,7 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_GET = do_POST = do_DELETE = answer
+    do_GET = do_POST = do_DELETE = answer  # noqa: N815  # the names that its base class looks for
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

@@ -149,11 +149,15 @@ async def test_its_end_is_told_after_its_last_words_in_whatever_order_the_signs_
         def ended(self, how: str) -> None:
             said.append("ended")
 
+    def last_words() -> None:
+        child.pipe_data_received(2, b"boom")
+        child.pipe_connection_lost(2, None)
+
     child = ChildProcess(Said(), 0.1)
     signs: dict[str, Callable[[], None]] = {
         "output": lambda: child.pipe_connection_lost(1, None),
         "process": child.process_exited,
-        "stderr": lambda: (child.pipe_data_received(2, b"boom"), child.pipe_connection_lost(2, None))[1],
+        "stderr": last_words,
     }
     for sign in order:
         signs[sign]()
