@@ -158,7 +158,7 @@ CONNECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"openapi": "http://127.0.0.1:PORT/page"}, r"a web page came in the place of its document .*: openapi must name the JSON or YAML itself, often /openapi\.json"),
     ({"openapi": "http://127.0.0.1:PORT/404"}, r"the server of its document answered 404 .*: correct the path; openapi must name"),
     ({"python": "no_such_module_here:registry"}, r"the module no_such_module_here cannot be imported \(ModuleNotFoundError\): install it beside this program, or name its folder in cwd"),
-    ({"python": "tests.support.python_tools:tools"}, r"the module tests\.support\.python_tools has no tools; python names the module and its registry"),
+    ({"python": "tests.support.python_tools:tools"}, r"the module tests\.support\.python_tools has no tools: python names the module and its registry"),
 ]  # fmt: skip
 
 # The model, and the pattern of what check --model says.
