@@ -21,7 +21,8 @@ _LOOK_SELDOM_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class UpstreamReport:
-    """The state of one upstream. *error*: why it is down, or why its tools could not be had though it is ready.
+    """The state of one upstream. *error*: why it is down, or why its tools could not be had though it is ready; for the
+    operator, since it may name addresses and settings.
     *seconds*: from the start of the first attempt to the first ready or failed state."""
 
     name: str
@@ -72,11 +73,14 @@ class UpstreamReports:
         """Call the listeners until cancelled."""
         await self._listening.wait()
         while True:
-            self._look()
+            self.look()
             waiting = any(watched.seconds is None for watched in self._watched.values())
             await asyncio.sleep(_LOOK_S if waiting else _LOOK_SELDOM_S)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Call the listeners for what has changed since the last look."""
+        if not self._listeners:
+            return
         members = self._members()
         counts: Counter[str] | None = None
         for name, watched in list(self._watched.items()):

@@ -36,6 +36,8 @@ class ServerSettings(Section):
     """Time after SIGTERM in which ``/readyz`` says 503 and requests are still served, before the drain begins."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """``debug`` also shows what stdio servers write to stderr."""
+    log_format: Literal["auto", "text", "json"] = "auto"
+    """``auto`` is text where the log goes to a terminal, JSON elsewhere."""
     body_timeout_s: Seconds = 60.0
     """Longest wait for the body of a request, in all."""
     max_connections: int | None = Field(default=None, ge=1)
