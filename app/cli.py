@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import sys
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from app.commands.connect import connect
 from app.commands.import_command import import_command
 from app.commands.init import init
 from app.commands.options import parse_identity, say_if_no_upstreams, with_config, with_identity, with_served_config
@@ -55,14 +57,23 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
 @cli.command()
 @with_served_config
 @click.option("--face", type=click.Choice(FACES), help="The face that the client sees; without it: mcp.face.")
+@click.option(
+    "--cwd",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Work in this folder: paths in the configuration are read from there.",
+)
 @with_identity
-def mcp(config: Path | None, face: str | None, actor: str, permissions: tuple[str, ...]) -> None:
+def mcp(config: Path | None, face: str | None, folder: Path | None, actor: str, permissions: tuple[str, ...]) -> None:
     """Serve one face over stdin and stdout, for MCP clients that start their servers. Logs go to stderr.
 
     Every call is made as --actor. auth.keys do not matter here: the client that starts this process is trusted.
     """
     from app.commands.mcp import serve_mcp
 
+    if folder is not None:
+        config = config and config.absolute()
+        os.chdir(folder)
     identity = parse_identity(actor, permissions)
     settings = load_settings(config)
     serve_mcp(settings, face or settings.mcp.face, identity)
@@ -233,7 +244,7 @@ def openapi(folder: Path | None) -> None:
         (folder / name).write_text(_pretty(document), encoding="utf-8")
 
 
-for command in (init, import_command, schema, conform, browse, execute, view, chat):
+for command in (init, schema, conform, browse, execute, view, chat, connect, import_command):
     cli.add_command(command)
 
 

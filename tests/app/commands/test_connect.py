@@ -1,0 +1,647 @@
+"""``wicketgate connect``: the entry of this gate in the files of eleven clients."""
+
+import json
+import os
+import re
+import stat
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from mcp import Client as McpClient
+from mcp.client.streamable_http import streamable_http_client
+
+from app.cli import cli
+from app.clients import CLIENTS, Client, user_files, written_files
+from app.commands.connect_json import read_json
+from tests.app.commands.test_connect_json import inserted
+from tests.support.process import ROOT
+from tests.support.requirement import requirement
+from tests.support.service import BOUND_S, KEY, FileServer, running_service
+
+EACH = pytest.mark.parametrize("client", CLIENTS)
+WITH_URL = pytest.mark.parametrize("client", [name for name in CLIENTS if name != "claude-desktop"])
+NO_REFERENCE = ("zed", "cline")
+SECTIONS = {"vscode": "servers", "zed": "context_servers", "codex": "mcp_servers", "opencode": "mcp"}
+PROGRAM = str(Path(sys.executable).with_name("wicketgate"))
+URL = "http://127.0.0.1:8080"
+
+
+class Home:
+    """A home folder with nothing in it, and a folder with a configuration."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "home"
+        self.project = folder / "project"
+        self.config = self.project / "wicketgate.yaml"
+        self.folder.mkdir()
+        self.project.mkdir()
+        self.config.write_text("upstreams: []\n")
+
+    def file(self, client: str, name: str = "wicketgate") -> Path:
+        return written_files(CLIENTS[client], name, sys.platform, {"HOME": str(self.folder)})[0]
+
+    def has(self, client: str, content: str | bytes) -> Path:
+        path = self.file(client)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def entry(self, client: str, name: str = "wicketgate") -> dict[str, Any]:
+        return entry_of(client, self.file(client, name).read_text("utf-8-sig"), name)
+
+
+def entry_of(client: str, text: str, name: str = "wicketgate") -> dict[str, Any]:
+    """Reads as the client does."""
+    entry: dict[str, Any]
+    if client == "codex":
+        entry = tomllib.loads(text)["mcp_servers"][name]
+    elif client == "continue":
+        (entry,) = yaml.safe_load(text)["mcpServers"]
+        assert entry.pop("name") == name
+    else:
+        entry = read_json(text)[SECTIONS.get(client, "mcpServers")][name]
+    return entry
+
+
+def started(client: str, entry: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """The words and the variables that the client starts the gate with."""
+    if client == "opencode":
+        return entry["command"], entry.get("environment", {})
+    return [entry["command"], *entry["args"]], entry.get("env", {})
+
+
+def reached(client: str, entry: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """The url and the headers that the client reaches the gate with, references as they stand."""
+    url = entry[{"windsurf": "serverUrl", "gemini": "httpUrl"}.get(client, "url")]
+    if client == "codex" and "bearer_token_env_var" in entry:
+        return url, {"Authorization": f"Bearer <{entry['bearer_token_env_var']}>"}
+    holder = entry["requestOptions"] if client == "continue" else entry
+    return url, holder["http_headers" if client == "codex" else "headers"]
+
+
+def run(*words: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(cli, ["connect", *words])
+    failed = result.exception is not None and not isinstance(result.exception, SystemExit)
+    if failed and code == 1:  # a ConfigError, which main turns into one line and exit code 1
+        assert type(result.exception).__name__ == "ConfigError", result.exception
+        return result
+    assert not failed, result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    made = Home(tmp_path)
+    for variable in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "WG_KEY", "WICKETGATE_CONFIG"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(made.folder))
+    monkeypatch.chdir(made.project)
+    return made
+
+
+def crowded(client: str) -> str:
+    """A file with a person's comments, spaces and other servers."""
+    if client == "codex":
+        git = '[mcp_servers.git]\ncommand = "uvx" # why\nargs = [\n  "mcp-server-git"\n]\n'
+        return f'# mine\nmodel   =  "o" # keep\n\n{git}'
+    git = '{"type": "local", "command": ["uvx"]}' if client == "opencode" else '{"command": "uvx", "args": [ ]}'
+    return (
+        '{\n   // mine: {"a": 1,}\n   "theme" : "dark",\n\n'
+        f'   "{SECTIONS.get(client, "mcpServers")}": {{\n      /* the first */\n      "git": {git}, // keep\n'
+        '      // "off": {}\n   },\n   "last": [1, 2,],\n}\n'
+    )
+
+
+@EACH
+@requirement("OPS-70")
+def test_an_entry_is_printed_and_nothing_is_written(home: Home, client: str) -> None:
+    result = run(client)
+    words, env = started(client, entry_of(client, result.stdout))
+    assert words == [PROGRAM, "mcp", "--config", str(home.config)]
+    assert env == {}
+    assert str(home.file(client)) in result.stderr
+    assert list(home.folder.iterdir()) == []
+
+
+@EACH
+@requirement("OPS-70", "OPS-72", "OPS-73")
+def test_an_entry_is_written_once(home: Home, client: str) -> None:
+    first = run(client, "--write", "--face", "namespaced")
+    path = home.file(client)
+    words, _ = started(client, home.entry(client))
+    assert words == [PROGRAM, "mcp", "--config", str(home.config), "--face", "namespaced"]
+    assert f"Connected {CLIENTS[client].title}: put wicketgate into {path}" in first.stderr
+    assert "was not found on this machine" in first.stderr
+    assert [each.name for each in path.parent.iterdir()] == [path.name], "no copy of nothing, nothing left over"
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    second = run(client, "--write", "--face", "namespaced")
+    assert "is already connected, nothing changed" in second.stderr
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+
+
+@pytest.mark.parametrize("spelling", ["plain", "windows"])
+@pytest.mark.parametrize("client", [name for name in CLIENTS if name != "continue"])
+@requirement("OPS-72", "OPS-73")
+def test_everything_else_stays_byte_for_byte(home: Home, client: str, spelling: str) -> None:
+    before = crowded(client)
+    if spelling == "windows":
+        before = "\ufeff" + before.replace("\n", "\r\n")
+    path = home.has(client, before)
+    path.chmod(0o640)
+    result = run(client, "--write")
+    after = path.read_bytes().decode()
+    put = inserted(before, after)
+    assert "wicketgate" in put
+    assert ("\r\n" in put) == (spelling == "windows")
+    assert "\n" not in put.replace("\r\n", "") or spelling == "plain"
+    assert started(client, home.entry(client))[0][0] == PROGRAM
+    copy = path.with_name(f"{path.name}.before-wicketgate")
+    assert copy.read_bytes().decode() == before
+    assert str(copy) in result.stderr
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(copy.stat().st_mode) == 0o640
+    assert {each.name for each in path.parent.iterdir()} == {path.name, copy.name}
+    run(client, "--write")
+    assert path.read_bytes().decode() == after
+
+
+BROKEN = {"codex": 'model = "o"\n[mcp_servers\n', "continue": "name: x\n\t- y\n"}
+
+
+@EACH
+@requirement("OPS-73")
+def test_a_broken_file_is_refused_untouched_with_its_line(home: Home, client: str) -> None:
+    before = BROKEN.get(client, '{\n  "mcpServers": {\n    "git": {"command" "uvx"}\n  }\n}\n')
+    path = home.has(client, before)
+    result = run(client, "--write", code=1)
+    reason = str(result.exception)
+    assert re.search(r"\bline [23]\b", reason), reason
+    assert "Nothing was changed" in reason
+    assert started(client, entry_of(client, result.stdout))[0][0] == PROGRAM, "to put in by hand"
+    assert path.read_text() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+@EACH
+@requirement("OPS-73")
+def test_a_symlink_is_followed(home: Home, client: str) -> None:
+    path, real = home.file(client), home.folder / "dotfiles" / "servers"
+    real.parent.mkdir()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(real)
+    real.write_text("" if client == "continue" else crowded(client))
+    run(client, "--write")
+    assert path.is_symlink()
+    assert started(client, entry_of(client, real.read_text()))[0][0] == PROGRAM
+    assert (real.parent / "servers.before-wicketgate").is_file()
+
+
+@EACH
+@requirement("OPS-72", "OPS-73")
+def test_an_entry_that_differs_is_replaced_and_shown(home: Home, client: str) -> None:
+    if client != "continue":
+        home.has(client, crowded(client))
+    run(client, "--write", "--face", "registry")
+    path = home.file(client)
+    other = path.read_bytes()
+    result = run(client, "--write")
+    assert "replaced wicketgate in" in result.stderr
+    assert "registry" in result.stderr
+    assert "registry" not in path.read_text()
+    copies = sorted(path.parent.glob(f"{path.name}.before-wicketgate*"))
+    assert copies[-1].read_bytes() == other
+    assert len(copies) == (1 if client == "continue" else 2), "an earlier copy that differs stays"
+    if client != "continue":
+        assert copies[0].read_text() == crowded(client)
+        # Both ways lead to the same file.
+        path.write_text(crowded(client))
+        run(client, "--write")
+        once = path.read_bytes()
+        run(client, "--write", "--face", "registry")
+        run(client, "--write")
+        assert path.read_bytes() == once
+
+
+@requirement("OPS-72")
+def test_what_the_client_keeps_in_the_entry_stays(home: Home) -> None:
+    own = {"autoApprove": ["tool_browse"], "disabled": True, "timeout": 90}
+    old = {"command": "old", "cwd": "/old", "env": {"TOKEN": "ghp_secret_value"}, **own}
+    path = home.has("cline", json.dumps({"mcpServers": {"wicketgate": old}}))
+    result = run("cline", "--write")
+    assert home.entry("cline") == {
+        "type": "stdio",
+        "command": PROGRAM,
+        "args": ["mcp", "--config", str(home.config)],
+        **own,
+    }
+    assert "Kept of the old entry: autoApprove, disabled, timeout" in result.stderr
+    assert '"command": "old"' in result.stderr
+    assert "ghp_secret_value" not in result.output
+    home.has("codex", "[mcp_servers.wicketgate]\ncommand = 'x'\nstartup_timeout_sec = 90\n")
+    run("codex", "--write")
+    assert home.entry("codex")["startup_timeout_sec"] == 90
+    assert path.is_file()
+
+
+@requirement("OPS-73")
+def test_a_file_of_continue_that_holds_more_is_left_alone(home: Home) -> None:
+    config = home.folder / ".continue" / "config.yaml"
+    config.parent.mkdir()
+    config.write_text("name: mine\nmodels: []\nmcpServers:\n- name: git\n  command: uvx\n")
+    result = run("continue", "--write", "--path", str(config), code=1)
+    assert "reads a file for each" in str(result.exception)
+    assert config.read_text().startswith("name: mine\nmodels: []")
+
+
+@requirement("OPS-72")
+def test_opencode_of_version_2_keeps_its_form(home: Home) -> None:
+    home.has("opencode", '{"mcp": {"servers": {"git": {"type": "local", "command": ["uvx"]}}}}')
+    run("opencode", "--write")
+    root = json.loads(home.file("opencode").read_text())
+    assert list(root["mcp"]) == ["servers"]
+    assert root["mcp"]["servers"]["wicketgate"]["command"][0] == PROGRAM
+
+
+@requirement("OPS-73")
+def test_a_file_that_cannot_be_written_or_read_is_told_in_one_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.has("cursor", b'{"a": "\xff"}')
+    assert "is not UTF-8 text" in str(run("cursor", "--write", code=1).exception)
+    home.file("cursor").unlink()
+    home.file("cursor").mkdir()
+    assert "Cannot read" in str(run("cursor", "--write", code=1).exception)
+    path = home.has("zed", "{}")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as for a file without the right to write
+    assert "it is read-only" in str(run("zed", "--write", code=1).exception)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+@requirement("OPS-73")
+def test_what_another_program_wrote_meanwhile_is_not_thrown_away(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = home.has("claude-code", '{"numStartups": 1}')
+    fsync = os.fsync
+
+    def written_meanwhile(descriptor: int) -> None:
+        fsync(descriptor)
+        path.write_text('{"numStartups": 2}')
+
+    monkeypatch.setattr(os, "fsync", written_meanwhile)
+    assert "was changed by another program meanwhile" in str(run("claude-code", "--write", code=1).exception)
+    assert path.read_text() == '{"numStartups": 2}'
+
+
+@WITH_URL
+@requirement("OPS-71")
+async def test_an_entry_with_a_url_is_one_that_a_client_can_use(home: Home, client: str) -> None:
+    async with running_service(upstreams=[FileServer()]) as service:
+        result = run(client, "--url", service.url, "--key", KEY, "--face", "namespaced", "--write")
+        assert KEY not in result.output
+        assert stat.S_IMODE(home.file(client).stat().st_mode) == 0o600
+        url, headers = reached(client, home.entry(client))
+        assert url == f"{service.url}/mcp/namespaced"
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=BOUND_S) as http,
+            McpClient(streamable_http_client(url, http_client=http)) as connected,
+        ):
+            assert "files__read_file" in [tool.name for tool in (await connected.list_tools()).tools]
+
+
+REFERENCES = {
+    "claude-code": "${WG_KEY}",
+    "cursor": "${env:WG_KEY}",
+    "vscode": "${input:wicketgate-key}",
+    "windsurf": "${env:WG_KEY}",
+    "continue": "${{ secrets.WG_KEY }}",
+    "codex": "<WG_KEY>",
+    "gemini": "${WG_KEY}",
+    "opencode": "{env:WG_KEY}",
+}
+
+
+@WITH_URL
+@requirement("OPS-71")
+def test_the_key_is_referred_to_where_a_client_can(home: Home, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WG_KEY", KEY)
+    if client in NO_REFERENCE:
+        result = run(client, "--url", URL, "--write", code=2)
+        assert '--key "$WG_KEY"' in result.stderr
+        assert not home.file(client).exists()
+        return
+    result = run(client, "--url", URL, "--write")
+    assert KEY not in home.file(client).read_text() + result.output
+    url, headers = reached(client, home.entry(client))
+    assert (url, headers) == (f"{URL}/mcp", {"Authorization": f"Bearer {REFERENCES[client]}"})
+
+
+@requirement("OPS-71")
+def test_vs_code_asks_for_the_key_once(home: Home) -> None:
+    other = '{\n  "inputs": [\n    {"id": "x", "type": "promptString"} // mine\n  ],\n  "servers": {}\n}\n'
+    path = home.has("vscode", other)
+    run("vscode", "--url", URL, "--write")
+    root = read_json(path.read_text())
+    assert [each["id"] for each in root["inputs"]] == ["x", "wicketgate-key"]
+    assert root["inputs"][1]["password"] is True
+    assert "// mine" in path.read_text()
+    before = path.read_text()
+    assert "nothing changed" in run("vscode", "--url", URL, "--write").stderr
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ((URL,), "/mcp"),
+        ((f"{URL}/",), "/mcp"),
+        ((f"{URL}/mcp",), "/mcp"),
+        ((URL, "--face", "registry"), "/mcp/registry"),
+        ((f"{URL}/gate/mcp/", "--face", "registry"), "/gate/mcp/registry"),
+        ((f"{URL}/mcp/gateway",), "/mcp/gateway"),
+    ],
+)
+@requirement("OPS-71")
+def test_the_path_of_the_url_is_found(home: Home, given: tuple[str, ...], path: str) -> None:
+    assert reached("cursor", entry_of("cursor", run("cursor", "--url", *given).stdout))[0] == URL + path
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("claude-desktop", "--url", URL), "takes only programs that it starts"),
+        (("cursor", "--url", "127.0.0.1:8080"), "--url must be like"),
+        (("cursor", "--url", "http://a:b@host/"), "--url must be like"),
+        (("cursor", "--url", "http://[::1"), "--url must be like"),
+        (("cursor", "--url", f"{URL}/mcp/gateway", "--face", "registry"), "--face needs"),
+        (("cursor", "--url", URL, "--key", "two words"), "--key must be a key"),
+        (("cursor", "--url", URL, "--env", "HOME"), "--env is for a gate that the client starts"),
+        (("cursor", "--key", KEY), "--key needs --url"),
+        (("cursor", "--env", "NOT_SET_HERE"), "--env NOT_SET_HERE"),
+        (("cursor", "--project", "--path", "x"), "not both"),
+        (("windsurf", "--project"), "has no file for a project"),
+        (("cursor", "--name", "a b"), "--name must be"),
+        (("--write",), "--write needs a CLIENT"),
+        (("emacs",), "is not one of"),
+    ],
+)
+@requirement("OPS-70", "OPS-71")
+def test_wrong_options_are_told(home: Home, words: tuple[str, ...], reason: str) -> None:
+    assert reason in run(*words, code=2).stderr
+
+
+@requirement("OPS-70")
+def test_without_a_configuration_the_way_out_is_named(home: Home) -> None:
+    home.config.unlink()
+    for words in (("cursor",), ("cursor", "--config", "other.yaml", "--write")):
+        reason = str(run(*words, code=1).exception)
+        assert "wicketgate init" in reason
+        assert ("other.yaml" if "--config" in words else "./wicketgate.yaml") in reason
+    assert "Authorization" in run("cursor", "--url", URL).stdout, "a service has its own"
+
+
+@requirement("OPS-70")
+def test_files_of_projects_other_files_and_names(home: Home) -> None:
+    for client, file in (
+        ("claude-code", ".mcp.json"),
+        ("cursor", ".cursor/mcp.json"),
+        ("vscode", ".vscode/mcp.json"),
+        ("zed", ".zed/settings.json"),
+        ("continue", ".continue/mcpServers/gate.yaml"),
+        ("codex", ".codex/config.toml"),
+        ("gemini", ".gemini/settings.json"),
+        ("opencode", "opencode.json"),
+    ):
+        result = run(client, "--project", "--name", "gate", "--write")
+        assert "paths of this machine" in result.stderr
+        assert started(client, entry_of(client, (home.project / file).read_text(), "gate"))[0][0] == PROGRAM
+    run("cline", "--path", "here/mcp.json", "--write")
+    assert entry_of("cline", (home.project / "here/mcp.json").read_text())["command"] == PROGRAM
+
+
+@requirement("OPS-74")
+def test_variables_that_a_desktop_program_lacks_are_told_and_copied(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_TOKEN", "a-secret")
+    home.config.write_text(
+        f"upstreams: [{{name: x, command: [{sys.executable}], env: {{A: '${{A_TOKEN}}', B: '${{NOT_SET:-}}'}}}}]\n"
+    )
+    result = run("cursor")
+    assert "reads ${A_TOKEN}, which Cursor does not have" in result.stderr
+    assert "--env A_TOKEN copies" in result.stderr
+    assert "NOT_SET" not in result.stderr
+    copied = run("cursor", "--env", "A_TOKEN", "--write")
+    assert "A_TOKEN}" not in copied.stderr
+    assert home.entry("cursor")["env"] == {"A_TOKEN": "a-secret"}
+    assert stat.S_IMODE(home.file("cursor").stat().st_mode) == 0o600
+    assert "chmod 600" not in copied.stderr
+    home.file("cursor").chmod(0o644)
+    assert "chmod 600" in run("cursor", "--env", "A_TOKEN", "--write").stderr
+    assert "keep this one out of git" in run("cursor", "--env", "A_TOKEN", "--project").stderr
+    # Programs of the terminal have them, or hand them on by name.
+    assert "A_TOKEN" not in run("claude-code").stderr
+    assert entry_of("codex", run("codex").stdout)["env_vars"] == ["A_TOKEN"]
+    assert entry_of("gemini", run("gemini").stdout)["env"] == {"A_TOKEN": "${A_TOKEN}"}
+    monkeypatch.setenv("WICKETGATE_MCP__FACE", "registry")
+    assert "WICKETGATE_MCP__FACE overrides the configuration here, but not in Cursor" in run("cursor").stderr
+    assert entry_of("codex", run("codex").stdout)["env_vars"] == ["A_TOKEN", "WICKETGATE_MCP__FACE"]
+    monkeypatch.delenv("A_TOKEN")
+    assert "${A_TOKEN}, which is not set here" in run("claude-code").stderr
+
+
+@requirement("OPS-74")
+def test_folders_of_commands_and_of_paths_are_put_into_the_entry(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = home.folder / "node" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "our-npx").write_text("#!/bin/sh\n")
+    (folder / "our-npx").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setattr(sys, "platform", "linux")
+    home.config.write_text(
+        "upstreams:\n- {name: a, command: [our-npx, -y, x]}\n- {name: b, command: [sh]}\n"
+        "- {name: c, command: [uvx-none]}\n- {name: off, enabled: false, command: [gone-none]}\n"
+        "- {name: d, openapi: shop.json, base_url: 'http://x.test'}\n"
+    )
+    result = run("claude-desktop", "--write")
+    words, env = started("claude-desktop", home.entry("claude-desktop"))
+    assert env == {"PATH": f"{folder}:/usr/local/bin:/usr/bin:/bin"}
+    assert words[-2:] == ["--cwd", str(home.project)]
+    assert f"our-npx is in {folder}" in result.stderr
+    assert "uvx-none, the command of the upstream c, was not found on PATH" in result.stderr
+    assert "gone-none" not in result.stderr
+    assert "paths from here: shop.json" in result.stderr
+    assert "env" not in entry_of("claude-code", run("claude-code").stdout), "it has the PATH of the shell"
+
+
+@requirement("OPS-74")
+def test_a_configuration_that_cannot_be_used_is_told(home: Home) -> None:
+    home.config.write_text("upstreams: [{name: x}]\n")
+    result = run("cursor", "--write")
+    assert "the configuration cannot be used as it is" in result.stderr
+    assert home.entry("cursor")["command"] == PROGRAM
+
+
+@requirement("OPS-75")
+def test_the_clients_of_this_machine_are_listed(home: Home) -> None:
+    run("cursor", "--write")
+    home.has("codex", "broken = \n")
+    (home.folder / ".continue").mkdir()
+    rows = {row["client"]: row for row in json.loads(run("--json").stdout)}
+    assert list(rows) == list(CLIENTS)
+    assert (rows["cursor"]["found"], rows["cursor"]["connected"]) == (True, True)
+    assert (rows["codex"]["found"], rows["codex"]["connected"]) == (True, None)
+    assert "line 1" in rows["codex"]["problem"]
+    assert (rows["continue"]["found"], rows["continue"]["connected"]) == (True, False)
+    assert (rows["zed"]["found"], rows["zed"]["connected"]) == (False, False)
+    shown = run()
+    assert re.search(r"cursor +found +yes +~/\.cursor/mcp\.json", shown.stdout)
+    assert re.search(r"zed +not found +no", shown.stdout)
+    assert "config.toml" in shown.stderr
+    json_of_one = json.loads(run("cursor", "--json").stdout)
+    assert json_of_one["entry"]["command"] == PROGRAM
+
+
+@requirement("OPS-75")
+def test_the_file_that_is_there_is_taken(home: Home) -> None:
+    second = home.folder / ".cline/data/settings/cline_mcp_settings.json"
+    second.parent.mkdir(parents=True)
+    second.write_text("{}")
+    run("cline", "--write")
+    assert "wicketgate" in second.read_text()
+    home.has("cline", "{}")
+    assert f"{second} is there too" in run("cline", "--write").stderr
+
+
+@pytest.mark.parametrize("client", ["claude-desktop", "claude-code", "vscode", "zed", "opencode", "codex"])
+@requirement("OPS-70")
+def test_the_files_of_other_systems(client: str) -> None:
+    chosen: Client = CLIENTS[client]
+    mac = {"HOME": "/Users/ada"}
+    windows = {"USERPROFILE": "C:/Users/ada", "APPDATA": "C:/Users/ada/AppData/Roaming"}
+    expected = {
+        "claude-desktop": (
+            "Library/Application Support/Claude/claude_desktop_config.json",
+            "AppData/Roaming/Claude/claude_desktop_config.json",
+        ),
+        "claude-code": (".claude.json", ".claude.json"),
+        "vscode": ("Library/Application Support/Code/User/mcp.json", "AppData/Roaming/Code/User/mcp.json"),
+        "zed": (".config/zed/settings.json", "AppData/Roaming/Zed/settings.json"),
+        "opencode": (".config/opencode/opencode.json", ".config/opencode/opencode.json"),
+        "codex": (".codex/config.toml", ".codex/config.toml"),
+    }
+    assert user_files(chosen, "darwin", mac)[0] == Path("/Users/ada", expected[client][0])
+    assert user_files(chosen, "win32", windows)[0] == Path("C:/Users/ada", expected[client][1])
+    assert user_files(CLIENTS["claude-code"], "linux", {"HOME": "/h", "CLAUDE_CONFIG_DIR": "/c"}) == (
+        Path("/c/.claude.json"),
+    )
+
+
+def _shape(required: str, optional: str = "", **fixed: str) -> dict[str, Any]:
+    kinds: dict[str, Any] = {
+        "args": {"type": "array", "items": {"type": "string"}},
+        "env_vars": {"type": "array", "items": {"type": "string"}},
+        "enabled": {"type": "boolean"},
+        "startup_timeout_sec": {"type": "number"},
+        "timeout": {"type": "integer"},
+        **{
+            name: {"type": "object", "additionalProperties": {"type": "string"}}
+            for name in ("env", "environment", "headers", "http_headers")
+        },
+    }
+    kinds["requestOptions"] = {"type": "object", "properties": {"headers": kinds["headers"]}}
+    names = [*required.split(), *optional.split()]
+    properties = {name: kinds.get(name, {"type": "string"}) for name in names}
+    properties |= {name: {"const": word} for name, word in fixed.items()}
+    needed = [*required.split(), *fixed]
+    return {"type": "object", "required": needed, "properties": properties, "additionalProperties": False}
+
+
+# What each client takes, narrowed to what an entry may have: for VS Code and Codex from their published schemas
+# (microsoft/vscode, mcpConfiguration.ts; openai/codex, codex-rs/core/config.schema.json), for Cline and Continue from
+# the schemas in their source, for opencode from opencode.ai/config.json, for the others from their documentation.
+SHAPES: Mapping[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
+    "claude-desktop": (_shape("command args", "env"), None),
+    "claude-code": (_shape("command args", "env", type="stdio"), _shape("url headers", type="http")),
+    "cursor": (_shape("command args", "env", type="stdio"), _shape("url headers")),
+    "vscode": (_shape("command args", "env", type="stdio"), _shape("url headers", type="http")),
+    "windsurf": (_shape("command args", "env"), _shape("serverUrl headers")),
+    "zed": (_shape("command args", "env"), _shape("url headers")),
+    "cline": (_shape("command args", "env", type="stdio"), _shape("url headers", type="streamableHttp")),
+    "continue": (_shape("command args", "env", type="stdio"), _shape("url requestOptions", type="streamable-http")),
+    "codex": (
+        _shape("command args", "env env_vars startup_timeout_sec"),
+        _shape("url", "http_headers bearer_token_env_var"),
+    ),
+    "gemini": (_shape("command args", "env"), _shape("httpUrl headers")),
+    "opencode": (
+        _shape("", "enabled environment timeout", type="local"),
+        _shape("url headers", "enabled", type="remote"),
+    ),
+}
+SHAPES["opencode"][0]["properties"]["command"] = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+
+
+@EACH
+@requirement("OPS-70", "OPS-71")
+def test_an_entry_has_the_shape_that_the_client_reads(home: Home, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_TOKEN", "x")
+    home.config.write_text(f"upstreams: [{{name: x, command: [{sys.executable}], env: {{A: '${{A_TOKEN}}'}}}}]\n")
+    start, reach = SHAPES[client]
+    for words in ((), ("--env", "A_TOKEN"), ("--face", "gateway")):
+        jsonschema.validate(entry_of(client, run(client, *words).stdout), start)
+    if reach is not None:
+        jsonschema.validate(entry_of(client, run(client, "--url", URL, "--key", KEY).stdout), reach)
+        if client not in NO_REFERENCE:
+            jsonschema.validate(entry_of(client, run(client, "--url", URL).stdout), reach)
+
+
+def imported(path: Path) -> dict[str, Any]:
+    """The upstream that ``wicketgate import`` makes of the entry *gate*, under other words: it leaves out itself."""
+    text = path.read_text("utf-8-sig")
+    for old, new in {PROGRAM: "/opt/other", "WG_KEY": "OTHER_KEY"}.items():
+        text = text.replace(old, new)
+    read = path.with_name(f"read-{path.name}")
+    read.write_text(text)
+    result = CliRunner().invoke(cli, ["import", str(read)])
+    assert result.exit_code == 0, result.output
+    (upstream,) = (each for each in yaml.safe_load(result.stdout)["upstreams"] if each["name"] == "gate")
+    return {key: upstream[key] for key in upstream if key in ("command", "env", "url", "headers", "enabled")}
+
+
+@EACH
+@requirement("OPS-76")
+def test_what_was_written_is_read_by_import_as_what_it_stands_for(home: Home, client: str) -> None:
+    path = home.file(client, "gate")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("" if client == "continue" else crowded(client))
+    run(client, "--name", "gate", "--write")
+    itself = CliRunner().invoke(cli, ["import", str(path)])
+    assert "not taken over: gate: it leads to a Wicketgate" in itself.stderr
+    assert imported(path) == {"command": ["/opt/other", "mcp", "--config", str(home.config)]}
+    if client in ("claude-desktop", *NO_REFERENCE):
+        return
+    run(client, "--name", "gate", "--url", URL, "--write")
+    variable = "GATE_KEY" if client == "vscode" else "OTHER_KEY"
+    header = {"Authorization": f"Bearer ${{{variable}}}"}
+    assert imported(path) == {"url": f"{URL}/mcp", "headers": header}
+
+
+GUIDE = ROOT / "docs" / "guide" / "mcp-clients.md"
+SNIPPET = re.compile(
+    r"^```sh\nwicketgate connect (?P<words>[^\n]*)\n```\n+(?:[^\n`]+\n+)*?```\w+\n(?P<shown>.*?)^```$", re.M | re.S
+)
+
+
+@requirement("OPS-77")
+def test_the_snippets_of_the_guide_are_those_of_the_program(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list(SNIPPET.finditer(GUIDE.read_text()))
+    assert {match["words"].split()[0] for match in found} == set(CLIENTS)
+    for match in found:
+        printed = run(*match["words"].replace('"$WG_KEY"', "wg_...").split()).stdout
+        printed = printed.replace(PROGRAM, "/home/ada/.local/bin/wicketgate")
+        assert match["shown"] == printed.replace(str(home.config), "/home/ada/wicketgate.yaml"), match["words"]
