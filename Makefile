@@ -10,7 +10,7 @@ CODE   := wicketgate app routers middleware examples bench tests hatch_build.py
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators fuzz-validation
-.PHONY: help run test quick coverage explore lint types imports pytest format openapi bench-catalog bench-pause bench-execute bench-engine bench-filters soak lock image-check clean
+.PHONY: help run test quick coverage explore lint types imports pytest format openapi bench-catalog bench-pause bench-execute bench-engine bench-filters soak lock image test-image clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,9 +96,14 @@ lock: ## resolve the dependencies anew (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links \
 	  --extra build -c requirements/dev.lock -o requirements/service.lock pyproject.toml
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	  --no-emit-index-url --no-emit-find-links --upgrade --group servers -o requirements/servers.lock
 
-image-check: ## build the image without a daemon and start it twice (root, buildah; docker/check.sh says what it takes)
-	@sh docker/check.sh
+image: ## build both images with docker, podman or buildah (BUILD_OPTIONS=...)
+	@sh docker/image.sh
+
+test-image: $(BIN)/python ## build both images without a daemon and use them (root; docker/test.sh says what it takes)
+	@sh docker/test.sh
 
 clean: ## remove what the other targets made
 	@rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

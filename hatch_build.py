@@ -6,6 +6,9 @@ import of the three names is rewritten on the way. The build fails if it cannot 
 a module of the service (``"app.main:app"``): such a name would be wrong in the wheel.
 
 An editable installation is left as it is: there the three packages stand beside ``wicketgate/``.
+
+The page for an index of packages is ``README.md`` without the links and pictures that lead to other files: an index has
+none of them, and the repository has no public address that they could be given.
 """
 
 import ast
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PACKAGE = "wicketgate"
 SERVICE = ("app", "routers", "middleware")
@@ -25,9 +29,33 @@ _DOTTED = re.compile(rf"(?<![\w./])(?:{'|'.join(SERVICE)})(?:\.\w+)+(?![\w/])")
 _NAME = re.compile(rf"^(from\s+|)(?=(?:{'|'.join(SERVICE)})\b)".encode())
 _AS_SCRIPT = re.compile(rf"(?:^|\s)-m\s+(?:{'|'.join(SERVICE)})\b")
 
+_FENCE = re.compile(r"(^ *(```+|~~~+).*?^ *\2 *$)", re.MULTILINE | re.DOTALL)
+_ELSEWHERE = r"(?:[a-z][a-z0-9+.-]*:|//)"
+_HERE = rf"(?!{_ELSEWHERE})"
+_IMAGE = re.compile(rf"!\[([^\]]*)\]\(\s*{_HERE}[^)]*\)")
+# Code that begins outside a link is taken first, and stays.
+_LINK = re.compile(rf"(`+)(?:(?!\1).)+\1|\[((?:[^\[\]]|\[[^\]]*\])*)\]\(\s*({_HERE}[^)\s]*)[^)]*\)", re.DOTALL)
+_HTML_IMAGE = re.compile(rf"<(?:img|source)\b[^>]*\bsrc(?:set)?=[\"']{_HERE}[^>]*>", re.IGNORECASE)
+_HTML_LINK = re.compile(rf"<a\b[^>]*\bhref=[\"']({_HERE}[^\"']*)[^>]*>(.*?)</a>", re.IGNORECASE | re.DOTALL)
+_ALT = re.compile(r"\balt=([\"'])(.*?)\1", re.IGNORECASE | re.DOTALL)
+_LEFT = re.compile(rf"^ *\[[^\]]+\]:\s*{_HERE}\S+|\b(?:src|srcset|href)=[\"']{_HERE}\S+", re.IGNORECASE | re.MULTILINE)
+_NOTE = "\n---\n\nThe files that this page names are in the source distribution.\n"
+
 
 class CannotMove(Exception):
     """A line of the service would be wrong below ``wicketgate/``; the text says where and why."""
+
+
+class CannotShow(Exception):
+    """README.md leads to a file in a way that the page for an index cannot do without; the text says where."""
+
+
+class PageForAnIndex(MetadataHookInterface):
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": page_for_an_index(text)}
 
 
 class ServiceBelowPackage(BuildHookInterface[Any]):
@@ -43,6 +71,34 @@ class ServiceBelowPackage(BuildHookInterface[Any]):
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if version != "editable":
             self._folder.cleanup()
+
+
+def page_for_an_index(text: str) -> str:
+    """Return the Markdown *text* with links to files as plain text and pictures as what they say. Raises CannotShow.
+
+    What stands between fences is code, and stays.
+    """
+    parts = _FENCE.split(text)
+    for at in range(0, len(parts), 3):  # text, a block of code, its fence, text, ...
+        parts[at] = _without_files(parts[at])
+        if at + 2 < len(parts):
+            parts[at + 2] = ""
+    return "".join(parts).rstrip() + "\n" + _NOTE
+
+
+def _without_files(text: str) -> str:
+    text = _HTML_IMAGE.sub(lambda found: alt.group(2) if (alt := _ALT.search(found.group())) else "", text)
+    text = _HTML_LINK.sub(lambda found: _named(found.group(2), found.group(1)), text)
+    text = _IMAGE.sub(r"\1", text)
+    text = _LINK.sub(lambda found: found.group() if found.group(1) else _named(found.group(2), found.group(3)), text)
+    if left := _LEFT.search(text):
+        raise CannotShow(f"README.md: {left.group().strip()!r} leads to a file, which an index does not have")
+    return text
+
+
+def _named(text: str, target: str) -> str:
+    path = target.partition("#")[0]
+    return text if path.startswith(text.strip("`/ ")) or not path else f"{text} ({path})"
 
 
 def move_service(root: Path, target: Path) -> list[Path]:

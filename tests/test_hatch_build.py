@@ -1,10 +1,10 @@
-"""The build moves the service below ``wicketgate/``, and fails where that cannot work."""
+"""The build moves the service below ``wicketgate/``, makes the page for an index, and fails where that cannot work."""
 
 from pathlib import Path
 
 import pytest
 
-from hatch_build import CannotMove, move_service, rewrite
+from hatch_build import CannotMove, CannotShow, move_service, page_for_an_index, rewrite
 from tests.support.requirement import requirement
 
 MODULES = {"app", "app.main", "app.commands", "app.commands.serve", "routers", "middleware", "middleware.auth"}
@@ -71,3 +71,42 @@ def test_files_that_are_no_code_move_as_they_are_and_compiled_ones_do_not(tmp_pa
     (moved,) = move_service(tmp_path / "root", tmp_path / "target")
     assert moved == tmp_path / "target" / "app" / "console" / "page.html"
     assert moved.read_bytes() == page.read_bytes()
+
+
+@requirement("OPS-120")
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("See [docs/guide](docs/guide/README.md).", "See docs/guide."),
+        ("[`examples/x.yaml`](examples/x.yaml) is a start", "`examples/x.yaml` is a start"),
+        ("[openapi/](openapi)", "openapi/"),
+        ("[more](docs/operations.md#the-image)", "more (docs/operations.md)"),
+        ("[below](#try-it)", "below"),
+        ('[the map](docs/house.md "where things are")', "the map (docs/house.md)"),
+        ("![The gate](docs/gate.svg)", "The gate"),
+        ("[![The gate](docs/gate.svg)](docs/house.md)", "The gate (docs/house.md)"),
+        ('<img src="docs/gate.svg" width="700" alt="The gate">', "The gate"),
+        ('<a href="docs/house.md">the map</a>', "the map (docs/house.md)"),
+        (
+            "[a page](https://example.com/a) and <https://example.com>",
+            "[a page](https://example.com/a) and <https://example.com>",
+        ),
+        ("![A picture](https://example.com/a.png)", "![A picture](https://example.com/a.png)"),
+        ("[write](mailto:a@example.com)", "[write](mailto:a@example.com)"),
+        ("```sh\n[ -e a ](b)\n```\n[c](d)", "```sh\n[ -e a ](b)\n```\nc (d)"),
+        ("`f[0](1)` and data[0]", "`f[0](1)` and data[0]"),
+    ],
+)
+def test_the_page_for_an_index_has_no_link_to_a_file(text: str, shown: str) -> None:
+    page, line, _ = page_for_an_index(text).partition("\n\n---\n")
+    assert page == shown
+    assert line
+
+
+@requirement("OPS-120")
+@pytest.mark.parametrize(
+    "text", ["[the map][house]\n\n[house]: docs/house.md\n", '<a href="docs/house.md">the map', "<img src='a'\nalt"]
+)
+def test_the_build_fails_where_a_link_to_a_file_would_be_left(text: str) -> None:
+    with pytest.raises(CannotShow, match=r"leads to a file"):
+        page_for_an_index(text)

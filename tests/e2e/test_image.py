@@ -1,13 +1,17 @@
-"""The image's entry point, run from the checkout as the image runs it from its own files (``docker/entrypoint.sh``)."""
+"""The images: their entry point, run from the checkout as an image runs it (``docker/entrypoint.sh``), and what can be
+seen of them without making them. ``make test-image`` makes and uses them."""
 
 import os
 import re
 import stat
+import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import yaml
 
 from tests.support.process import ROOT, Program, command, program
@@ -46,6 +50,9 @@ async def test_the_first_start_shows_a_key_once_and_later_ones_take_it(tmp_path:
     assert re.search(r"\d{4}-\d\d-\d\dT[\d:]{8}\+09:00", str(results)), answered.text
     assert frames(answered.text)[-1][1]["finish_reason"] == "stop"
     assert "no configuration is mounted" in first.stderr
+    # What docker/test.sh looks for in the log of a start.
+    for sought in ("ready on ", "shown only now: wg_local_"):
+        assert sought in first.stderr
     assert (first.stdout + first.stderr).count(shown) == 1
 
     kept = (tmp_path / "key.json").read_text()
@@ -109,3 +116,108 @@ def test_the_container_is_published_on_this_machine_only_and_no_key_is_in_the_re
     ]
     for file in files:
         assert not re.search(r"[0-9a-f]{64}|wg_\w+_", file.read_text()), file
+
+
+def stages() -> dict[str, list[list[str]]]:
+    """The instructions of each stage of the Dockerfile, by its name; the last stage, without a name, is ``""``."""
+    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text("utf-8"), flags=re.MULTILINE).replace("\\\n", " ")
+    found: dict[str, list[list[str]]] = {}
+    name = None
+    for words in map(str.split, filter(None, text.splitlines())):
+        if words[0] == "FROM":
+            name = words[3] if len(words) == 4 else ""
+            found[name] = []
+        if name is not None:
+            found[name].append(words)
+    return found
+
+
+@requirement("OPS-122")
+def test_the_plain_image_is_the_default_and_each_runs_as_an_unprivileged_user_with_a_home_in_the_volume() -> None:
+    found = stages()
+    assert list(found)[-1] == ""
+    assert found[""] == [["FROM", "plain"]]
+    assert found["servers"][0] == ["FROM", "plain", "AS", "servers"]
+    for name in ("plain", "servers"):
+        assert [words for words in found[name] if words[0] == "USER"][-1] == ["USER", "wicketgate"]
+    assert ["VOLUME", "/var/lib/wicketgate"] in found["plain"]
+    assert ["ENV", "HOME=/var/lib/wicketgate"] in found["servers"]
+    copied = " ".join(word for words in found["servers"] if words[0] == "COPY" for word in words)
+    for program_ in ("/node", "/npm", "/uv ", "/uvx "):
+        assert program_ in copied
+    service: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["wicketgate"]
+    assert service["build"]["target"] == "plain"
+    assert "servers" in (ROOT / "docker-compose.yml").read_text()
+
+
+@requirement("OPS-122")
+def test_what_the_images_are_made_of_is_there_let_into_the_build_and_locked() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    let_in = [line[1:] for line in ignored if line.startswith("!")]
+    for words in (words for stage in stages().values() for words in stage):
+        if words[0] == "COPY" and not words[1].startswith("--from"):
+            for source in words[1:-1]:
+                assert (ROOT / source).exists(), source
+                assert any(source == place or fnmatch(source, f"{place}/*") for place in let_in), source
+        line = " ".join(words)
+        if "pip install" in line:
+            assert "--require-hashes -r requirements/" in line or "--no-index" in line, line
+    for lock in ("service.lock", "servers.lock"):
+        pinned = re.findall(r"^[\w.-]+==\S+.*?(?=^\S|\Z)", (ROOT / "requirements" / lock).read_text(), re.M | re.S)
+        assert pinned
+        assert all("--hash=sha256:" in entry for entry in pinned), lock
+
+
+def fakes(folder: Path, **exits: int) -> dict[str, str]:
+    """Programs that write down how they were called, and end with the given status when asked for ``info``."""
+    for name, status in exits.items():
+        (folder / name).write_text(
+            f'#!/bin/sh\n[ "$1" != info ] || exit {status}\necho "{name} $*" >>"{folder}/calls"\n'
+        )
+        (folder / name).chmod(0o755)
+    return {"PATH": str(folder), "BUILD_OPTIONS": "--build-arg BASE=mine"}
+
+
+@requirement("OPS-123")
+@pytest.mark.parametrize(
+    ("exits", "built_by"),
+    [
+        ({"docker": 0, "podman": 0, "buildah": 0}, "docker build"),
+        ({"docker": 1, "podman": 0}, "podman build"),  # docker's program without its daemon
+        ({"docker": 1, "buildah": 0}, "buildah bud"),
+    ],
+)
+def test_both_images_are_built_by_the_first_tool_that_works(
+    tmp_path: Path, exits: dict[str, int], built_by: str
+) -> None:
+    line = ["/bin/sh", str(ROOT / "docker" / "image.sh")]
+    subprocess.run(line, env=fakes(tmp_path, **exits), cwd=ROOT, check=True, capture_output=True, timeout=30)
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        f"{built_by} --build-arg BASE=mine --target plain -t wicketgate:latest .",
+        f"{built_by} --build-arg BASE=mine --target servers -t wicketgate:servers .",
+    ]
+
+
+@requirement("OPS-123")
+def test_without_a_tool_that_works_the_build_ends_in_one_line(tmp_path: Path) -> None:
+    line = ["/bin/sh", str(ROOT / "docker" / "image.sh")]
+    ended = subprocess.run(line, env=fakes(tmp_path, docker=1), cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert re.fullmatch(r"image: .*docker.*podman.*buildah.*\n", ended.stderr)
+
+
+@requirement("OPS-123")
+def test_the_scripts_are_read_by_a_plain_shell_and_name_what_there_is() -> None:
+    for script in sorted((ROOT / "docker").glob("*.sh")):
+        subprocess.run(["/bin/sh", "-n", str(script)], check=True, timeout=30)
+    tried = (ROOT / "docker" / "test.sh").read_text()
+    targets = re.findall(r"^build (\w+)$", tried, re.MULTILINE)
+    made = (ROOT / "docker" / "image.sh").read_text()
+    assert [f"{target}:" in made for target in targets] == [True, True]
+    assert set(targets) < set(stages())
+    # The script reads the health check out of docker-compose.yml.
+    (compose,) = re.findall(r'"-c", "(.*)"\]$', (ROOT / "docker-compose.yml").read_text(), re.MULTILINE)
+    assert "/readyz" in compose
+    makefile = (ROOT / "Makefile").read_text()
+    assert "sh docker/image.sh" in makefile
+    assert "sh docker/test.sh" in makefile

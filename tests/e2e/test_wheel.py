@@ -1,21 +1,24 @@
-"""The wheel: one top-level package, and a program that runs beside packages of its users."""
+"""The wheel: one top-level package, and a program that runs in an environment without anything else, beside packages of
+its users."""
 
+import re
 import subprocess
 import sys
 import tarfile
 import venv
 import zipfile
+from email.message import Message
+from email.parser import Parser
+from importlib.metadata import distribution
 from pathlib import Path
 from sysconfig import get_paths
 
 import httpx
 import pytest
-import yaml
+from packaging.requirements import Requirement
 
 from tests.support.process import ROOT, command
 from tests.support.requirement import requirement
-from tests.support.service import KEY
-from wicketgate.access.identity import hash_key
 
 TOOLS = """
 from app.words import GREETING
@@ -43,18 +46,39 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel, and the dependencies that are installed here. Returns its ``bin``.
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(built(ROOT, folder / "packed", "sdist")) as archive:
+        archive.extractall(folder, filter="data")
+    (unpacked,) = folder.glob("wicketgate-*")
+    return unpacked
 
-    A ``.pth`` file leads to the dependencies. The ``.pth`` files that lie there themselves, such as the link to the
-    checkout, are not read, so the checkout is out of reach.
+
+def locked(name: str) -> list[Requirement]:
+    """The packages of a lock file of ``requirements/`` that belong on this machine, each with its one version."""
+    lines = re.findall(r"^([^#\s].*?)\s*\\?$", (ROOT / "requirements" / name).read_text("utf-8"), re.MULTILINE)
+    requirements = [Requirement(line) for line in lines]
+    return [each for each in requirements if each.marker is None or each.marker.evaluate()]
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new virtual environment with the packages of ``service.lock`` and the wheel, nothing else. Returns its ``bin``.
+
+    The packages are those that are installed here, with hashes, from ``dev.lock``: links lead to them. So no network is
+    needed, and a package that only the tests have is out of reach, as is the checkout.
     """
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=True)
     packages = Path(get_paths("venv", {"base": str(folder), "platbase": str(folder)})["purelib"])
-    (packages / "dependencies.pth").write_text(get_paths()["purelib"] + "\n")
+    for requirement_ in locked("service.lock"):
+        installed = distribution(requirement_.name)
+        assert requirement_.specifier.contains(installed.version), f"make lock: {requirement_}"
+        for top in {file.parts[0] for file in installed.files or ()} - {"..", "__pycache__"}:
+            (packages / top).symlink_to(str(installed.locate_file(top)))
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
-    line = [*pip, "install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--ignore-installed", str(wheel)]
+    line = [*pip, "install", "--quiet", "--no-deps", "--no-index", "--no-compile", str(wheel)]
     subprocess.run(line, check=True, capture_output=True, timeout=60)
     return folder / "bin"
 
@@ -66,15 +90,18 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "app" / "__init__.py").touch()
     (tmp_path / "app" / "words.py").write_text('GREETING = "Hello"\n')
     (tmp_path / "app" / "mytools.py").write_text(TOOLS)
-    keys = [{"id": "test", "sha256": hash_key(KEY), "actor": "owner_1", "permissions": ["tools:*"]}]
-    upstreams = [{"name": "mine", "python": "app.mytools:registry"}]
-    (tmp_path / "wicketgate.yaml").write_text(yaml.safe_dump({"auth": {"keys": keys}, "upstreams": upstreams}))
     return tmp_path
 
 
 def contents(wheel: Path) -> dict[str, int]:
     with zipfile.ZipFile(wheel) as archive:
         return {entry.filename: entry.CRC for entry in archive.infolist()}
+
+
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(archive.read(name).decode())
 
 
 @requirement("LIB-20")
@@ -89,26 +116,73 @@ def test_the_wheel_has_one_top_level_package_and_what_belongs_to_it(wheel: Path)
 
 
 @requirement("LIB-20")
-def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    with tarfile.open(built(ROOT, tmp_path / "sdist", "sdist")) as archive:
-        archive.extractall(tmp_path, filter="data")
-    (unpacked,) = tmp_path.glob("wicketgate-*")
-    assert contents(built(unpacked, tmp_path / "wheel", "wheel")) == contents(wheel)
+def test_the_source_distribution_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+    assert contents(built(sdist, tmp_path, "wheel")) == contents(wheel)
 
 
-@requirement("UP-20", "LIB-21")
-async def test_check_and_serve_run_beside_an_app_of_the_user_and_load_tools_from_it(
+@requirement("OPS-120")
+def test_the_metadata_say_what_it_is_and_the_page_of_an_index_leads_nowhere_wrong(wheel: Path) -> None:
+    said = metadata(wheel)
+    assert said["Name"] == "wicketgate"
+    assert said["License-Expression"] == "Apache-2.0"
+    assert said["Description-Content-Type"] == "text/markdown"
+    assert len(said["Summary"]) < 120
+    assert {"mcp", "gateway"} <= set(said["Keywords"].split(","))
+    classifiers = said.get_all("Classifier", [])
+    # An index refuses what it does not know; the build checks the names.
+    for group in ("Development Status", "Framework :: FastAPI", "Intended Audience", "Topic", "Operating System"):
+        assert any(line.startswith(group) for line in classifiers), group
+    assert "Operating System :: POSIX :: Linux" in classifiers
+    minor = re.findall(r"^Programming Language :: Python :: 3\.(\d+)$", "\n".join(classifiers), re.MULTILINE)
+    assert said["Requires-Python"] == f">=3.{minor[0]}"
+    page = str(said.get_payload())
+    assert page.startswith("# Wicketgate\n")
+    prose = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page, flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\(\s*(\S+?)\)|(?:src|href|srcset)=[\"'](\S+)[\"']", prose)
+    assert all(re.match(r"https?://|mailto:", link) for pair in links for link in pair if link)
+
+
+@requirement("OPS-120")
+def test_the_source_distribution_has_what_the_page_of_an_index_names(sdist: Path) -> None:
+    """The page tells that the files are there."""
+    links = re.findall(r"\]\(([^)#\s]+)", (ROOT / "README.md").read_text("utf-8"))
+    for link in links:
+        assert "://" in link or (sdist / link).exists(), link
+    for needed in ("docker/entrypoint.sh", "docker/test.sh", ".dockerignore", "requirements/servers.lock"):
+        assert (sdist / needed).exists(), needed
+
+
+@requirement("OPS-121")
+def test_the_lock_file_of_the_service_holds_all_that_the_wheel_needs(wheel: Path) -> None:
+    versions = {each.name: str(each.specifier).removeprefix("==") for each in locked("service.lock")}
+    asked = [Requirement(line) for line in metadata(wheel).get_all("Requires-Dist", [])]
+    needed = [each for each in asked if each.marker is None or each.marker.evaluate({"extra": ""})]
+    assert len(needed) > 15
+    for each in needed:
+        assert each.specifier.contains(versions[each.name]), each
+
+
+@requirement("UP-20", "LIB-21", "OPS-121")
+async def test_init_check_and_serve_run_beside_an_app_of_the_user_and_load_tools_from_it(
     environment: Path, folder: Path
 ) -> None:
     program = str(environment / "wicketgate")
-    async with command(program, "check", "--config", "wicketgate.yaml", folder=folder) as running:
+    # Nothing of this machine is on the path, such as uvx, by which init would add a server that has to be fetched.
+    env = {"PATH": str(environment), "HOME": str(folder), "OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": ""}
+    async with command(program, "init", "--yes", folder=folder, env=env) as running:
         assert await running.ended(40) == 0
-    assert "mine: ready\n  mine:greet#" in running.stdout
+    (key,) = re.findall(r"wg_first_\S+", running.stdout)
 
-    serve = (program, "serve", "--config", "wicketgate.yaml", "--port", "0")
-    async with command(*serve, folder=folder) as running:
+    config = folder / "wicketgate.yaml"
+    (before, after) = config.read_text().split("upstreams: []\n")
+    config.write_text(f'{before}upstreams:\n  - {{name: mine, python: "app.mytools:registry"}}\n{after}')
+    async with command(program, "check", folder=folder, env=env) as running:
+        assert await running.ended(40) == 0
+    assert "mine:greet#" in running.stdout
+
+    async with command(program, "serve", "--port", "0", folder=folder, env=env) as running:
         url = (await running.wait_for(r"ready on (http://\S+)")).group(1)
-        async with httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}, trust_env=False) as http:
             call = {"operation": "/mine/greet", "input": {"name": "Ada"}}
             answer = await http.post("/operations/call", json=call)
         assert await running.stop() == 0
