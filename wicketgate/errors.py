@@ -181,8 +181,13 @@ class EngineError(WicketgateError):
 
 
 class ProviderError(EngineError):
+    """*status* is that of the provider's answer, if it was a refusal over HTTP; *unreached* says why
+    no answer came, where no connection came about. Both are for the operator."""
+
     code = "provider_error"
     safe_message = "The model provider could not complete the request."
+    status: int | None = None
+    unreached: str = ""
 
 
 class ProviderUnavailable(ProviderError):

@@ -113,13 +113,19 @@ class ModelEndpoint:
             except _BROKEN as error:
                 if waiting.expired():
                     raise ProviderSilent("no answer from the provider in time") from None
-                raise ProviderUnavailable(f"no answer from the provider: {type(error).__name__}: {error}") from None
+                lost = ProviderUnavailable(f"no answer from the provider: {type(error).__name__}: {error}")
+                if isinstance(error, NeverSent):
+                    lost.unreached = str(error) or error.why
+                raise lost from None
 
     def failure(self, response: ErrorResponse) -> EngineError:
         """The exception to raise for *response*."""
         words = response.body.decode(errors="replace")
         detail = f"the provider answered {response.status}: {words}"
-        return self._redacted(failure(response.kind, detail, response.retry_after_s))
+        refused = failure(response.kind, detail, response.retry_after_s)
+        if isinstance(refused, ProviderError):
+            refused.status = response.status
+        return self._redacted(refused)
 
     async def read(
         self, response: httpx.Response, turn: TurnReading, first_event_by: float
