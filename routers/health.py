@@ -124,7 +124,7 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
             upstreams={
                 name: UpstreamHealth(
                     state=state.status.phase,
-                    error=state.status.error or troubles.get(name, ""),
+                    error=state.status.report or troubles.get(name, ""),
                     tools=tools[name],
                     stale=name in troubles or state.status.phase == "down",
                     last_error=state.status.last_error,

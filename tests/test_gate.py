@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +113,28 @@ def test_a_gate_is_made_without_an_event_loop_and_serves_on_the_one_that_it_is_e
             return [event.name async for event in gate.engine.run(parse_chat_request(chat_body()), _ALICE)]
 
     assert asyncio.run(serve()) == ["text-delta", "done"]
+
+
+@requirement("UP-72", "UP-65")
+async def test_a_slow_server_is_waited_for_beyond_the_start_deadline_and_readiness_is_not(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    serve = f"cat {go}; exec {shlex.join([sys.executable, '-m', 'tests.support.unruly_server'])}"
+    settings = Settings.model_validate(
+        {
+            "server": {"start_deadline_s": 0.001},
+            "upstreams": [{"name": "slow", "command": ["sh", "-c", serve], "cwd": str(ROOT)}],
+        }
+    )
+    async with asyncio.timeout(BOUND_S), Gate(settings) as gate:
+        waiting = asyncio.create_task(gate.wait_settled())
+        await gate.wait_ready()
+        assert gate.fleet.statuses()["slow"].phase == "connecting"
+        assert not waiting.done()
+        await asyncio.to_thread(go.write_text, "")
+        await waiting
+        assert gate.fleet.statuses()["slow"].phase == "ready"
+        assert any(item.server == "slow" for item in gate.runtime.catalog().tools.values())
 
 
 @requirement("LIB-17")

@@ -31,7 +31,7 @@ from wicketgate.config.reload import Applied, Changes, changed_sections
 from wicketgate.config.runtime import make_artifact_store, make_learned_store, make_runtime
 from wicketgate.config.settings import Settings
 from wicketgate.config.shares import make_shares
-from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules
+from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules, upstream_limits
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.limits import Drain, StreamLimit
 from wicketgate.engine.loop import Engine
@@ -171,6 +171,12 @@ class Gate:
 
     async def wait_ready(self) -> None:
         await self.lifecycle.wait_ready()
+
+    async def wait_settled(self) -> None:
+        """Waits as ``wait_ready`` does, but for each upstream as long as its own timeouts allow, whatever
+        ``server.start_deadline_s`` is: for a program that needs all tools, and runs once."""
+        bounds = (up.connect_within_s + upstream_limits(up).listing_s for up in self.settings.upstreams if up.enabled)
+        await self.lifecycle.wait_settled(max(bounds, default=self.settings.server.start_deadline_s))
 
     def key_life(self) -> Mapping[str, KeyLife]:
         """Returns the last use and the end of each key, by its id."""

@@ -143,16 +143,23 @@ class CallContext:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStatus:
-    """Health of one upstream, as ``/readyz`` shows it. *error* is a fixed phrase, never an exception's text.
+    """Health of one upstream. *error* is a fixed phrase that any caller may read, never an exception's text.
 
     *connections*: how many sessions it has had, this one included; 0 where there is nothing to connect. *last_error*:
-    why the session before this one ended, or could not be.
+    why the session before this one ended, or could not be. *detail*: the error for the operator alone, with the host
+    or command that was tried and the setting that mends it; empty if there is no more to say than *error*.
     """
 
     phase: UpstreamPhase
     error: str = ""
     connections: int = 0
     last_error: str = ""
+    detail: str = ""
+
+    @property
+    def report(self) -> str:
+        """The error as the operator reads it, in logs, commands and the details of ``/readyz``."""
+        return self.detail or self.error
 
 
 class Upstream(Protocol):

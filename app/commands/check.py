@@ -16,8 +16,6 @@ from wicketgate.config.settings import Settings
 from wicketgate.gate import Gate
 from wicketgate.gateway.upstream_reports import UpstreamReport
 
-_LISTING_S = 60.0
-"""Time for the tools of an upstream that has connected, beside its own timeout."""
 _REPORTED_S = 10.0
 
 Listener = Callable[[UpstreamReport], None]
@@ -27,10 +25,10 @@ Listener = Callable[[UpstreamReport], None]
 async def connected(settings: Settings, listener: Listener | None = None) -> AsyncIterator[Gate]:
     """Opens a gate and waits until each upstream has connected or failed, as long as its own timeout allows."""
     search_python_folders(settings)
-    async with Gate(_patient(settings)) as gate:
+    async with Gate(settings) as gate:
         if listener is not None:
             gate.on_upstream(listener)
-        await gate.wait_ready()
+        await gate.wait_settled()
         yield gate
 
 
@@ -66,10 +64,3 @@ async def _look(settings: Settings, lines: Progress) -> Findings:
 
 async def _no_trials() -> Sequence[ModelTrial]:
     return ()
-
-
-def _patient(settings: Settings) -> Settings:
-    """*settings* with a start that waits for every upstream: they wait for one another, a few at a time."""
-    longest_s = sum(upstream.connect_within_s + _LISTING_S for upstream in settings.upstreams if upstream.enabled)
-    server = settings.server.model_copy(update={"start_deadline_s": longest_s})
-    return settings.model_copy(update={"server": server})

@@ -101,7 +101,7 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
     faults: list[str] = []
     notes: list[str] = []
     for name, status in statuses.items():
-        trouble = status.error or troubles.get(name, "")
+        trouble = status.report or troubles.get(name, "")
         member = gate.fleet.members[name].upstream
         seen = list(member.left_out) if isinstance(member, HasLeftOut) else []
         found = FoundUpstream(

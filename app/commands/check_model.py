@@ -22,7 +22,7 @@ from wicketgate.models.provider import ModelRequest, Provider
 _MOST_TOKENS = 16
 _ASKED = "Say ok."
 _MAX_WORDS = 300
-_ANSWERED = re.compile(r"the provider answered \d{3}: ?")
+_ANSWERED = re.compile(r"the provider answered \d{3}(?: \([^()]*\))?: ?")
 _UNKNOWN_MODEL = re.compile(
     r"model[\w\s'\"`:./-]{0,120}(?:not found|not exist|does not|unknown|invalid|not supported|no access)"
     r"|(?:unknown|invalid|no such|unsupported|not a valid) model|model_not_found",
@@ -104,7 +104,9 @@ def explain_failure(place: str, choice: ModelChoice, failure: EngineError) -> tu
     said = f"HTTP {status}{f': {words}' if words else ''}" if status else words
     url = f"{place}.base_url ({_without_password(choice.base_url)})"
     if isinstance(failure, ProviderError) and failure.unreached:
-        return f"it cannot be reached: {failure.unreached}", _mend_way(url, failure.unreached)
+        return f"{failure.unreached} ({_without_password(choice.base_url)})", _sentence(
+            failure.mend.replace("{setting}", f"{place}.base_url")
+        )
     if isinstance(failure, ProviderSilent):
         return (
             "no answer in time",
@@ -166,12 +168,8 @@ def _words(text: str) -> str:
     return (body if isinstance(body, str) else json.dumps(body))[:_MAX_WORDS]
 
 
-def _mend_way(url: str, why: str) -> str:
-    if "certificate" in why:
-        return f"Name its authority in network.ca_file, or mend {url}"
-    if "proxy" in why.lower():
-        return "Is HTTPS_PROXY or HTTP_PROXY right, and should NO_PROXY name this host?"
-    return f"Is {url} right, and does the provider run?"
+def _sentence(mend: str) -> str:
+    return mend[:1].upper() + mend[1:]
 
 
 def _paths(choice: ModelChoice) -> str:

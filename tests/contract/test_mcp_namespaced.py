@@ -397,10 +397,10 @@ async def apply_rules(service: RunningService, rules: list[dict[str, str]]) -> N
 
 
 @ERAS
-@requirement("ROUTE-9")
+@requirement("ROUTE-9", "UP-67")
 async def test_a_list_says_which_servers_are_missing_and_a_call_to_one_says_why(mode: str) -> None:
     away = StubUpstream([], name="away")
-    away.status = UpstreamStatus("down", "the command was not found")
+    away.status = UpstreamStatus("down", "the command was not found", detail="for the operator alone")
     async with (
         running_service(upstreams=[FileServer(), away]) as service,
         mcp_client(service, mode, path=PATH) as client,

@@ -72,6 +72,14 @@ async def test_until_every_upstream_had_its_turn_the_engine_is_unavailable() -> 
     }
 
 
+@requirement("UP-67")
+async def test_the_details_have_the_error_as_the_operator_reads_it() -> None:
+    away = StubUpstream([], name="away")
+    away.status = UpstreamStatus("down", "it refuses connections", detail="it refuses connections (http://shop:1): ...")
+    async with running_service(upstreams=[FileServer(), away]) as service:
+        assert (await service.health())["upstreams"]["away"]["error"] == "it refuses connections (http://shop:1): ..."
+
+
 @requirement("ACCESS-53")
 async def test_the_details_name_a_rule_that_matches_no_tool() -> None:
     settings = {"access": [{"match": "files:read_file"}, {"match": "files:raed_file", "effect": "deny"}]}

@@ -147,7 +147,8 @@ async def test_without_a_required_upstream_the_start_fails_with_a_line_that_name
     async with program(*ATTRIBUTE, "--port", "0", cwd=tmp_path) as running:
         assert await running.ended() != 0
     assert "running on" not in running.stderr
-    assert any("required is not there (gone: the command was not found)" in line["message"] for line in running.logs())
+    told = "required is not there (gone: the command was not found (/nowhere/server): there is no such file"
+    assert any(told in line["message"] for line in running.logs())
 
 
 @pytest.mark.parametrize("how", [ATTRIBUTE, FACTORY], ids=["attribute", "factory"])

@@ -301,7 +301,10 @@ async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp
     config = write_config(tmp_path, upstreams=[ECHO, {"name": "gone", "command": ["/no/such/program"]}])
     async with program("app", "check", "--config", str(config)) as running:
         assert await running.ended(40) == 1
-    assert "gone: down (the command was not found)" in running.stdout
+    assert (
+        "gone: down (the command was not found (/no/such/program): there is no such file; correct command)"
+        in running.stdout
+    )
     assert "echo: ready" in running.stdout
 
 
@@ -350,7 +353,7 @@ async def test_without_a_required_upstream_it_does_not_serve_and_without_another
     config = write_config(tmp_path, upstreams=[ECHO, {**gone, "required": True}])
     async with program("app", "serve", "--config", str(config), "--port", "0") as running:
         assert await running.ended(40) == 1
-    assert "required is not there (gone: the command was not found)" in running.stderr
+    assert "required is not there (gone: the command was not found (/no/such/program): there is no" in running.stderr
     assert "Traceback" not in running.stderr
     config = write_config(tmp_path, upstreams=[{**ECHO, "required": True}, gone])
     async with program("app", "serve", "--config", str(config), "--port", "0") as running:

@@ -255,3 +255,40 @@ async def test_who_waits_for_a_token_at_the_close_gets_an_error_and_a_later_call
                 await waiting
             on.tokens.hold.set()
             assert await on.credentials.authorization() == "Bearer t2"
+
+
+@requirement("UP-67")
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (None, "it refuses connections ({origin}): start it, or correct the port in oauth.token_url"),
+        (
+            Reply(b"Client sent an HTTP request to an HTTPS server.\n", 400),
+            "it speaks https, not http ({origin}): write https:// in oauth.token_url",
+        ),
+        (
+            Reply(b"<html>sign in</html>"),
+            "there is no token server at this path (HTTP status 200) ({origin}): correct oauth.token_url",
+        ),
+        (Reply(status=404), "there is no token server at this path (HTTP status 404) ({origin}): correct oauth."),
+    ],
+)
+async def test_a_token_server_that_cannot_be_asked_is_told_to_the_operator_alone(
+    reply: Reply | None, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with HttpService(lambda _: reply or Reply()) as service:
+        origin = service.url
+        if reply is not None:
+            await no_token(f"{origin}/private/token?key=hidden")
+    if reply is None:
+        await no_token(f"{origin}/private/token?key=hidden")
+    assert told.format(origin=origin) in caplog.messages[0]
+    assert "private" not in caplog.text
+    assert "hidden" not in caplog.text
+
+
+async def no_token(token_url: str) -> None:
+    credentials = OAuthCredentials("shop", TokenGrant(token_url, "id", "s:cret"), Outgoing(), Clock())
+    with pytest.raises(UpstreamUnavailable) as refused:
+        await credentials.authorization()
+    assert refused.value.message == "shop cannot be called: no credential for it could be had."

@@ -15,11 +15,12 @@ from wicketgate.fleet.member import Member, UpstreamLimits
 from wicketgate.fleet.turns import Turns
 from wicketgate.net import Credentials, Outgoing, make_http_client, origin
 from wicketgate.net.oauth import OAuthCredentials, TokenGrant
+from wicketgate.net.outgoing import shown_origin
 from wicketgate.ports import Upstream
 from wicketgate.upstreams.mcp.client import Connect
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.sse import sse_transport
-from wicketgate.upstreams.mcp.stdio import stdio_transport
+from wicketgate.upstreams.mcp.stdio import LastWords, stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
 from wicketgate.upstreams.python.upstream import PythonUpstream
@@ -79,6 +80,7 @@ def make_upstream(
         jitter=random.random,
         turns=turns,
         instructions=settings.instructions,
+        tried=shown_origin(settings.url) if settings.url else settings.command[0],
     )
 
 
@@ -86,7 +88,15 @@ def _connect(settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownSecre
     max_bytes = settings.max_answer_bytes
     if not settings.url:
         env = revealed(settings.env)
-        return partial(stdio_transport, settings.name, settings.command, env, settings.cwd, max_answer_bytes=max_bytes)
+        return partial(
+            stdio_transport,
+            settings.name,
+            settings.command,
+            env,
+            settings.cwd,
+            max_answer_bytes=max_bytes,
+            last_words=LastWords(settings.name),
+        )
     return partial(
         sse_transport if settings.transport == "sse" else http_transport,
         settings.name,
@@ -118,6 +128,7 @@ def _openapi_upstream(
         connect_timeout_s=settings.connect_within_s,
         jitter=random.random,
         turns=turns,
+        tried=shown_origin(settings.openapi) or settings.openapi,
     )
 
 

@@ -9,7 +9,7 @@ after a while.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from wicketgate.errors import CatalogError
@@ -143,11 +143,20 @@ class Lifecycle:
         while not self.ready():  # noqa: ASYNC110  # the status of an upstream is read, it sends no event
             await asyncio.sleep(poll_s)
 
+    async def wait_settled(self, bound_s: float, poll_s: float = 0.02) -> None:
+        """Wait until every upstream has given its tools or failed once, beyond the start deadline too, for *bound_s* at
+        the longest."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(bound_s):
+                while not all(map(self._settled, self._fleet.members.values())):  # noqa: ASYNC110  # as above
+                    await asyncio.sleep(poll_s)
+        self._started = True
+
     def missing(self, names: Collection[str]) -> dict[str, str]:
         """Of *names* those that are not connected or have not given their tools, and why as far as it is known."""
         members = [self._fleet.members[name] for name in names]
         return {
-            member.name: member.upstream.status.error or "it has not given its tools yet"
+            member.name: member.upstream.status.report or "it has not given its tools yet"
             for member in members
             if member.upstream.status.phase != "ready" or member.name not in self._refresher.refreshed
         }

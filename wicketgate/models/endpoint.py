@@ -19,7 +19,8 @@ from wicketgate.log_text import HEADER, Redactor, is_correlation_id
 from wicketgate.models.failures import FailureKind, classify, failure, retry_after_s
 from wicketgate.models.provider import ModelEvent
 from wicketgate.models.turn_reading import TurnReading
-from wicketgate.net import NeverSent, Outgoing, Target, body_of, make_http_client
+from wicketgate.net import NeverSent, NoAnswer, Outgoing, Target, body_of, make_http_client
+from wicketgate.net.outgoing import SPEAKS_TLS, NotHttp, trouble_of, wants_tls
 
 _CONNECT_S = 5.0
 _AFTER_FINISH_S = 5.0
@@ -77,6 +78,7 @@ class ModelEndpoint:
 
     def __init__(self, address: ModelAddress, url: str, headers: Mapping[str, str]) -> None:
         self._timeouts = address.timeouts
+        self._base_url = address.base_url
         self._redact = Redactor([address.api_key] if address.api_key else [])
         head = {"Accept": "text/event-stream", "Content-Type": "application/json", **headers}
         try:
@@ -113,18 +115,22 @@ class ModelEndpoint:
             except _BROKEN as error:
                 if waiting.expired():
                     raise ProviderSilent("no answer from the provider in time") from None
-                lost = ProviderUnavailable(f"no answer from the provider: {type(error).__name__}: {error}")
-                if isinstance(error, NeverSent):
-                    lost.unreached = str(error) or error.why
+                lost = ProviderUnavailable(f"no answer from the provider: {self._told(error)}")
+                if isinstance(error, NeverSent | NoAnswer | NotHttp):
+                    trouble = trouble_of(error)
+                    lost.unreached, lost.mend = trouble.why, trouble.mend
                 raise lost from None
 
     def failure(self, response: ErrorResponse) -> EngineError:
         """The exception to raise for *response*."""
         words = response.body.decode(errors="replace")
-        detail = f"the provider answered {response.status}: {words}"
+        mend = _mend_of(response)
+        detail = f"the provider answered {response.status}{f' ({mend})' if mend else ''}: {words}"
         refused = failure(response.kind, detail, response.retry_after_s)
         if isinstance(refused, ProviderError):
             refused.status = response.status
+            if wants_tls(response.status, response.body):
+                refused.unreached, refused.mend = SPEAKS_TLS.why, SPEAKS_TLS.mend
         return self._redacted(refused)
 
     async def read(
@@ -169,6 +175,12 @@ class ModelEndpoint:
         finally:
             await response.aclose()
 
+    def _told(self, error: Exception) -> str:
+        """The trouble for the operator, who reads it in the log."""
+        if isinstance(error, NeverSent | NoAnswer | NotHttp):
+            return trouble_of(error).told(self._base_url, "model.base_url")
+        return f"{type(error).__name__}: {error}"
+
     @contextmanager
     def _redacted_errors(self) -> Iterator[None]:
         try:
@@ -180,6 +192,22 @@ class ModelEndpoint:
         """*error* without the key, and with its text bounded."""
         error.args = (self._redact(str(error)[:_MAX_ERROR_BYTES])[:_MAX_LOG_CHARS],)
         return error
+
+
+def _mend_of(response: ErrorResponse) -> str:
+    """What the operator may mend, by the status and the kind of the answer."""
+    if wants_tls(response.status, response.body):
+        return f"{SPEAKS_TLS.why}: {SPEAKS_TLS.mend_for('model.base_url')}"
+    if response.kind != "failed":
+        return ""
+    match response.status:
+        case 401 | 403:
+            return "correct model.api_key; has it expired, or too few rights?"
+        case 404 | 405:
+            return "correct model.base_url, which often ends in /v1, or the name in model.model"
+        case 301 | 302 | 303 | 307 | 308:
+            return "it redirects to another place; write that address into model.base_url"
+    return ""
 
 
 async def _read_error(response: httpx.Response) -> ErrorResponse:

@@ -21,10 +21,12 @@ from wicketgate.net.outgoing import (
     AnswerTooLarge,
     CannotConnect,
     NoAnswer,
+    NotHttp,
 )
 
 MAX_HEAD_BYTES = 64 * 1024
 """Of a head, interim answers included, and of chunk sizes and trailers without any content between them."""
+_TLS_ALERT = b"\x15\x03"
 _WAITING_BYTES = 64 * 1024
 """With more than this unread, reading from the socket pauses."""
 
@@ -219,7 +221,7 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._refuse(AnswerBroken("the server switched to another protocol"))
         except httptools.HttpParserError as error:
-            self._misread(error)
+            self._misread(error, data)
         if self._head_bytes > MAX_HEAD_BYTES and not self._whole:
             self._refuse(AnswerTooLarge(f"the head of the server's answer is over {MAX_HEAD_BYTES} bytes"))
         transport = self._transport
@@ -296,9 +298,11 @@ class HttpConnection(asyncio.Protocol):
         else:
             self.headers.clear()  # an interim answer: the real one follows
 
-    def _misread(self, error: httptools.HttpParserError) -> None:
+    def _misread(self, error: httptools.HttpParserError, data: bytes) -> None:
         if self._whole:
             self._surplus()
+        elif not self.has_head and self._head_bytes == len(data):
+            self._refuse(NotHttp(f"the server's answer is not HTTP: {error}", speaks_tls=data.startswith(_TLS_ALERT)))
         else:
             self._refuse(AnswerBroken(f"the server's answer is not HTTP: {error}"))
 

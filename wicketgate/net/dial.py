@@ -20,7 +20,9 @@ from wicketgate.net.outgoing import (
     Outgoing,
     Proxy,
     ProxyFailed,
-    why_not_connected,
+    Trouble,
+    TrustUnreadable,
+    trouble_of,
 )
 
 _NEXT_ADDRESS_S = 0.25
@@ -61,18 +63,16 @@ async def connect(route: Route, outgoing: Outgoing, timeout_s: float | None) -> 
     except TimeoutError:
         raise ConnectTimedOut("no connection in time") from None
     except ssl.SSLCertVerificationError as error:
-        raise CertificateRefused(f"the certificate is not trusted: {error.verify_message}") from error
+        raise _refused(error) from error
     except (OSError, ValueError) as error:  # ValueError: a name that is none
-        failure = CannotConnect(f"{type(error).__name__}: {error}")
-        failure.why = why_not_connected(error)
-        raise failure from error
+        raise CannotConnect.because(error) from error
 
 
 async def _connected(route: Route, outgoing: Outgoing) -> HttpConnection:
     scheme, host, port = route.origin
     proxy = route.proxy
     loop = asyncio.get_running_loop()
-    tls = await outgoing.tls() if scheme == "https" else None
+    tls = await _trust(outgoing) if scheme == "https" else None
 
     # A direct connection.
     if proxy is None:
@@ -80,18 +80,21 @@ async def _connected(route: Route, outgoing: Outgoing) -> HttpConnection:
         return await _over(sock, HttpConnection, tls, host)
 
     # A proxy that is given the request, and one that is asked for a tunnel.
-    proxy_tls = await outgoing.tls() if proxy.scheme == "https" else None
+    proxy_tls = await _trust(outgoing) if proxy.scheme == "https" else None
     try:
         sock = await _socket_to(proxy.host, proxy.port)
         if tls is None:
             return await _over(sock, HttpConnection, proxy_tls, proxy.host)
         tunnel = await _over(sock, _Tunnel, proxy_tls, proxy.host)
-    except ssl.SSLCertVerificationError:
-        raise
+    except ssl.SSLCertVerificationError as error:
+        refused = _refused(error)
+        refused.trouble = Trouble("the proxy gave no way to it", _of_proxy(proxy, refused.trouble))
+        raise refused from error
     except OSError as error:
-        raise ProxyFailed(f"no connection to the proxy: {type(error).__name__}: {error}") from error
+        text = f"no connection to the proxy: {type(error).__name__}: {error}"
+        raise ProxyFailed(text, _of_proxy(proxy, trouble_of(error))) from error
     try:
-        await tunnel.open(host, port, proxy.credentials)
+        await tunnel.open(host, port, proxy)
         assert tunnel.transport is not None
         connection = HttpConnection()
         transport = await loop.start_tls(tunnel.transport, connection, tls, server_hostname=host)
@@ -102,6 +105,24 @@ async def _connected(route: Route, outgoing: Outgoing) -> HttpConnection:
             tunnel.transport.abort()
         raise
     return connection
+
+
+async def _trust(outgoing: Outgoing) -> ssl.SSLContext:
+    try:
+        return await outgoing.tls()
+    except OSError as error:
+        raise TrustUnreadable(f"{type(error).__name__}: {error}") from error
+
+
+def _refused(error: ssl.SSLCertVerificationError) -> CertificateRefused:
+    failure = CertificateRefused(f"the certificate is not trusted: {error.verify_message}")
+    failure.trouble = trouble_of(error)
+    return failure
+
+
+def _of_proxy(proxy: Proxy, trouble: Trouble) -> str:
+    """The mend for a proxy that is not reached."""
+    return f"of the proxy in {proxy.variable}: {trouble.told('', proxy.variable)}"
 
 
 async def _over(sock: socket.socket, make: type[P], tls: ssl.SSLContext | None, host: str) -> P:
@@ -116,6 +137,12 @@ async def _over(sock: socket.socket, make: type[P], tls: ssl.SSLContext | None, 
     return protocol
 
 
+def _mend_of_refusal(proxy: Proxy, status: str) -> str:
+    if status == "407":
+        return f"the proxy wants a user and a password: {proxy.variable}=http://user:password@host:port"
+    return f"the proxy in {proxy.variable} answered {status}; ask who runs it, or name the host in NO_PROXY"
+
+
 class _Tunnel(asyncio.Protocol):
     """The connection to a proxy until it has opened the tunnel (RFC 9110 §9.3.6)."""
 
@@ -124,8 +151,9 @@ class _Tunnel(asyncio.Protocol):
         self._answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._head = b""
 
-    async def open(self, host: str, port: int, credentials: bytes) -> None:
+    async def open(self, host: str, port: int, proxy: Proxy) -> None:
         """Raises ProxyFailed unless the proxy agrees."""
+        credentials = proxy.credentials
         authority = _authority(host, port).encode("ascii")
         fields = b"Proxy-Authorization: %b\r\n" % credentials if credentials else b""
         assert self.transport is not None
@@ -136,7 +164,7 @@ class _Tunnel(asyncio.Protocol):
         if not (len(status) == 3 and status.isdigit()):
             raise ProxyFailed("the proxy's answer is not HTTP")
         if not status.startswith(b"2"):
-            raise ProxyFailed(f"the proxy answered {status.decode()}")
+            raise ProxyFailed(f"the proxy answered {status.decode()}", _mend_of_refusal(proxy, status.decode()))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)

@@ -17,7 +17,7 @@ from oauthlib.oauth2.rfc6749.parameters import parse_token_response, prepare_tok
 
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.net.client import fetch, make_http_client
-from wicketgate.net.outgoing import Outgoing
+from wicketgate.net.outgoing import SPEAKS_TLS, TOO_SLOW, Outgoing, shown_origin, told, trouble_of, wants_tls
 
 log = logging.getLogger("wicketgate.oauth")
 
@@ -119,7 +119,7 @@ class OAuthCredentials:
             async with asyncio.timeout(_DEADLINE_S):
                 lifetime_s = await self._exchange()
         except (TokenRefused, httpx.RequestError, TimeoutError) as error:
-            reason = str(error) if isinstance(error, TokenRefused) else "the token server cannot be reached"
+            reason = str(error) if isinstance(error, TokenRefused) else self._not_reached(error)
             if not self._failures:
                 log.warning("%s: no token: %s", self._name, reason)
             self._quiet_until = self._now() + min(_COOLDOWN_S * 2.0 ** min(self._failures, 10), _MAX_COOLDOWN_S)
@@ -128,6 +128,11 @@ class OAuthCredentials:
         self._failures = 0
         self._good_until = asked_at + lifetime_s
         self._fresh_until = asked_at + lifetime_s - min(_EARLY_S, lifetime_s / 10)
+
+    def _not_reached(self, error: httpx.RequestError | TimeoutError) -> str:
+        """The whole for the operator."""
+        trouble = trouble_of(error) if isinstance(error, httpx.RequestError) else TOO_SLOW
+        return f"the token server cannot be reached: {trouble.told(self._grant.token_url, 'oauth.token_url')}"
 
     async def _exchange(self) -> float:
         """Ask, and keep what came. The lifetime in seconds; endless if the server does not say. Raises TokenRefused."""
@@ -158,6 +163,13 @@ class OAuthCredentials:
             raise TokenRefused("its answer is too large")
         if answer.status >= 500:
             raise TokenRefused(f"the token server answered {answer.status}")
+        if wants_tls(answer.status, answer.body):
+            raise TokenRefused(
+                f"the token server cannot be asked: {SPEAKS_TLS.told(grant.token_url, 'oauth.token_url')}"
+            )
+        if answer.status in (404, 405) or answer.body.lstrip()[:1] == b"<":
+            why = f"there is no token server at this path (HTTP status {answer.status})"
+            raise TokenRefused(told(why, shown_origin(grant.token_url), "correct oauth.token_url"))
         try:
             token = parse_token_response(answer.body.decode())
         except OAuth2Error as error:

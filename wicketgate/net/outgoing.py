@@ -8,11 +8,15 @@ always connected to directly.
 Each error is an httpx error, so that code written for httpx catches them. They say one thing that httpx does not:
 ``NeverSent`` is raised if and only if no byte of the request was written to the server's connection. All others mean
 that the server may have acted on the request. Texts are for the log.
+
+What went wrong is told in two parts (UP-67): a fixed phrase that any caller may read, and for the operator what was
+tried and which setting mends it.
 """
 
 import asyncio
 import errno
 import os
+import re
 import ssl
 import threading
 from base64 import b64encode
@@ -28,34 +32,114 @@ import httpx
 
 from wicketgate.net.addresses import unmapped
 
+_SETTING = "{setting}"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """*why* is a fixed phrase that may be shown to anyone. *mend* is for the operator; ``{setting}`` stands in it for
+    the setting that holds the URL."""
+
+    why: str
+    mend: str = ""
+
+    def mend_for(self, setting: str) -> str:
+        return self.mend.replace(_SETTING, setting)
+
+    def told(self, url: str, setting: str) -> str:
+        """The whole for the operator, with the origin of *url*."""
+        return told(self.why, shown_origin(url), self.mend_for(setting))
+
+
+def told(why: str, tried: str, mend: str) -> str:
+    return f"{why}{f' ({tried})' if tried else ''}{f': {mend}' if mend else ''}"
+
+
+def shown_origin(url: str) -> str:
+    """Scheme, host and port of *url*; never its user, path or query. Empty if it is no URL."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return ""
+    if not parts.scheme or not host:
+        return ""
+    name = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{name}{f':{port}' if port is not None else ''}"
+
+
+NOT_REACHED = Trouble("it cannot be reached", "is the host in {setting} right?")
+_REFUSED = Trouble("it refuses connections", "start it, or correct the port in {setting}")
+_NO_NAME = Trouble("its name does not resolve", "correct the host in {setting}, or the name service of this machine")
+_NO_ROUTE = Trouble(
+    "there is no route to it",
+    "look at the network of this machine; is a proxy needed (HTTPS_PROXY), or the host wrong?",
+)
+TOO_SLOW = Trouble("no connection came about in time", "is a firewall between, or the host or port in {setting} wrong?")
+_PLAIN = Trouble("it speaks http, not https", "write http:// in {setting}, or the port of https")
+SPEAKS_TLS = Trouble("it speaks https, not http", "write https:// in {setting}")
+_TLS_CUT = Trouble(
+    "it ended the connection when TLS began", "if it speaks plain http, write http:// in {setting}; is the port right?"
+)
+_TLS_ODD = Trouble("it does not speak TLS as it should", "its versions or ciphers of TLS do not fit those of this gate")
+_NO_ANSWER = Trouble("it closed the connection without an answer", "if it speaks https, write https:// in {setting}")
+_NOT_HTTP = Trouble("it does not speak HTTP", "is the port in {setting} right?")
+_UNTRUSTED = Trouble(
+    "it has a certificate that is not trusted here", "name the file of its certificate authority in network.ca_file"
+)
+_OTHER_NAME = Trouble("its certificate is for another name", "write the host in {setting} as its certificate names it")
+_EXPIRED = Trouble("its certificate has expired", "it has to be renewed at the server; is the clock here right?")
+_NOT_YET = Trouble("its certificate is not valid yet", "is the clock right, here and at the server?")
+_NO_FILES = Trouble("too many files are open here", "raise the limit of open files (ulimit -n)")
+_NO_CA = Trouble("its certificate cannot be checked here", "network.ca_file cannot be read, or holds no certificate")
+_NO_PROXY = "the proxy gave no way to it"
+
 
 class NeverSent(Exception):
-    """Marks an error after which the request can be repeated: the server has seen nothing of it. *why* is a fixed
-    phrase that may be shown."""
+    """Marks an error after which the request can be repeated: the server has seen nothing of it."""
 
-    why = "it cannot be reached"
+    trouble = NOT_REACHED
+
+    @property
+    def why(self) -> str:
+        """A fixed phrase that may be shown."""
+        return self.trouble.why
 
 
 class CannotConnect(NeverSent, httpx.ConnectError):
     """No connection came about: no such name, no route, refused, or TLS failed."""
 
+    @classmethod
+    def because(cls, error: Exception) -> "CannotConnect":
+        failure = cls(f"{type(error).__name__}: {error}")
+        failure.trouble = trouble_of(error)
+        return failure
+
 
 class CertificateRefused(CannotConnect):
     """The certificate of the server or of the proxy is not trusted."""
 
-    why = "it has a certificate that is not trusted here"
+    trouble = _UNTRUSTED
+
+
+class TrustUnreadable(CannotConnect):
+    """The certificates that are trusted cannot be read."""
+
+    trouble = _NO_CA
 
 
 class ConnectTimedOut(NeverSent, httpx.ConnectTimeout):
     """No connection came about in time, TLS and proxy included."""
 
-    why = "no connection came about in time"
+    trouble = TOO_SLOW
 
 
 class ProxyFailed(NeverSent, httpx.ProxyError):
-    """The proxy opened no tunnel, or its setting cannot be used."""
+    """The proxy opened no tunnel, or its setting cannot be used. *mend* names the variable of the setting."""
 
-    why = "the proxy gave no way to it"
+    def __init__(self, text: str, mend: str = "") -> None:
+        super().__init__(text)
+        self.trouble = Trouble(_NO_PROXY, mend or text)
 
 
 class NotSendable(NeverSent, httpx.LocalProtocolError):
@@ -78,6 +162,14 @@ class AnswerBroken(httpx.RemoteProtocolError):
     """The answer is not HTTP, or ended before it was whole."""
 
 
+class NotHttp(AnswerBroken):
+    """The first bytes of the answer are not HTTP. *speaks_tls*: they are TLS."""
+
+    def __init__(self, text: str, *, speaks_tls: bool) -> None:
+        super().__init__(text)
+        self.speaks_tls = speaks_tls
+
+
 class AnswerTooLarge(httpx.RemoteProtocolError):
     """The head or the body of the answer is over its bound."""
 
@@ -90,21 +182,47 @@ class AnswerAbandoned(httpx.ReadError):
     """The answer was read after its response was closed, or its client was closed during the reading."""
 
 
-def why_not_connected(error: Exception) -> str:
-    """A fixed phrase for a failure of the operating system or of TLS."""
+def trouble_of(error: Exception) -> Trouble:
+    """The trouble behind an error of a request, of the operating system or of TLS."""
     match error:
+        case NeverSent(trouble=trouble):
+            return trouble
+        case NotHttp(speaks_tls=speaks_tls):
+            return SPEAKS_TLS if speaks_tls else _NOT_HTTP
+        case NoAnswer():
+            return _NO_ANSWER
         case OSError(errno=errno.EMFILE | errno.ENFILE):
-            return "too many files are open here"
+            return _NO_FILES
         case gaierror() | UnicodeError():
-            return "its name does not resolve"
-        case ssl.SSLError():
-            return "it does not speak TLS as it should"
+            return _NO_NAME
+        case ssl.SSLCertVerificationError(verify_code=code):
+            return _CERTIFICATES.get(code, _UNTRUSTED)
+        case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ConnectionResetError() | ConnectionAbortedError():
+            return _TLS_CUT
+        case ssl.SSLError(reason=reason):
+            return _PLAIN if reason in _NOT_TLS else _TLS_ODD
         case ConnectionRefusedError():
-            return "it refuses connections"
-        case OSError(errno=errno.ENETUNREACH | errno.EHOSTUNREACH):
-            return "there is no route to it"
+            return _REFUSED
+        case OSError(errno=errno.ENETUNREACH | errno.EHOSTUNREACH | errno.ENETDOWN | errno.EHOSTDOWN):
+            return _NO_ROUTE
         case _:
-            return NeverSent.why
+            return NOT_REACHED
+
+
+# What OpenSSL calls an answer in plain text to its greeting, by its releases.
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE")
+# X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH.
+_CERTIFICATES = {9: _NOT_YET, 10: _EXPIRED, 62: _OTHER_NAME, 64: _OTHER_NAME}
+
+# nginx and Go, then Apache.
+_WANTS_TLS = re.compile(
+    rb"(?i)http request (?:was )?(?:sent )?to (?:an )?https (?:port|server)|plain http to an ssl-enabled server"
+)
+
+
+def wants_tls(status: int, body: bytes) -> bool:
+    """True for the answer by which common servers refuse plain http on their https port."""
+    return status == 400 and _WANTS_TLS.search(body[:4096]) is not None
 
 
 Origin = tuple[str, str, int]
@@ -113,12 +231,13 @@ Origin = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """*credentials* is the value of ``Proxy-Authorization``, or empty."""
+    """*credentials* is the value of ``Proxy-Authorization``, or empty. *variable* names the setting."""
 
     scheme: str
     host: str
     port: int
     credentials: bytes = field(default=b"", repr=False)
+    variable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,4 +391,4 @@ def _read_proxy(variable: str, url: str) -> Proxy:
     if parts.username is not None or parts.password is not None:
         pair = unquote_to_bytes(parts.username or "") + b":" + unquote_to_bytes(parts.password or "")
         credentials = b"Basic " + b64encode(pair)
-    return Proxy(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), credentials)
+    return Proxy(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), credentials, variable)

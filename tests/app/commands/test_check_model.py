@@ -109,10 +109,13 @@ async def test_an_address_that_nothing_answers_at_is_named(tmp_path: Path) -> No
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     (refused,) = await trials(f"http://127.0.0.1:{port}/v1")
-    assert (refused.ok, refused.error.startswith("it cannot be reached: ")) == (False, True)
-    assert f"model.base_url (http://127.0.0.1:{port}/v1)" in refused.mend
+    assert (refused.ok, refused.error) == (False, f"it refuses connections (http://127.0.0.1:{port}/v1)")
+    assert "model.base_url" in refused.mend
     (nowhere,) = await trials("http://no-such-host.invalid/v1")
-    assert "no-such-host.invalid" in nowhere.mend
+    assert (nowhere.ok, "(http://no-such-host.invalid/v1)" in nowhere.error) == (False, True)
+    async with ModelServer(error(400, "The plain HTTP request was sent to HTTPS port")) as server:
+        (plain,) = await trials(server.base_url)
+    assert (plain.error.startswith("it speaks https"), plain.mend) == (True, "Write https:// in model.base_url")
     async with ModelServer(tls=Authority(tmp_path).serving("127.0.0.1")) as server:
         (untrusted,) = await trials(server.base_url)
     assert "network.ca_file" in untrusted.mend

@@ -11,6 +11,8 @@ import anyio
 import pytest
 
 from tests.models.streams import EXPECTED, HTTP_ERRORS, context_tokens, expected, stream_bytes
+from tests.support.http_service import HttpService
+from tests.support.http_service import Reply as HttpReply
 from tests.support.model_server import (
     CUT,
     DONE,
@@ -558,3 +560,31 @@ async def test_a_late_provider_differs_from_an_absent_one() -> None:
     ):
         assert isinstance((await failure(provider))[1], ProviderSilent)
         assert isinstance((await failure(provider))[1], ProviderUnavailable)
+
+
+@requirement("UP-67")
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (None, "no answer from the provider: it refuses connections ({origin}): start it, or correct the port in"),
+        (HttpReply(b"no such key", 401), "the provider answered 401 (correct model.api_key; has it expired"),
+        (HttpReply(b"<html>", 404), "the provider answered 404 (correct model.base_url, which often ends in /v1"),
+        (
+            HttpReply(b"Client sent an HTTP request to an HTTPS server.", 400),
+            "the provider answered 400 (it speaks https, not http: write https:// in model.base_url)",
+        ),
+        (HttpReply(b"", 302), "the provider answered 302 (it redirects to another place; write that address into"),
+    ],
+)
+async def test_a_provider_that_cannot_be_asked_is_told_with_the_setting_that_mends_it(
+    reply: HttpReply | None, told: str
+) -> None:
+    async with HttpService(lambda _: reply or HttpReply()) as service:
+        if reply is None:
+            await service.__aexit__(None, None, None)
+        address = ModelAddress(f"{service.url}/private", KEY, Timeouts(5, 5, 5))
+        provider = OpenAIChatProvider(address, "model-1", context_tokens=8192, dialect=DIALECTS["compatible"])
+        _, error = await failure(provider)
+        await provider.aclose()
+    assert str(error).startswith(told.format(origin=service.url))
+    assert "private" not in str(error)

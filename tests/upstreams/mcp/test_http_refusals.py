@@ -24,7 +24,7 @@ from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, connected, context, next_change, over
 from wicketgate.errors import UpstreamError, UpstreamUnavailable
 from wicketgate.net import Outgoing
-from wicketgate.net.outgoing import why_not_connected
+from wicketgate.net.outgoing import trouble_of
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
@@ -163,7 +163,7 @@ async def test_an_answer_without_measure_is_not_kept_and_costs_its_call_alone(zi
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        (401, "refused the gateway's credentials"),
+        (401, "wants a credential"),
         (307, "redirects to another place"),
         (429, "takes no more requests for now"),
         (500, "gave no MCP answer"),
@@ -217,7 +217,7 @@ async def test_the_http_status_and_the_wait_reach_the_caller(
     [
         ("http://127.0.0.1:{closed}/mcp", "it refuses connections"),
         ("http://no-such-name.invalid/mcp", "its name does not resolve"),
-        ("https://127.0.0.1:{plain}/mcp", "it does not speak TLS as it should"),
+        ("https://127.0.0.1:{plain}/mcp", "it speaks http, not https"),
     ],
 )
 async def test_a_server_that_is_down_says_why_in_a_phrase_of_its_own(url: str, why: str) -> None:
@@ -236,7 +236,7 @@ async def test_a_server_that_is_down_says_why_in_a_phrase_of_its_own(url: str, w
 @requirement("UP-54")
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
 def test_a_limit_of_open_files_is_told_as_ours(number: int) -> None:
-    assert why_not_connected(OSError(number, "secret")) == "too many files are open here"
+    assert trouble_of(OSError(number, "secret")).why == "too many files are open here"
 
 
 class Tokens:

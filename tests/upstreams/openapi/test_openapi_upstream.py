@@ -7,7 +7,7 @@ import os
 import random
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -307,7 +307,7 @@ async def test_a_service_that_is_down_is_unavailable_and_a_broken_call_is_lost()
     async with supervised(upstream):
         with pytest.raises(UpstreamUnavailable) as fault:
             await call(upstream, "a")
-        assert fault.value.message == "shop cannot be reached."
+        assert fault.value.message == "shop cannot be reached (it refuses connections)."
 
 
 async def test_a_server_that_does_not_answer_is_given_up_in_time() -> None:
@@ -511,3 +511,90 @@ async def test_a_document_may_be_redirected_three_times_within_its_origin() -> N
         async with supervised(upstream):
             assert await names(upstream) == ["a"]
     assert [seen.target for seen in service.seen] == ["/0", "/1", "/2", "/3"]
+
+
+@requirement("UP-67", "UP-68")
+@pytest.mark.parametrize(
+    ("reply", "why", "mend"),
+    [
+        (
+            None,
+            "its document cannot be reached: it refuses connections",
+            "start it, or correct the port in openapi",
+        ),
+        (
+            Reply(b"<!doctype html>", 200, {"content-type": "text/html"}),
+            "a web page came in the place of its document",
+            "openapi must name the JSON or YAML itself, often /openapi.json",
+        ),
+        (
+            Reply(status=401),
+            "the server of its document answered 401",
+            "it wants a credential, or another one: headers (Authorization) or oauth",
+        ),
+        (
+            Reply(status=404),
+            "the server of its document answered 404",
+            "correct the path; openapi must name the JSON or YAML itself, often /openapi.json",
+        ),
+        (
+            Reply(b"The plain HTTP request was sent to HTTPS port", 400),
+            "the server of its document answered 400",
+            "it speaks https, not http: write https:// in openapi",
+        ),
+        (
+            Reply(status=302, headers={"location": "http://elsewhere.invalid/"}),
+            "the server of its document answered 302",
+            "it redirects to another server; write the address that it redirects to",
+        ),
+        (Reply(status=502), "the server of its document answered 502", "look at the log of that server"),
+    ],
+)
+async def test_a_document_that_does_not_come_is_told_with_its_mend(
+    reply: Reply | None, why: str, mend: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with HttpService(lambda _: reply or Reply()) as service, AsyncExitStack() as stack:
+        if reply is None:
+            await service.__aexit__(None, None, None)
+        http = make_http_client(Outgoing())
+        source = Watched(UrlSource(f"{service.url}/private?key=hidden", http, {}, None))
+        upstream = OpenApiUpstream(
+            "shop",
+            source,
+            http,
+            ServiceAccess("", {}, None, 1_000),
+            connect_timeout_s=5,
+            jitter=random.random,
+            tried=service.url,
+        )
+        await stack.enter_async_context(supervised(upstream, ready=False))
+        await source.seen()
+        assert upstream.status.error == why
+        assert upstream.status.report == f"{why} ({service.url}): {mend}"
+        with pytest.raises(UpstreamUnavailable) as refused:
+            await upstream.list_tools()
+        assert refused.value.message == f"shop is not connected ({why})."
+    assert "private" not in caplog.text
+    assert "hidden" not in caplog.text
+
+
+@requirement("UP-67")
+async def test_a_document_on_disk_that_is_not_there_is_named_to_the_operator_alone(tmp_path: Path) -> None:
+    file = tmp_path / "shop.json"
+    source = Watched(FileSource(file, poll_s=0.01))
+    upstream = OpenApiUpstream(
+        "shop",
+        source,
+        make_http_client(Outgoing()),
+        ServiceAccess("", {}, None, 1_000),
+        connect_timeout_s=5,
+        jitter=random.random,
+        tried=str(file),
+    )
+    async with supervised(upstream, ready=False):
+        await source.seen()
+    assert upstream.status.error == "its document was not found"
+    assert upstream.status.report == (
+        f"its document was not found ({file}): correct openapi; a relative path counts from the folder that the gate "
+        "was started in"
+    )

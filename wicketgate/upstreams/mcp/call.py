@@ -38,28 +38,33 @@ class Refused(Exception):
 
 
 class Malformed(Exception):
-    """An answer that MCP does not know, or that is larger than the limit. The argument is a fixed phrase that completes
-    "the server ..."."""
+    """An answer that MCP does not know, or that is larger than the limit. *how* is a fixed phrase that completes
+    "the server ...". *mend* is for the operator."""
+
+    def __init__(self, how: str, mend: str = "") -> None:
+        super().__init__(how)
+        self.mend = mend
 
 
 class Status(Malformed):
     """An HTTP *status* in the place of an answer. *retry_after_s*: the wait that the server asks for; None: it names
     none."""
 
-    def __init__(self, how: str, status: int, retry_after_s: float | None) -> None:
-        super().__init__(how)
+    def __init__(self, how: str, status: int, retry_after_s: float | None, mend: str = "") -> None:
+        super().__init__(how, mend)
         self.status = status
         self.retry_after_s = retry_after_s
 
 
 class Gone(Exception):
     """There is no connection, or no longer. *carried*: the request may have reached the server. *how*: a fixed phrase
-    such as ``it ended with code 3``."""
+    such as ``it ended with code 3``. *mend* is for the operator, and may name settings, paths and hosts."""
 
-    def __init__(self, how: str, *, carried: bool) -> None:
+    def __init__(self, how: str, *, carried: bool, mend: str = "") -> None:
         super().__init__(how)
         self.how = how
         self.carried = carried
+        self.mend = mend
 
 
 NOT_VALID = "gave an answer that is not a valid MCP result"
@@ -84,23 +89,48 @@ _BUSY = (429, 503)
 _MAX_WAIT_S = 86_400
 
 
-def no_answer(status: int, retry_after: str = "") -> Malformed:
+def no_answer(status: int, retry_after: str = "", *, authorized: bool = True, transport: str = "") -> Malformed:
     """The failure of a request that got an HTTP *status* in the place of an MCP answer. *retry_after* is the value of
-    that header; a date is not read."""
+    that header; a date is not read. *authorized*: it carried a credential. *transport*: the one in use."""
+    mend = ""
     match status:
+        case 401 | 403 if not authorized:
+            how = f"wants a credential (HTTP status {status})"
+            mend = "give it one in headers (Authorization) or by oauth"
         case 401 | 403:
             how = f"refused the gateway's credentials (HTTP status {status})"
+            mend = "correct the credential in headers or oauth; has it expired, or too few rights?"
+        case 404 | 405 | 406 | 501:
+            how = f"has no MCP endpoint at this path (HTTP status {status})"
+            mend = PATH_MEND.get(transport, "correct the path in url")
+        case 407:
+            how = f"is behind a proxy that wants a credential (HTTP status {status})"
+            mend = "write user and password into HTTP_PROXY"
         case 301 | 302 | 303 | 307 | 308:
             how = "redirects to another place, which is not followed; configure its new address"
         case 429 | 503:
             how = f"takes no more requests for now (HTTP status {status})"
         case _:
             how = f"gave no MCP answer (HTTP status {status})"
+            mend = "look at the log of that server" if status >= 500 else "is it an MCP server? correct url"
     seconds = retry_after.strip()
     wait_s = (
         float(min(int(seconds), _MAX_WAIT_S)) if seconds.isascii() and seconds.isdigit() and len(seconds) < 10 else None
     )
-    return Status(how, status, wait_s)
+    return Status(how, status, wait_s, mend)
+
+
+PATH_MEND = {
+    "http": "correct the path in url, often /mcp; or transport: sse, if it is a server of the older HTTP+SSE transport",
+    "sse": "correct the path in url, often /sse; or leave out transport: sse, if it speaks streamable HTTP",
+}
+
+
+def no_mcp(kind: str, transport: str) -> Malformed:
+    """The failure of a request that got an answer of the media type *kind*, which MCP does not know."""
+    if kind in ("text/html", "application/xhtml+xml"):
+        return Malformed("answers with a web page, not with MCP", PATH_MEND[transport])
+    return Malformed(NOT_VALID, f"is it an MCP server? {PATH_MEND[transport]}")
 
 
 def timed_out(name: str, timeout_s: float) -> UpstreamTimeout:

@@ -19,11 +19,13 @@ from wicketgate.net import (
     Credentials,
     HttpClient,
     NeverSent,
+    NoAnswer,
     Target,
     body_of,
     redirect_of,
     send_authorized,
 )
+from wicketgate.net.outgoing import NotHttp, trouble_of
 from wicketgate.net.sse import SseDecoder, SseEvent
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import (
@@ -43,6 +45,7 @@ _ACCEPTED = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
 NOTIFY_S = 10.0
 _MAX_NOTIFYING = 256
 _MAX_REDIRECTS = 3
+_MAX_SNIFFED = 4096
 _FOLLOWED = {"POST": (307, 308), "DELETE": (307, 308), "GET": (301, 302, 307, 308)}
 
 
@@ -75,7 +78,7 @@ class Endpoint:
                 return await self._followed(method, content, headers)
             return await send_authorized(self._credentials, send)
         except httpx.RequestError as error:
-            raise failure_of(error) from None
+            raise failure_of(error, self._url) from None
 
     async def notify(self, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Send a message that gets no answer. It is dropped if it cannot be sent, or too many others are under way."""
@@ -191,10 +194,27 @@ async def body_within(response: httpx.Response, max_bytes: int) -> bytearray:
     return data
 
 
-def failure_of(error: httpx.RequestError) -> Gone | Malformed:
+async def beginning_of(response: httpx.Response) -> bytes:
+    """The first bytes of an answer that is not MCP; as many as came before it broke off."""
+    try:
+        data, _ = await body_of(response).gather(_MAX_SNIFFED)
+    except httpx.RequestError:
+        return b""
+    finally:
+        await response.aclose()
+    return bytes(data)
+
+
+def failure_of(error: httpx.RequestError, url: str = "") -> Gone | Malformed:
+    """*url* is where the request was sent; empty for an answer that broke off."""
+    trouble = trouble_of(error)
     match error:
         case AnswerUndecodable():
             return Malformed("gave an answer in a content coding that was not asked for")
         case _ if isinstance(error, NeverSent):
-            return Gone(error.why, carried=False)
+            return Gone(error.why, carried=False, mend=trouble.mend_for("url"))
+        case NotHttp() | NoAnswer() if url:
+            # Over TLS it is no question of the scheme any more.
+            mend = trouble.mend_for("url") if url.startswith("http://") else ""
+            return Gone(trouble.why, carried=True, mend=mend)
     return Gone(CONNECTION_LOST, carried=True)

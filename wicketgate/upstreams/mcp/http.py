@@ -13,15 +13,16 @@ from typing import Any
 import httpx
 
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
+from wicketgate.net.outgoing import SPEAKS_TLS, wants_tls
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import (
     CONNECTION_LOST,
-    NOT_VALID,
     RESTARTED,
     Call,
     Gone,
     Malformed,
     no_answer,
+    no_mcp,
     refusal,
 )
 from wicketgate.upstreams.mcp.client import Connection, Lost
@@ -32,6 +33,7 @@ from wicketgate.upstreams.mcp.endpoint import (
     NOTIFY_S,
     Endpoint,
     EventStream,
+    beginning_of,
     body_within,
     kind_of,
 )
@@ -172,16 +174,16 @@ class _StreamableHttp:
             if opens and SESSION_HEADER in response.headers:
                 self._session = {SESSION_HEADER: response.headers[SESSION_HEADER]}
                 self._has_session = True
-            match kind_of(response):
+            match kind := kind_of(response):
                 case "application/json":
                     message = wire.decode(await body_within(response, self._max_bytes))
                     if message is None or not _answers(message, call):
-                        raise Malformed(NOT_VALID)
+                        raise no_mcp(kind, "http")
                     call.settle(message)
                     return await call.answer()
                 case "text/event-stream":
                     return await self._streamed(response, call)
-            raise Malformed(NOT_VALID)
+            raise no_mcp(kind, "http")
         finally:
             await response.aclose()
 
@@ -279,7 +281,10 @@ class _StreamableHttp:
             message = wire.decode(await body_within(response, min(self._max_bytes, _MAX_REFUSAL_BYTES)))
             if message is not None and message.method is None and message.error is not wire.ABSENT:
                 return refusal(wire.error_of(message))
-        return no_answer(status, response.headers.get("retry-after", ""))
+        if status == 400 and wants_tls(status, await beginning_of(response)):
+            return Malformed("speaks https, not http", SPEAKS_TLS.mend_for("url"))
+        retry_after = response.headers.get("retry-after", "")
+        return no_answer(status, retry_after, authorized=self._endpoint.authorized, transport="http")
 
     async def _is_known(self) -> bool:
         """True if the server knows our session. MCP says 404 for one that it does not know, but many servers say 400,

@@ -7,7 +7,7 @@ from typing import Any
 
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.upstreams.mcp import wire
-from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, no_answer
+from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Call, Gone, Malformed, no_answer, no_mcp
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.endpoint import EVENTS, FAILURES, Endpoint, EventStream, kind_of
 from wicketgate.upstreams.mcp.eras import Agreement
@@ -71,10 +71,14 @@ class _Sse:
 
     async def open(self, url: str, headers: Mapping[str, str], credentials: Credentials | None) -> None:
         """Open the stream, and wait until it has named the place for our messages. Raises Gone and Malformed."""
-        response = await Endpoint(self._http, url, {**headers, "Accept": EVENTS}, credentials).send("GET", b"", {})
-        if response.status_code != 200 or kind_of(response) != EVENTS:
+        endpoint = Endpoint(self._http, url, {**headers, "Accept": EVENTS}, credentials)
+        response = await endpoint.send("GET", b"", {})
+        if response.status_code != 200:
             await response.aclose()
-            raise no_answer(response.status_code)
+            raise no_answer(response.status_code, authorized=endpoint.authorized, transport="sse")
+        if kind_of(response) != EVENTS:
+            await response.aclose()
+            raise no_mcp(kind_of(response), "sse")
         stream = EventStream(response, self._max_bytes)
         self._place = await _place(stream, Endpoint(self._http, url, headers, credentials))
         self.exchange.background.start(self._read(stream))
@@ -99,7 +103,8 @@ class _Sse:
         await response.aclose()
         if response.status_code >= 300:
             # The answer would have come on the stream.
-            call.fail(no_answer(response.status_code, response.headers.get("retry-after", "")))
+            retry_after = response.headers.get("retry-after", "")
+            call.fail(no_answer(response.status_code, retry_after, authorized=self._place.authorized, transport="sse"))
 
     def post(self, message: Mapping[str, Any]) -> None:
         self.exchange.background.start(self._place.notify(message, {}))

@@ -2,12 +2,17 @@
 (ROUTE-8, UP-9 to UP-11)."""
 
 import asyncio
+import errno
 import logging
+import re
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
+from wicketgate.net.outgoing import NOT_REACHED, trouble_of
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import CONNECTION_LOST, NOT_VALID, Call, Gone, Malformed, too_large
 from wicketgate.upstreams.mcp.child_process import GRACE_S, ChildEnded, ChildProcess
@@ -30,6 +35,8 @@ log = logging.getLogger("wicketgate.upstream")
 _END_S = 0.5
 _ERROR_LINE = 1_000
 _KEPT_LINES = 20
+_SAME_S = 600.0
+_TOLD_FIRST = 5
 _SHOWN = 512
 
 
@@ -43,16 +50,36 @@ async def stdio_transport(
     *,
     max_answer_bytes: int = MAX_MESSAGE_BYTES,
     grace_s: float = GRACE_S,
+    last_words: "LastWords | None" = None,
 ) -> AsyncGenerator[Connection, None]:
-    """Start *command* and talk to it. Leaving the context ends it, and all processes that it started."""
-    connection = _Stdio(name, lost, max_answer_bytes)
-    child = await ChildProcess.start(command, env, cwd, connection, grace_s)
+    """Start *command* and talk to it. Leaving the context ends it, and all processes that it started. *last_words* is
+    shared by all starts of one server. Raises Gone where it cannot be started."""
+    connection = _Stdio(name, lost, max_answer_bytes, last_words or LastWords(name))
+    try:
+        child = await _started(ChildProcess.start(command, env, cwd, connection, grace_s))
+    except OSError as error:
+        raise await asyncio.to_thread(cannot_start, error, command[0], env, cwd) from None
     connection.child = child
     try:
         yield connection
     finally:
         connection.exchange.close(CONNECTION_LOST)
         await to_its_end(connection.close())
+
+
+async def _started(start: Coroutine[None, None, ChildProcess]) -> ChildProcess:
+    """The child of *start*, which is not broken off: half-way, it would leave a process and its pipes behind."""
+    starting = asyncio.get_running_loop().create_task(start)
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await to_its_end(_undo(starting))
+        raise
+
+
+async def _undo(starting: asyncio.Task[ChildProcess]) -> None:
+    with suppress(OSError):
+        await (await starting).stop()
 
 
 class _Stdio:
@@ -64,13 +91,13 @@ class _Stdio:
     has_headers = False
     child: ChildProcess
 
-    def __init__(self, name: str, lost: Lost, max_bytes: int) -> None:
+    def __init__(self, name: str, lost: Lost, max_bytes: int, last_words: "LastWords") -> None:
         self.exchange = Exchange(name, self.post)
         self._name = name
         self._lost = lost
         self._lines = LineReader(self._too_long, max_bytes)
         self._max_bytes = max_bytes
-        self._errors = _ErrorLog(name)
+        self._errors = _ErrorLog(name, last_words)
         self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, asyncio.get_running_loop().time)
         self._warned: set[str] = set()
         self._how = CONNECTION_LOST
@@ -144,8 +171,9 @@ class _ErrorLog:
     Every line goes to the log at debug level, cut to a bounded length; ``repeat`` logs the last ones as warnings.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, last_words: "LastWords") -> None:
         self._name = name
+        self._last_words = last_words
         self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._open = bytearray()
 
@@ -158,8 +186,7 @@ class _ErrorLog:
 
     def repeat(self) -> None:
         self._emit()
-        for line in self._last_lines:
-            log.warning("%s wrote before it ended: %s", self._name, line)
+        self._last_words.log(self._last_lines)
 
     def _emit(self) -> None:
         line = self._open.decode("utf-8", "replace").strip()
@@ -167,3 +194,64 @@ class _ErrorLog:
         if line:
             self._last_lines.append(line)
             log.debug("%s stderr: %s", self._name, line)
+
+
+class LastWords:
+    """The last lines that a server wrote before each of its ends. A crash that repeats is logged with its lines once,
+    and then counted: the same lines, but for numbers, within ten minutes of the ones before (UP-70). *times* is that
+    count."""
+
+    def __init__(self, name: str, now: Callable[[], float] = monotonic) -> None:
+        self._name = name
+        self._now = now
+        self._words: list[str] = []
+        self._at = -_SAME_S
+        self.times = 0
+        self._told_at = _TOLD_FIRST
+
+    def log(self, lines: Collection[str]) -> None:
+        words, before = [_NUMBERS.sub("0", line) for line in lines], self._at
+        self._at = self._now()
+        if words and words == self._words and self._at - before < _SAME_S:
+            self.times += 1
+            if self.times == self._told_at:
+                self._told_at *= 2
+                log.warning("%s wrote the same again before it ended (%d times)", self._name, self.times)
+            return
+        self._words, self.times, self._told_at = words, 0, _TOLD_FIRST
+        for line in lines:
+            log.warning("%s wrote before it ended: %s", self._name, line)
+
+
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+def cannot_start(error: OSError, program: str, env: Mapping[str, str], cwd: str | None) -> Gone:
+    """The reason for which *program* could not be started, as a fixed phrase, with the mend for the operator."""
+
+    def gone(how: str, mend: str) -> Gone:
+        return Gone(how, carried=False, mend=mend)
+
+    match error:
+        case NotADirectoryError() if error.args == (cwd,):
+            return gone("its working directory was not found", f"correct cwd, {cwd}")
+        case FileNotFoundError() | NotADirectoryError():
+            if "/" not in program:
+                where = "the PATH in its env" if "PATH" in env else "the PATH of the gate"
+                return gone("the command was not found", f"it is not on {where}; install it, or write its full path")
+            if Path(cwd or ".", program).exists():
+                mend = "the program that its first line names (#!) does not exist"
+                return gone("the command cannot be run", mend)
+            return gone("the command was not found", "there is no such file; correct command")
+        case PermissionError():
+            mend = "it is a folder" if Path(cwd or ".", program).is_dir() else "make it executable (chmod +x)"
+            return gone("the command may not be run", f"{mend}, or name its interpreter first in command")
+        case OSError(errno=errno.ENOEXEC):
+            mend = (
+                "it is no program of this machine, nor a script with a #! line; name its interpreter first in command"
+            )
+            return gone("the command cannot be run", mend)
+        case OSError(errno=errno.E2BIG):
+            return gone("the command cannot be run", "its arguments and env are too long")
+    trouble = trouble_of(error)
+    return gone("the command cannot be run" if trouble is NOT_REACHED else trouble.why, trouble.mend_for("command"))

@@ -1,6 +1,8 @@
 """McpServerUpstream: one configured MCP server, kept connected by one supervisor (UP-1, UP-3).
 
 Calls run in the tasks of their callers, and every call has a deadline of its own, so that no call can hurt another one.
+A process that has not answered in time is reported as down and waited for all the same: ended and started again, it
+would be no faster (UP-65).
 """
 
 import asyncio
@@ -12,13 +14,14 @@ from typing import Any
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
 from wicketgate.fleet.turns import Turns
-from wicketgate.net.outgoing import why_not_connected
+from wicketgate.net.outgoing import told, trouble_of
 from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
 from wicketgate.upstreams.mcp.call import (
     NOT_REACHED,
     Gone,
     Malformed,
     Refused,
+    clean,
     reported,
     timed_out,
 )
@@ -33,6 +36,10 @@ log = logging.getLogger("wicketgate.upstream")
 _FIRST_DELAY_S = 0.2
 _MAX_DELAY_S = 10.0
 _LASTED_S = 30.0
+NOTICE_S = 5.0
+"""Seconds after which the log says what is waited for."""
+PATIENCE = 10
+"""So many times the timeout of connecting a process that lives is waited for."""
 
 
 class McpServerUpstream:
@@ -49,9 +56,13 @@ class McpServerUpstream:
         mode: Mode = "auto",
         ping_s: float = PING_S,
         instructions: bool = False,
+        tried: str = "",
+        notice_s: float = NOTICE_S,
+        patience: float = PATIENCE,
     ) -> None:
         """*jitter* returns 0 to 1 and spreads reconnections. *turns* are shared with other upstreams, so that not all
-        connect at once. *instructions*: the server's words for a model are taken."""
+        connect at once. *instructions*: the server's words for a model are taken. *tried* is the command or the origin
+        of the URL, as the operator is told it."""
         self._name = name
         self._connect = connect
         self._connect_timeout_s = connect_timeout_s
@@ -60,6 +71,10 @@ class McpServerUpstream:
         self._mode = mode
         self._mode_now = mode
         self._ping_s = ping_s
+        self._tried = tried
+        self._notice_s = notice_s
+        self._patience = patience
+        self._noticed = False
         self._client: McpClient | None = None
         self._silence = Silence(_nothing, _no_words)
         self._status = UpstreamStatus("connecting")
@@ -146,31 +161,69 @@ class McpServerUpstream:
         ending = _Ending()
         connected = False
         opened: Connection | None = None
+        loop, timeout_s = asyncio.get_running_loop(), self._connect_timeout_s
         turn = await self._turns.take()
+
+        def late() -> None:
+            if opened is None or not opened.shows_its_end:
+                attempt.reschedule(loop.time())
+                return
+            longest_s = timeout_s * self._patience
+            mend = f"its process still runs and is waited for, up to {longest_s:g} s; raise connect_timeout_s"
+            self._gone(f"no answer within {timeout_s:g} s", f"{mend} if it always takes so long")
+            attempt.reschedule(began + longest_s)
+
+        def notice() -> None:
+            self._notice(starts=opened is not None and opened.shows_its_end)
+
+        began = loop.time()
+        timers = [loop.call_later(timeout_s, late), loop.call_later(self._notice_s, notice)]
         try:
-            async with asyncio.timeout(self._connect_timeout_s) as attempt, self._connect(ending.lost) as opened:
+            async with asyncio.timeout(None) as attempt, self._connect(ending.lost) as opened:
                 client = await McpClient.open(self._name, opened, self._mode_now, ending.lost)
                 # The deadline is for connecting only.
                 attempt.reschedule(None)
+                for timer in timers:
+                    timer.cancel()
                 turn.end()
                 connected = True
                 await self._serve(client, opened, ending, changed)
         except TimeoutError:
-            self._gone(f"no answer within {self._connect_timeout_s:g} s" if attempt.expired() else NOT_REACHED)
+            if not attempt.expired():
+                self._gone(NOT_REACHED)
+            elif opened is not None and opened.shows_its_end:
+                self._gone(f"no answer within {timeout_s * self._patience:g} s", "it is ended and started again")
+            else:
+                self._gone(f"no answer within {timeout_s:g} s", "raise connect_timeout_s if it is only slow")
         except Exception as error:
-            why = _why(error)
-            if why is None:
+            why, mend = _why(error)
+            if isinstance(error, Refused) and self._status.error != why:
+                log.warning(
+                    "%s: it answered the handshake with error %d: %s", self._name, error.code, clean(error.message)
+                )
+            if not why:
                 log.error("%s: connection failed unexpectedly", self._name, exc_info=error)
             elif ending.how:
                 why = ending.how if connected else f"{ending.how} before it was ready"
-            self._gone(why or ("it failed" if connected else "it does not speak MCP"))
+            # A server that ends because it was asked for the newer era first is not down yet: it is asked again.
+            if not (ending.how and not connected and self._is_new and self._next_mode(opened) == "legacy"):
+                self._gone(why or ("it failed" if connected else "it does not speak MCP"), mend)
         finally:
+            for timer in timers:
+                timer.cancel()
             turn.end()
             self._client = None
-        # It may be a server that ends, or says nothing, when it is first asked for the newer era.
-        one_era = opened is not None and opened.one_era and not connected and self._mode_now == "auto"
-        self._mode_now = "legacy" if one_era else self._mode
+        self._mode_now = self._mode if connected else self._next_mode(opened)
         return connected
+
+    def _next_mode(self, opened: Connection | None) -> Mode:
+        """The mode after an attempt that failed: it may be a server that ends, or says nothing, when it is first asked
+        for the newer era."""
+        return "legacy" if opened is not None and opened.one_era and self._mode_now == "auto" else self._mode
+
+    @property
+    def _is_new(self) -> bool:
+        return self._status.phase == "connecting"
 
     async def _serve(
         self, client: McpClient, connection: Connection, ending: "_Ending", changed: Callable[[str], None]
@@ -222,15 +275,34 @@ class McpServerUpstream:
         self._client = client
         self._spellings = client.agreement.spellings
         self._silence = Silence(client.ping, lambda: exchange.heard, self._ping_s)
-        self._status = UpstreamStatus("ready", "", before.connections + 1, before.error)
+        self._status = UpstreamStatus("ready", "", before.connections + 1, before.report)
+        self._noticed = False
         log.info("%s: connected, protocol %s", self._name, client.agreement.version)
 
-    def _gone(self, reason: str) -> None:
+    def _notice(self, *, starts: bool) -> None:
+        """Say once, until it is connected, what is waited for."""
+        if self._noticed or self._notice_s >= self._connect_timeout_s:
+            return
+        self._noticed = True
+        waits = f"after {self._notice_s:g} s"
+        if starts:
+            waits += " (npx and uvx install at the first run)"
+        log.info(
+            "%s: still %s %s; waits until connect_timeout_s = %g",
+            self._name,
+            "starting" if starts else "connecting",
+            waits,
+            self._connect_timeout_s,
+        )
+
+    def _gone(self, reason: str, mend: str = "") -> None:
+        """*reason* is a fixed phrase; *mend* is for the operator, and may name settings, paths and hosts."""
         self._client = None
         before = self._status
+        detail = told(reason, self._tried, mend) if mend else ""
         if (before.phase, before.error) != ("down", reason):
-            log.warning("%s: %s", self._name, reason)
-        self._status = UpstreamStatus("down", reason, before.connections, reason)
+            log.warning("%s: %s", self._name, detail or reason)
+        self._status = UpstreamStatus("down", reason, before.connections, detail or reason, detail)
 
 
 class _Ending:
@@ -268,25 +340,20 @@ def _no_words() -> int:
     return 0
 
 
-def _why(error: Exception) -> str | None:
+def _why(error: Exception) -> tuple[str, str]:
     """A fixed phrase for an expected failure of a connection, because an exception's own text may hold paths and
-    addresses; None for any other."""
+    addresses, and the mend for the operator. Empty for any other failure."""
     match error:
-        case FileNotFoundError():
-            return "the command was not found"
-        case NotADirectoryError():
-            return "its working directory was not found"
-        case PermissionError():
-            return "the command may not be run"
         case UpstreamUnavailable(message=message):
-            return message
-        case Gone(how=how):
-            return how
-        case Malformed():
-            return f"it {error}"
+            return message, "a line of the log with 'no token' says why; look at oauth"
+        case Gone(how=how, mend=mend):
+            return how, mend
+        case Malformed(mend=mend):
+            return f"it {error}", mend
         case Refused():
-            return "it refused the MCP handshake"
+            return "it refused the MCP handshake", ""
         case OSError():
-            return why_not_connected(error)
+            trouble = trouble_of(error)
+            return trouble.why, trouble.mend_for("url")
         case _:
-            return None
+            return "", ""

@@ -17,7 +17,8 @@ import httpx
 from wicketgate.errors import UpstreamError, UpstreamLost, UpstreamUnavailable
 from wicketgate.fleet.turns import Turns
 from wicketgate.log_text import HEADER
-from wicketgate.net import Credentials, HttpClient, NeverSent, Reply, fetch
+from wicketgate.net import Credentials, HttpClient, NeverSent, NoAnswer, Reply, fetch
+from wicketgate.net.outgoing import SPEAKS_TLS, NotHttp, told, trouble_of, wants_tls
 from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
 from wicketgate.upstreams.openapi.bodies import STREAMS, base_type
 from wicketgate.upstreams.openapi.document import MAX_DOCUMENT_BYTES, DocumentRefused, read_document, server_url
@@ -36,7 +37,11 @@ _MAX_REPORTED = 20
 
 
 class SourceFailed(Exception):
-    """The document could not be read. The text is a fixed phrase."""
+    """The document could not be read. The text is a fixed phrase; *mend* is for the operator, and may name paths."""
+
+    def __init__(self, why: str, mend: str = "") -> None:
+        super().__init__(why)
+        self.mend = mend
 
 
 class DocumentSource(Protocol):
@@ -76,13 +81,16 @@ class FileSource:
             if mark == self._seen:
                 return None
             if not self._path.is_file():
-                raise SourceFailed("its document is not a file")
+                raise SourceFailed("its document is not a file", "openapi must name the file itself")
             with self._path.open("rb") as file:
                 data = file.read(MAX_DOCUMENT_BYTES + 1)
         except FileNotFoundError:
-            raise SourceFailed("its document was not found") from None
+            mend = "correct openapi; a relative path counts from the folder that the gate was started in"
+            raise SourceFailed("its document was not found", mend) from None
+        except PermissionError:
+            raise SourceFailed("its document cannot be read", "the user of the gate may not read it") from None
         except OSError:
-            raise SourceFailed("its document cannot be read") from None
+            raise SourceFailed("its document cannot be read", "look at the file and its disk") from None
         self._seen = mark
         return data
 
@@ -120,22 +128,49 @@ class UrlSource:
                 credentials=self._credentials,
             )
         except NeverSent as error:
-            raise SourceFailed(f"its document cannot be reached: {error.why}") from None
+            why = f"its document cannot be reached: {error.why}"
+            raise SourceFailed(why, error.trouble.mend_for("openapi")) from None
+        except (NoAnswer, NotHttp) as error:
+            trouble = trouble_of(error)
+            mend = trouble.mend_for("openapi") if self.url.startswith("http://") else ""
+            raise SourceFailed(f"its document cannot be read: {trouble.why}", mend) from None
         except httpx.RequestError:
             raise SourceFailed("the connection was lost while its document was read") from None
         # Only a whole document is taken over, and its validators with it.
         if answer.status == 304 and self._validators:
             return None
         if answer.status != 200:
-            raise SourceFailed(f"the server of its document answered {answer.status}")
+            raise SourceFailed(f"the server of its document answered {answer.status}", _mend_of(answer))
         if answer.cut:
             raise SourceFailed("its document is too large")
+        if base_type(answer.headers.get("content-type", "")) in _WEB_PAGE and answer.body.lstrip()[:1] == b"<":
+            raise SourceFailed("a web page came in the place of its document", _DOCUMENT_PATH)
         known = (
             ("If-None-Match", answer.headers.get("etag")),
             ("If-Modified-Since", answer.headers.get("last-modified")),
         )
         self._validators = {name: value for name, value in known if value}
         return answer.body
+
+
+_WEB_PAGE = ("text/html", "application/xhtml+xml")
+_DOCUMENT_PATH = "openapi must name the JSON or YAML itself, often /openapi.json"
+
+
+def _mend_of(answer: Reply) -> str:
+    """The mend for an answer that is no document, by its status."""
+    if wants_tls(answer.status, answer.body):
+        return f"{SPEAKS_TLS.why}: {SPEAKS_TLS.mend_for('openapi')}"
+    match answer.status:
+        case 401 | 403:
+            return "it wants a credential, or another one: headers (Authorization) or oauth"
+        case 404 | 405 | 410:
+            return f"correct the path; {_DOCUMENT_PATH}"
+        case 301 | 302 | 303 | 307 | 308:
+            return "it redirects to another server; write the address that it redirects to"
+        case 407:
+            return "a proxy wants a user and a password: write them into HTTP_PROXY"
+    return "look at the log of that server" if answer.status >= 500 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +210,11 @@ class OpenApiUpstream:
         connect_timeout_s: float,
         jitter: Callable[[], float],
         turns: Turns | None = None,
+        tried: str = "",
     ) -> None:
+        """*tried* is the place of the document, as the operator is told it."""
         self._name = name
+        self._tried = tried
         self._turns = turns or Turns()
         self._source = source
         self._http = http
@@ -234,8 +272,9 @@ class OpenApiUpstream:
             answer = await self._answer(service.base_url, request, context)
             return await self._result(operation, answer)
         except NeverSent as error:
-            log.warning("%s: cannot be reached: %s: %s", self._name, type(error).__name__, error)
-            raise UpstreamUnavailable(f"{self._name} cannot be reached.") from None
+            setting = "base_url" if self._access.base_url else "openapi"
+            log.warning("%s: %s", self._name, error.trouble.told(service.base_url, setting))
+            raise UpstreamUnavailable(f"{self._name} cannot be reached ({error.why}).") from None
         except httpx.RequestError as error:
             log.warning("%s: lost while a call ran: %s: %s", self._name, type(error).__name__, error)
             raise UpstreamLost(
@@ -246,8 +285,8 @@ class OpenApiUpstream:
         """Connects and sends nothing: no request is sure to change nothing at a service that is not ours."""
         try:
             await self._http.transport.reach(self._known().base_url, timeout_s)
-        except NeverSent:
-            raise UpstreamUnavailable(f"{self._name} cannot be reached.") from None
+        except NeverSent as error:
+            raise UpstreamUnavailable(f"{self._name} cannot be reached ({error.why}).") from None
         return "reached"
 
     def _known(self) -> _Service:
@@ -291,12 +330,16 @@ class OpenApiUpstream:
                 # No deadline: the work is bounded, a thread cannot be ended, and a second try would take as long.
                 service = await asyncio.to_thread(self._read, data)
         except TimeoutError:
-            self._failed(f"no document within {self._connect_timeout_s:g} s")
-        except (SourceFailed, DocumentRefused) as reason:
-            # A refused document is not read again until it changes: its source returns None.
+            mend = "raise connect_timeout_s if it is only slow"
+            self._failed(f"no document within {self._connect_timeout_s:g} s", mend)
+        except SourceFailed as failure:
+            self._failed(str(failure), failure.mend)
+        except DocumentRefused as reason:
+            # It is not read again until it changes: its source returns None.
             self._failed(str(reason))
         except UpstreamUnavailable:
-            self._failed("no credential for it could be had")
+            mend = "a line of the log with 'no token' says why; look at oauth"
+            self._failed("no credential for it could be had", mend)
         else:
             if data is not None:
                 self._put_in_force(service, changed)
@@ -327,15 +370,18 @@ class OpenApiUpstream:
             log.info("%s: document read, %d operations", self._name, len(service.operations))
             changed(self._name)
 
-    def _failed(self, reason: str) -> None:
-        if self._trouble != reason:
+    def _failed(self, reason: str, mend: str = "") -> None:
+        """*reason* is a fixed phrase; *mend* is for the operator."""
+        detail = told(reason, self._tried, mend) if mend else ""
+        report = detail or reason
+        if self._trouble != report:
             kept = "; the operations of the last one stay" if self._service is not None else ""
-            log.warning("%s: %s%s", self._name, reason, kept)
-        self._trouble = reason
+            log.warning("%s: %s%s", self._name, report, kept)
+        self._trouble = report
         if self._service is None:
-            self._status = UpstreamStatus("down", reason, last_error=reason)
+            self._status = UpstreamStatus("down", reason, last_error=report, detail=detail)
         else:
-            self._status = UpstreamStatus("ready", last_error=reason)
+            self._status = UpstreamStatus("ready", last_error=report)
 
     def _spread(self, delay_s: float) -> float:
         return delay_s * (0.5 + self._jitter() / 2)
