@@ -15,13 +15,14 @@ from pathlib import Path
 import click
 
 from app.local_key import LocalKey
-from app.logs import json_logs, set_log_level
+from app.logs import Log, service_logs, set_log_level
 from app.loop_lag import watch_loop
 from app.mcp_door import McpDoors
 from app.memory import giving_back
 from app.pace import Pace
 from app.port.connections import ConnectionCounts
 from app.process import collect_seldom, on_hangup, on_stop, search_python_folders
+from app.start_lines import StartLines, say_stop
 from wicketgate.config.reload import Reloader
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
@@ -53,16 +54,22 @@ class OwnServer:
     connections: ConnectionCounts
 
 
+Greeting = Callable[[Gate, str, LocalKey | None], str]
+"""Makes the text that is shown when the gate is ready, from its address and its own key, if it has one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """Marks a process as this service's own: logs, garbage collector, ``sys.path`` and signals are the service's too.
 
-    *load* reads the configuration again, on SIGHUP, and whenever the file *watched* changes.
+    *load* reads the configuration again, on SIGHUP, and whenever the file *watched* changes. *greeting* is shown in the
+    place of the usual one.
     """
 
     load: Callable[[], Settings]
     watched: Path | None = None
     server: OwnServer | None = None
+    greeting: Greeting | None = None
 
 
 @asynccontextmanager
@@ -81,8 +88,12 @@ async def service_lifespan(
     server = program.server if program is not None else None
     async with AsyncExitStack() as stack:
         # The process: logs first, so that every later line is written.
+        start: _Start | None = None
         if program is not None:
-            _own_process(stack, gate, local)
+            out = _own_process(stack, gate, local)
+            if server is not None and out.in_terminal:
+                stack.callback(say_stop(out, gate))
+                start = _Start(out, StartLines(out, gate))
             pace.install(asyncio.get_running_loop())
             stack.enter_context(giving_back())
         if server is None:
@@ -110,7 +121,7 @@ async def service_lifespan(
             stack.enter_context(on_stop(lambda: gate.drain.begin(gate.settings.server.drain_s)))
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(_greet_when_ready(gate, program, local)),
+                tasks.create_task(_greet_when_ready(gate, program, local, start)),
                 tasks.create_task(watch_loop(loop_late)),
             ]
             yield
@@ -120,9 +131,18 @@ async def service_lifespan(
             await _drain(gate)
 
 
-def _own_process(stack: AsyncExitStack, gate: Gate, local: LocalKey | None) -> None:
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """The start in a terminal."""
+
+    out: Log
+    lines: StartLines
+
+
+def _own_process(stack: AsyncExitStack, gate: Gate, local: LocalKey | None) -> Log:
+    server = gate.settings.server
     redactor = Redactor([*gate.settings.secrets(), local.secret if local else ""])
-    stack.enter_context(json_logs(gate.settings.server.log_level, redactor))
+    out = stack.enter_context(service_logs(server.log_level, redactor, log_format=server.log_format))
 
     def put_in_force(settings: Settings) -> None:
         redactor.learn(settings.secrets())
@@ -132,6 +152,7 @@ def _own_process(stack: AsyncExitStack, gate: Gate, local: LocalKey | None) -> N
     gate.on_apply(put_in_force)
     search_python_folders(gate.settings)
     collect_seldom()
+    return out
 
 
 def _warn_of_ends(gate: Gate) -> None:
@@ -155,7 +176,7 @@ async def _wait_for_required(gate: Gate) -> None:
         raise error
 
 
-async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey | None) -> None:
+async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey | None, start: _Start | None) -> None:
     server = program.server if program is not None else None
     try:
         await _wait_for_required(gate)
@@ -163,9 +184,17 @@ async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey
         if server is not None:
             server.fail(error)
         return
-    if program is not None or local is not None:
-        with suppress(OSError, ValueError):  # the terminal is gone or closed
-            click.echo(_greeting(server.address if server is not None else "", local), err=True)
+    if program is None and local is None:
+        return
+    address = server.address if server is not None else ""
+    greets = program.greeting if program is not None else None
+    greeting = _greeting(address, local) if greets is None else greets(gate, address, local)
+    if start is not None:
+        table = start.lines.end()
+        start.out.say("\n".join(["", table, greeting] if table and greets is None else [greeting]))
+        return
+    with suppress(OSError, ValueError):  # the terminal is gone or closed
+        click.echo(greeting, err=True)
 
 
 async def _drain(gate: Gate) -> None:
@@ -178,26 +207,36 @@ async def _drain(gate: Gate) -> None:
 
 
 def _greeting(address: str, local: LocalKey | None) -> str:
-    """Returns the address of the service and a command to try. For stderr: stdout carries only log lines."""
-    url = address or _USUAL_ADDRESS
-    for every, one in _EVERY_ADDRESS:
-        url = url.replace(every, one)
+    """Returns the address of the service and a command to try. For stderr, unless stdout is a terminal: elsewhere that
+    carries only log lines."""
+    url = reachable(address or _USUAL_ADDRESS)
     lines = ["", f"Wicketgate is ready on {address}" if address else f"Wicketgate is ready, {_ADDRESS_IS_THE_SERVERS}"]
     lines.append(f"  MCP clients: {url}/mcp")
     if local is not None:
-        key = local.secret if local.file is None else "$KEY"
-        body = {
-            "messages": [{"role": "user", "content": "What time is it in Tokyo?"}],
-            "metadata": {"correlation_id": "hello-1"},
-        }
         lines += [
             *_key_lines(local, one_process=bool(address)),
             "",
             "Try it:",
-            f'  curl -N {url}/engine/chat -H "Authorization: Bearer {key}" \\',
-            f"    -H 'Content-Type: application/json' -d '{json.dumps(body)}'",
+            *chat_lines(url, local, "What time is it in Tokyo?"),
         ]
     return "\n".join([*lines, ""])
+
+
+def reachable(address: str) -> str:
+    """Returns *address* as a client on this machine can use it."""
+    for every, one in _EVERY_ADDRESS:
+        address = address.replace(every, one)
+    return address
+
+
+def chat_lines(url: str, local: LocalKey, question: str) -> list[str]:
+    """Returns a command that asks *question*; it can be pasted as it is, if the key was made by this start."""
+    key = local.secret if local.file is None else "$KEY"
+    body = {"messages": [{"role": "user", "content": question}], "metadata": {"correlation_id": "hello-1"}}
+    return [
+        f'  curl -N {url}/engine/chat -H "Authorization: Bearer {key}" \\',
+        f"    -H 'Content-Type: application/json' -d '{json.dumps(body)}'",
+    ]
 
 
 def _key_lines(local: LocalKey, *, one_process: bool) -> list[str]:

@@ -1,8 +1,9 @@
-"""Logs: one JSON object a line on stdout (OPS-13). A thread writes them, so that a slow reader stalls no request.
+"""Logs: one JSON object a line on stdout (OPS-13), or one line of text for people (OPS-96). A thread writes them, so
+that a slow reader stalls no request.
 
-Keys: ``timestamp`` (UTC, ISO 8601), ``correlation_id``, ``component``, ``level``, ``message``, then those of the
-caller's ``extra={"fields": {...}}``, and ``exception`` where there is one. No line for each text-delta. While the lines
-have no reader they are dropped and counted; the service goes on, and can be stopped.
+Keys of the JSON: ``timestamp`` (UTC, ISO 8601), ``correlation_id``, ``component``, ``level``, ``message``, then those
+of the caller's ``extra={"fields": {...}}``, and ``exception`` where there is one. No line for each text-delta. While
+the lines have no reader they are dropped and counted; the service goes on, and can be stopped.
 """
 
 import io
@@ -16,9 +17,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
+from app.log_lines import TextFormatter, is_coloured
+from app.printable import printable
 from wicketgate.log_text import correlation_id
+
+LogFormat = Literal["auto", "text", "json"]
 
 _QUEUE_LINES = 10_000
 _LAST_LINES_S = 1.0
@@ -100,6 +105,8 @@ class _LogWriter(logging.handlers.QueueListener):
         self._lines = lines
         self._handler = handler
         self._write = write
+        self._begun = ""
+        self._is_open = False
         self._finishing = threading.Event()
         self._ended = threading.Event()
 
@@ -134,21 +141,77 @@ class _LogWriter(logging.handlers.QueueListener):
             lines = [*lines, dropped]
         try:
             if lines:
-                self._write("".join(f"{line}\n" for line in lines))
+                self._write("".join(map(self._whole, lines)))
         except OSError:
             pass  # the reader is gone for good
 
+    def _whole(self, line: str) -> str:
+        """Ends *line*. One that is begun stays open for its rest; if another comes between, the rest repeats it."""
+        interrupted = self._is_open and not isinstance(line, _Rest)
+        begun = "" if self._is_open else self._begun
+        self._is_open = isinstance(line, _Begun)
+        if isinstance(line, _Begun):
+            self._begun = line
+            return f"\n{line}" if interrupted else line
+        if isinstance(line, _Rest):
+            return f"{begun}{line}\n"
+        return f"\n{line}\n" if interrupted else f"{line}\n"
+
+
+class _Begun(str):
+    __slots__ = ()
+
+
+class _Rest(str):
+    __slots__ = ()
+
+
+class Log:
+    """The log while it is open, for texts that have to stand in order with its lines. *in_terminal*: people read it,
+    as text. *coloured*: they may be given styles."""
+
+    def __init__(self, handler: _LogQueue, redact: Callable[[str], str], *, in_terminal: bool, coloured: bool) -> None:
+        self._handler = handler
+        self._redact = redact
+        self.in_terminal = in_terminal
+        self.coloured = coloured
+
+    def harmless(self, text: str) -> str:
+        """Returns a foreign *text* with its secrets masked and all escaped that is not printable."""
+        return printable(self._redact(text))
+
+    def say(self, text: str) -> None:
+        """Write *text* as it is, after the lines so far."""
+        self._handler.enqueue(text)
+
+    def begin(self, text: str) -> None:
+        """Write the beginning of a line that ``finish`` ends."""
+        self._handler.enqueue(_Begun(text))
+
+    def finish(self, rest: str) -> None:
+        self._handler.enqueue(_Rest(rest))
+
+    def leave_out(self, unwanted: Callable[[logging.LogRecord], bool]) -> None:
+        """Write no line for the records that are *unwanted*."""
+        self._handler.addFilter(lambda record: not unwanted(record))
+
 
 @contextmanager
-def json_logs(level: str, redact: Callable[[str], str], stream: TextIO | None = None) -> Iterator[None]:
-    """Routes all logging through the JSON formatter while the context is open.
+def service_logs(
+    level: str, redact: Callable[[str], str], stream: TextIO | None = None, *, log_format: LogFormat = "json"
+) -> Iterator[Log]:
+    """Routes all logging to *stream*, by default stdout, while the context is open. ``auto`` is text in a terminal and
+    JSON elsewhere.
 
     At its end the last lines are written, and logging is as it was before.
     """
+    stream = stream or sys.stdout
+    is_text = log_format == "text" or (log_format == "auto" and stream.isatty())
+    coloured = is_text and is_coloured(stream)
     lines: queue.SimpleQueue[Any] = queue.SimpleQueue()
     handler = _LogQueue(lines)
-    handler.setFormatter(JsonFormatter(redact))
-    writer = _LogWriter(lines, handler, _write_to(stream or sys.stdout))
+    handler.setFormatter(TextFormatter(redact, coloured=coloured) if is_text else JsonFormatter(redact))
+    writer = _LogWriter(lines, handler, _write_to(stream))
     writer.start()
     root = logging.getLogger()
     quiet = {logging.getLogger(name): logging.ERROR for name in _QUIET}
@@ -163,7 +226,7 @@ def json_logs(level: str, redact: Callable[[str], str], stream: TextIO | None = 
     for logger, least in quiet.items():
         logger.setLevel(least)
     try:
-        yield
+        yield Log(handler, redact, in_terminal=is_text and stream.isatty(), coloured=coloured)
     finally:
         root.handlers[:] = handlers
         for logger, before in levels.items():

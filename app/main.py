@@ -20,7 +20,7 @@ from starlette.routing import Route
 from app.gauges import Gauges
 from app.lifespan import Program, service_lifespan
 from app.local_key import LocalKey, local_key
-from app.logs import json_logs
+from app.logs import service_logs
 from app.mcp_door import DoorLimits, McpDoors
 from app.metrics import CONTENT_TYPE, Metrics
 from app.pace import Pace, PaceMiddleware
@@ -184,9 +184,12 @@ def _add_paths(app: FastAPI, gate: Gate, doors: McpDoors, metrics: Metrics) -> N
     metrics.know_paths([*faces, *paths])
 
 
-def _logs(program: Program | None, settings: Settings) -> AbstractContextManager[None]:
+def _logs(program: Program | None, settings: Settings) -> AbstractContextManager[object]:
     """Formats the log of a program while it makes its gate: the lifespan begins later, maybe in a forked process."""
-    return nullcontext() if program is None else json_logs(settings.server.log_level, Redactor(settings.secrets()))
+    if program is None:
+        return nullcontext()
+    server = settings.server
+    return service_logs(server.log_level, Redactor(settings.secrets()), log_format=server.log_format)
 
 
 def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -> Gauges:

@@ -1,16 +1,39 @@
 """The demo of ``make run``: the shop, the gateway in front of it, and nothing left running after (OPS-16)."""
 
 import argparse
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from app.cli import main as wicketgate
+import click
+
+from app.commands.output import log_to_terminal, printable_text
+from app.lifespan import chat_lines, reachable
+from app.local_key import LocalKey
+from wicketgate.config.settings_file import load_settings
+from wicketgate.errors import ConfigError
+from wicketgate.gate import Gate
+from wicketgate.ports import LOCAL_CALL
 
 ROOT = Path(__file__).resolve().parent.parent
+CONFIG = ROOT / "examples" / "demo.yaml"
+QUESTIONS = (
+    "What time is it in Tokyo?",
+    "show the last 3 commits of this repository",
+    "list the orders of customer cust_0007",
+)
+_SERVERS = {
+    "time": "clocks of the world (mcp-server-time)",
+    "git": "the history of this repository (mcp-server-git)",
+    "shop": "a make-believe shop (examples/shop)",
+}
 _STOP_S = 2.0
 
 
@@ -21,39 +44,102 @@ def main() -> None:
     os.chdir(ROOT)
     # Not resolved: the interpreter of a virtual environment is a link, and the servers lie beside the link.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    log_to_terminal()
     try:
-        with _shop() as url:
+        with shop() as url:
             os.environ["SHOP_URL"] = url
-            wicketgate(["serve", "--config", "examples/demo.yaml", "--port", str(port)])
+            sys.exit(_serve(port))
+    except ConfigError as error:
+        click.echo(printable_text(f"demo: {error}"), err=True)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
+def _serve(port: int) -> int:
+    load = partial(load_settings, CONFIG, server={"port": port})
+    settings = load()
+    from app.commands.serve import serve_until_stopped
+
+    return serve_until_stopped(settings, load, None, greeting)
+
+
+def greeting(gate: Gate, address: str, local: LocalKey | None) -> str:
+    """Returns what the demo is, what it costs a model, and what to try. All numbers are those of the running gate."""
+    url = reachable(address)
+    tools = Counter(item.server for item in gate.runtime.catalog().tools.values())
+    shown, all_tools = tool_tokens(gate)
+    program = os.path.relpath(Path(sys.executable).parent / "wicketgate")
+    lines = [
+        "",
+        "Wicketgate stands between a model and its tool servers. Behind this one are",
+        *(f"  {name:<5} {_number(tools[name]):<10}  {_SERVERS.get(name, '')}" for name in gate.fleet.members),
+        f"The model is shown 3 tools ({shown:,} tokens) instead of {tools.total()} ({all_tools:,} tokens),",
+        "and finds the others when it needs them.",
+        "",
+        f"Wicketgate is ready on {address}",
+        f"  MCP clients: {url}/mcp",
+    ]
+    if local is not None:
+        lines += [
+            f"  Key, for this run only: {local.secret}",
+            "",
+            "Ask it something. The model here is a small script: no account, and no wit.",
+            *(f"  {question}" for question in QUESTIONS),
+            *chat_lines(url, local, QUESTIONS[0]),
+            "or in words only:",
+            f'  WG_URL={url} WG_KEY={local.secret} {program} chat "{QUESTIONS[2]}"',
+        ]
+    lines += [
+        "",
+        f"Next: {program} init (a gate of your own), {program} connect (your editor). Ctrl-C ends the demo.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _number(tools: int) -> str:
+    return f"{tools:>3} tools" if tools else "not there yet"
+
+
+def tool_tokens(gate: Gate) -> tuple[int, int]:
+    """Returns the tokens of the definitions that the model is shown, and of those of all tools."""
+    shown = [(tool.name, tool.description, tool.input_schema) for tool in gate.surface.tools(LOCAL_CALL)]
+    behind = [(item.name, item.description, item.args_schema) for item in gate.runtime.catalog().tools.values()]
+    return _tokens(gate, shown), _tokens(gate, behind)
+
+
+def _tokens(gate: Gate, tools: list[tuple[str, str, Mapping[str, Any]]]) -> int:
+    fields = ("name", "description", "parameters")
+    definitions = (json.dumps(dict(zip(fields, tool, strict=True)), separators=(",", ":")) for tool in tools)
+    return sum(map(gate.runtime.tokens.count, definitions))
+
+
 @contextmanager
-def _shop() -> Iterator[str]:
+def shop() -> Iterator[str]:
     """The address of a running shop. It also stops by itself when this process dies, since its stdin then closes."""
     # Its own session: Ctrl-C in the terminal is for the gateway, which still needs the shop to finish.
-    shop = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "examples.shop", "--port", "0", "--until-stdin-closes"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    assert shop.stdin is not None and shop.stdout is not None
+    assert process.stdin is not None and process.stdout is not None
     try:
-        line = shop.stdout.readline()
+        line = process.stdout.readline()
         if not line:
             sys.exit("demo: the shop did not start")
         yield line.split()[-1]
     finally:
-        shop.stdin.close()
-        shop.terminate()
+        process.stdin.close()
+        process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            shop.wait(_STOP_S)
-        shop.kill()
-        shop.wait()
-        shop.stdout.close()
+            process.wait(_STOP_S)
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import secrets
 import signal
 import sys
 
-from app.logs import json_logs
+from app.logs import service_logs
 from app.process import search_python_folders
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings
@@ -20,7 +20,8 @@ def serve_mcp(settings: Settings, face_name: str, identity: Identity) -> None:
     """Serve until stdin ends, or SIGINT or SIGTERM comes. Logs go to stderr, because stdout belongs to the client."""
     if sys.stdin is None or sys.stdin.closed:
         raise ConfigError("wicketgate mcp speaks over stdin and stdout: start it from an MCP client.")
-    with json_logs(settings.server.log_level, Redactor(settings.secrets()), sys.stderr):
+    server, redactor = settings.server, Redactor(settings.secrets())
+    with service_logs(server.log_level, redactor, sys.stderr, log_format=server.log_format):
         asyncio.run(_serve(settings, face_name, identity))
 
 

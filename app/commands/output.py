@@ -1,27 +1,14 @@
 """Lines for a terminal: foreign text made harmless, and tools that are held back, suspicious or gone (ACCESS-19,
 OPS-5)."""
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
+from app.printable import printable, printable_text
 from wicketgate.catalog.pins import Difference, Screened
 from wicketgate.log_text import Redactor
 
-
-def printable(line: str) -> str:
-    """Escapes every character that is not printable as JSON does, so that JSON stays the same JSON.
-
-    Nothing in the text can then move the cursor, hide, or reverse the line.
-    """
-    if line.isprintable():
-        return line
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
-
-
-def printable_text(text: str) -> str:
-    """Does the same for a text of several lines."""
-    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+__all__ = ["log_to_terminal", "printable", "printable_text", "quarantine_lines", "screened_lines"]
 
 
 class TerminalFormatter(logging.Formatter):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app.lifespan import OwnServer, Program
+from app.lifespan import Greeting, OwnServer, Program
 from app.main import create_app
 from app.port.connections import ConnectionCounts, Connections, connection_limits
 from app.port.listener import open_listener
@@ -23,10 +23,13 @@ from wicketgate.gate import Gate
 log = logging.getLogger("wicketgate.http")
 
 
-def serve_until_stopped(settings: Settings, load: Callable[[], Settings], watched: Path | None) -> int:
+def serve_until_stopped(
+    settings: Settings, load: Callable[[], Settings], watched: Path | None, greeting: Greeting | None = None
+) -> int:
     """Serves until a signal stops it, and returns the exit code. Raises ConfigError.
 
-    After SIGHUP or a change of *watched* the settings that *load* reads take the place of *settings*.
+    After SIGHUP or a change of *watched* the settings that *load* reads take the place of *settings*. *greeting* is
+    shown in the place of the usual one.
     """
     listener = open_listener(settings.server.host, settings.server.port, os.environ)
     failures: list[ConfigError] = []
@@ -38,7 +41,7 @@ def serve_until_stopped(settings: Settings, load: Callable[[], Settings], watche
     with listener.socket:
         connections = _connections(settings.server)
         server = OwnServer(listener.address, fail, connections.counts)
-        app = create_app(settings, program=Program(load, watched, server))
+        app = create_app(settings, program=Program(load, watched, server, greeting))
         gate: Gate = app.state.gate
 
         async def run() -> bool:
@@ -50,7 +53,14 @@ def serve_until_stopped(settings: Settings, load: Callable[[], Settings], watche
                 drained=gate.drain.wait,
                 ready=gate.wait_ready,
             )
-            return await serve_app(app, listener, stop, connections, stuck_reader_s=settings.engine.stuck_reader_s)
+            return await serve_app(
+                app,
+                listener,
+                stop,
+                connections,
+                stuck_reader_s=settings.engine.stuck_reader_s,
+                debug=settings.server.log_level == "debug",
+            )
 
         served = _runner()(run())
     if failures:

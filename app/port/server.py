@@ -1,6 +1,7 @@
 """Runs the HTTP server of the process, and drains it at its end (CHAT-22, CHAT-78, OPS-24, OPS-36, OPS-37)."""
 
 import asyncio
+import logging
 import signal
 import socket
 from collections.abc import Callable, Coroutine
@@ -47,9 +48,16 @@ class Stop:
 
 
 async def serve_app(
-    app: ASGIApp, listener: Listener, stop: Stop, connections: Connections, *, stuck_reader_s: float
+    app: ASGIApp,
+    listener: Listener,
+    stop: Stop,
+    connections: Connections,
+    *,
+    stuck_reader_s: float,
+    debug: bool = False,
 ) -> bool:
-    """Serves until SIGINT or SIGTERM; returns False if the application could not start.
+    """Serves until SIGINT or SIGTERM; returns False if the application could not start. *debug*: the log has the lines
+    of uvicorn's start and stop too.
 
     The port stays open until the end of the drain, so that new requests get a 503 and ``/readyz`` answers. A listener
     that outlives the process is left at the first signal instead: what connects waits for the next process. A second
@@ -59,6 +67,7 @@ async def serve_app(
         uvicorn.Config(
             cast(Any, app),  # the two name the same protocol in different types
             log_config=None,
+            log_level=None if debug else logging.WARNING,
             access_log=False,
             server_header=False,
             http=cast(Any, partial(GuardedHttpProtocol, stuck_reader_s=stuck_reader_s, connections=connections)),

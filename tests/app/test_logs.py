@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.logs import json_logs
+from app.logs import service_logs
 from tests.support.requirement import requirement
 from wicketgate.log_text import MASK, Redactor, correlation_id
 
@@ -24,14 +24,14 @@ def test_logging_is_as_it_was_when_the_context_ends() -> None:
         return root.level, list(root.handlers), flags, [logging.getLogger(name).level for name in ("mcp", "httpx")]
 
     before = state()
-    with json_logs("debug", str, io.StringIO()):
+    with service_logs("debug", str, io.StringIO()):
         assert state() != before
     assert state() == before
 
 
 def lines_of(secrets: list[str], *write: object) -> list[dict[str, object]]:
     stream = io.StringIO()
-    with json_logs("info", Redactor(secrets), stream):
+    with service_logs("info", Redactor(secrets), stream):
         for action in write:
             assert callable(action)
             action()
@@ -108,7 +108,7 @@ class Stuck(io.StringIO):
 def test_lines_that_find_no_room_are_dropped_and_counted() -> None:
     stream = Stuck()
     total = 12_000
-    with json_logs("info", Redactor([]), stream):
+    with service_logs("info", Redactor([]), stream):
         log.info("first")
         assert stream.reached.wait(10)
         for number in range(1, total):
@@ -134,15 +134,15 @@ def test_a_stream_that_is_gone_stops_no_caller() -> None:
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    with json_logs("info", Redactor([]), Gone()):
+    with service_logs("info", Redactor([]), Gone()):
         for _ in range(3):
             log.info("x")
 
 
 def test_a_reader_that_never_reads_does_not_keep_the_process() -> None:
     script = (
-        "import logging\nfrom app.logs import json_logs\n"
-        "with json_logs('info', str):\n"
+        "import logging\nfrom app.logs import service_logs\n"
+        "with service_logs('info', str):\n"
         "    for number in range(20_000): logging.getLogger('wicketgate.x').info('x' * 100)\n"
     )
     root = Path(__file__).parents[2]

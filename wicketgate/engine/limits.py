@@ -193,6 +193,10 @@ class Drain:
         if not self._requests:
             self._quiet.set()
 
+    def running(self) -> tuple[int, int]:
+        """The number of streams that the end waits for, and of other requests."""
+        return self._streams.active, max(self._requests - self._streams.active, 0)
+
     def settle(self) -> None:
         """Report that the service is not ready, and serve on: load balancers look at readiness now and then only."""
         if self.phase == "serving":

@@ -342,7 +342,7 @@ class CatalogKeeper:
             troubles.pop(name, None)
         spellings = self._fleet.spellings()
         if not changed and spellings == self._spellings:
-            log.info("catalog %s: unchanged", before.catalog.version)
+            log.debug("catalog %s: unchanged", before.catalog.version)
             self.snapshot = before.with_troubles(troubles)
             return
         # All at once first: that is one build, and tools seldom collide.

@@ -140,8 +140,10 @@ class Lifecycle:
         return self._started
 
     async def wait_ready(self, poll_s: float = 0.02) -> None:
+        """Return when it is ready, after its upstreams were reported."""
         while not self.ready():  # noqa: ASYNC110  # the status of an upstream is read, it sends no event
             await asyncio.sleep(poll_s)
+        self.reports.look()
 
     async def wait_settled(self, bound_s: float, poll_s: float = 0.02) -> None:
         """Wait until every upstream has given its tools or failed once, beyond the start deadline too, for *bound_s* at

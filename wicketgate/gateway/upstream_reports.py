@@ -72,11 +72,14 @@ class UpstreamReports:
         """Call the listeners until cancelled."""
         await self._listening.wait()
         while True:
-            self._look()
+            self.look()
             waiting = any(watched.seconds is None for watched in self._watched.values())
             await asyncio.sleep(_LOOK_S if waiting else _LOOK_SELDOM_S)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Call the listeners for what has changed since the last look."""
+        if not self._listeners:
+            return
         members = self._members()
         counts: Counter[str] | None = None
         for name, watched in list(self._watched.items()):

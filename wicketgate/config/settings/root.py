@@ -32,6 +32,7 @@ class ServerSettings(Section):
     settle_s: float = Field(default=0.0, ge=0, le=3_600)
     """Time after SIGTERM in which ``/readyz`` says 503 and requests are still served, before the drain begins."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "text", "json"] = "auto"
     body_timeout_s: Seconds = 60.0
     """Longest wait for the body of a request, in all."""
     max_connections: int | None = Field(default=None, ge=1)

@@ -22,7 +22,10 @@ _TOKEN = re.compile(r"[^\s,;\"“”`'()<>]+")
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`")
 _NUMBER = re.compile(r"(?<![\w.:/~^-])-?\d{1,15}(?![\w:/-]|\.\d)")
 _PATH = re.compile(r"(?<!\S)\.{0,2}/[^\s,;\"']*")
-_HERE = re.compile(r"\b(?:this|the current) (?:repository|repo|directory|folder|project|checkout)\b|\bhere\b", re.I)
+# Commits without a path are those of the repository at hand.
+_HERE = re.compile(
+    r"\b(?:this|the current) (?:repository|repo|directory|folder|project|checkout)\b|\bhere\b|\bcommits?\b", re.I
+)
 # A number goes into an optional argument only if the argument's name counts something.
 _COUNTING = frozenset({"amount", "count", "first", "last", "limit", "max", "number", "quantity", "top"})
 _PLACES = frozenset({"path", "repo", "repository", "dir", "directory", "folder"})
@@ -76,6 +79,13 @@ def fill_arguments(message: str, expected: Mapping[str, Any]) -> Filling:
         elif required:
             missing.append(name)
     return Filling({name: found[name] for name, _ in lines if name in found}, tuple(missing))
+
+
+def has_loose_values(message: str) -> bool:
+    """Returns whether *message* holds a number, a path, a place of the clock or a quoted text: an argument of a name
+    that only the tool knows."""
+    text = message[:MAX_MESSAGE_CHARS]
+    return any((_NUMBER.search(text), _PATH.search(text), _QUOTED.search(text), "@" in text, _zones(text)))
 
 
 def _candidates(text: str, name: str, shape: str, description: str, required: bool) -> Sequence[str | int]:

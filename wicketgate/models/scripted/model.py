@@ -1,7 +1,8 @@
 """The provider ``scripted``: a fixed program that stands in for a model and says so in every answer.
 
-It understands nothing. It browses with the user's words, reads the arguments of the best card from a refused dry run,
-runs the tool with what the message gives, views a long result and shows what came back (OPS-16).
+It understands nothing. It browses with the user's words, runs the best tool that the message gives the arguments for,
+views a long result and says what came back (OPS-16). It knows the arguments of a few tools beforehand; those of any
+other it guesses from ids, or reads from a refusal.
 """
 
 import json
@@ -15,6 +16,8 @@ from wicketgate.catalog.words import terms
 from wicketgate.errors import ProviderError
 from wicketgate.models.provider import Finish, Message, ModelEvent, ModelRequest, TextDelta, ToolCall, Usage
 from wicketgate.models.scripted.arguments import MAX_MESSAGE_CHARS, Filling, fill_arguments, json_arguments
+from wicketgate.models.scripted.known_tools import guessed_arguments, known_arguments
+from wicketgate.models.scripted.wording import in_words
 
 SIGNATURE = "(Scripted demo model, not an LLM"
 INTRODUCTION = (
@@ -22,10 +25,13 @@ INTRODUCTION = (
     "fill its arguments from your message, run it and show what came back. In the demo, try: What time is it in "
     "Tokyo? - show the last 3 commits of this repository - list the orders of customer cust_0007."
 )
-VIEW_CHARS = 2_000
-# A session may repeat the cards it has seen before the others, so the best card is the one that comes alone.
-_ONE = 1
-_SEVERAL = 6
+VIEW_CHARS = 4_000
+SHOWN_CHARS = 2_000
+_MOST_TRIED = 6
+# Where a session shows cards that it has seen before the others, the last line of a browse names the best.
+_BEST = re.compile(r"Best for this query: (\S+(?:, \S+)*)\.")
+# Who asks does not want a change: "show the last commits" commits nothing.
+_ASKING = frozenset(["what", "which", "who", "when", "where", "how", "show", "list", "find", "are", "is", "did"])
 # Six words to an event of text, as a model would stream.
 _GROUP = re.compile(r"\s*(?:\S+\s*){1,6}")
 _GREETINGS = frozenset(
@@ -106,7 +112,7 @@ def next_move(messages: Sequence[Message], tool_names: Collection[str]) -> Call 
         return INTRODUCTION
     # Otherwise the last answer decides.
     if not steps:
-        return _browse(question, _ONE)
+        return _browse(question)
     last = steps[-1]
     match last.call.name:
         case "tool_view":
@@ -119,35 +125,52 @@ def next_move(messages: Sequence[Message], tool_names: Collection[str]) -> Call 
             return _after_browse(question, steps)
 
 
-def _browse(question: str, top_k: int) -> Call:
-    return Call("tool_browse", {"query": question[:MAX_MESSAGE_CHARS], "top_k": top_k})
+def _browse(question: str) -> Call:
+    return Call("tool_browse", {"query": question[:MAX_MESSAGE_CHARS]})
 
 
 def _after_browse(question: str, steps: Sequence[_Step]) -> Call | str:
-    if any(step.is_refused for step in steps):
-        return _next_candidate(question, steps)
-    if cards := _usable_cards(question, steps):
-        return _first_call(question, cards[0])
-    if len(steps) == 1 and steps[0].result["cards"]:
-        return _browse(question, _SEVERAL)
-    return f"I found no tool for these words. {INTRODUCTION}"
+    cards = _usable_cards(question, steps)
+    if not cards:
+        return f"I found no tool for these words. {INTRODUCTION}"
+    # A tool whose arguments are known, and all there, before one that has to be asked. But what the message names is
+    # never replaced.
+    if not json_arguments(question) and not _is_named(cards[0], question):
+        for card in cards[:_MOST_TRIED]:
+            filling = known_arguments(question, card.name)
+            if filling is not None and not filling.missing and card.namespace == cards[0].namespace:
+                return Call("tool_execute", {"tool_id": card.id, "args": filling.arguments})
+    return _first_call(question, cards[0])
 
 
 def _first_call(question: str, card: CardLine) -> Call:
-    """Runs the tool at once with JSON arguments of the message; without any, asks which arguments there are."""
+    """Runs the tool at once with JSON arguments of the message, or with all that the message gives; otherwise asks
+    which arguments there are."""
     if given := json_arguments(question):
         return Call("tool_execute", {"tool_id": card.id, "args": given})
+    known = known_arguments(question, card.name)
+    if known is not None and not known.missing:
+        return Call("tool_execute", {"tool_id": card.id, "args": known.arguments})
+    guess = guessed_arguments(question, card.name)
+    if guess is not None and (not card.side_effects or (guess and _is_named(card, question))):
+        return Call("tool_execute", {"tool_id": card.id, "args": guess})
     return Call("tool_execute", {"tool_id": card.id, "args": dict(_PROBE), "dry_run": True})
+
+
+def _is_named(card: CardLine, question: str) -> bool:
+    return set(terms(card.name)) <= set(terms(question))
 
 
 def _after_execute(question: str, steps: Sequence[_Step], tool_names: Collection[str]) -> Call | str:
     last = steps[-1]
-    # The refusal of a dry run teaches the arguments.
-    if last.is_refused and last.is_dry_run:
+    # A first refusal teaches the arguments, but for those that the message gives as they are.
+    tries = sum(step.tool_id == last.tool_id for step in steps)
+    if last.is_refused and tries == 1 and not json_arguments(question):
         filling = _fill(question, last)
         if filling.missing:
             return _next_candidate(question, steps)
-        return Call("tool_execute", {"tool_id": last.tool_id, "args": filling.arguments})
+        if filling.arguments != last.call.arguments.get("args"):
+            return Call("tool_execute", {"tool_id": last.tool_id, "args": filling.arguments})
     if last.result.get("status") not in ("ok", "partial"):
         return _answer_failure(last)
     # A dry run that was not refused: the tool takes any arguments, so it runs without.
@@ -162,29 +185,31 @@ def _next_candidate(question: str, steps: Sequence[_Step]) -> Call | str:
     """Tries the next read-only tool of the best card's server, unless the message names the best card itself."""
     cards = _usable_cards(question, steps)
     best = cards[0]
-    if set(terms(best.name)) <= set(terms(question)):
+    if _is_named(best, question):
         return _answer_missing(question, steps)
-    # More cards are asked for once.
-    if sum(step.call.name == "tool_browse" for step in steps) == 1:
-        return _browse(question, _SEVERAL)
     tried = {step.tool_id for step in steps}
-    for card in cards:
+    for card in cards[:_MOST_TRIED]:
         if card.namespace == best.namespace and card.id not in tried and not card.side_effects:
             return _first_call(question, card)
     return _answer_missing(question, steps)
 
 
 def _usable_cards(question: str, steps: Sequence[_Step]) -> list[CardLine]:
-    """Cards in the order of their browses.
+    """Cards best first, those of the best card's server before the others.
 
-    A card with side effects needs its verb in the message: ``cancel_order`` must not answer "my orders".
+    A card with side effects needs its verb in the message, which must not be a question: ``cancel_order`` must not
+    answer "my orders".
     """
-    asked = set(terms(question))
-    found: dict[str, CardLine] = {}
-    for step in steps:
-        for card in step.result.get("cards", ()):
-            found.setdefault(card.id, card)
-    return [card for card in found.values() if not card.is_internal and (not card.side_effects or _verb(card) in asked)]
+    result = steps[0].result
+    best = {card_id: place for place, card_id in enumerate(result.get("best", ()))}
+    cards = sorted(result["cards"], key=lambda card: best.get(card.id, len(best)))
+    cards = [card for card in cards if not card.is_internal]
+    if not cards:
+        return []
+    asked, server = set(terms(question)), cards[0].namespace
+    is_question = question.split()[0].lower() in _ASKING
+    usable = [card for card in cards if not card.side_effects or (not is_question and _verb(card) in asked)]
+    return sorted(usable, key=lambda card: card.namespace != server)
 
 
 def _verb(card: CardLine) -> str:
@@ -206,9 +231,11 @@ def _answer_from_view(steps: Sequence[_Step]) -> str:
     if "content" not in view:
         return _signed(f"{_shown(ran.result)}\n\n{_failure('Viewing the whole result', view)}", ran)
     text = str(view["content"])
-    if view.get("next") is not None:
+    if view.get("next") is None:
+        text = in_words(text)
+    if view.get("next") is not None or len(text) > SHOWN_CHARS:
         text = (
-            f"{text.rstrip()}\n[…]\n\nThis is the beginning of {view.get('total')} characters; "
+            f"{text[:SHOWN_CHARS].rstrip()}\n[…]\n\nThis is the beginning of {view.get('total')} characters; "
             f"the whole is kept under the handle {view.get('handle')}."
         )
     return _signed(text, ran)
@@ -238,10 +265,10 @@ def _fill(question: str, step: _Step) -> Filling:
 
 
 def _shown(envelope: Mapping[str, Any]) -> str:
-    """The summary, and the facts unless the summary is the same JSON that they were taken from."""
+    """The summary in words, and the facts unless the summary is the same JSON that they were taken from."""
     summary = str(envelope.get("summary", ""))
     facts = envelope.get("facts") or () if "text" in _read_object(summary) else ()
-    return "\n".join([summary, *map(str, facts)]).strip()
+    return "\n".join([in_words(summary), *map(str, facts)]).strip()
 
 
 def _failure(task: str, result: Mapping[str, Any]) -> str:
@@ -253,7 +280,7 @@ def _failure(task: str, result: Mapping[str, Any]) -> str:
 
 def _signed(text: str, ran: _Step | None = None) -> str:
     source = f": {ran.tool_id} with {_compact(ran.call.arguments.get('args'))}" if ran is not None else ""
-    return f"{text}\n\n{SIGNATURE}{source}.)"
+    return f"{text.strip()}\n\n{SIGNATURE}{source}.)"
 
 
 def _read_conversation(messages: Sequence[Message]) -> tuple[str, list[_Step]]:
@@ -269,7 +296,9 @@ def _read_conversation(messages: Sequence[Message]) -> tuple[str, list[_Step]]:
                 made = Call(call["function"]["name"], _read_object(call["function"]["arguments"]))
                 result = _read_object(str(answer.get("content") or ""))
                 if made.name == "tool_browse" and "text" in result:
-                    result = {"cards": read_card_lines(result["text"])}
+                    best = _BEST.search(result["text"].rpartition("\n")[2])
+                    cards = read_card_lines(result["text"])
+                    result = {"cards": cards, "best": best[1].split(", ") if best else []}
                 steps.append(_Step(made, result))
     return question, steps
 

@@ -1,0 +1,18 @@
+"""Foreign text made harmless for a terminal."""
+
+import json
+
+
+def printable(line: str) -> str:
+    """Escapes every character that is not printable as JSON does, so that JSON stays the same JSON.
+
+    Nothing in the text can then move the cursor, hide, or reverse the line.
+    """
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
+
+
+def printable_text(text: str) -> str:
+    """Does the same for a text of several lines."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
