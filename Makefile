@@ -57,6 +57,7 @@ format: $(VENV)/.dev ## rewrite the code in the house style
 
 openapi: $(VENV)/.dev ## write openapi/ from the code
 	@$(BIN)/python -m app openapi --write openapi
+	@$(BIN)/python -m app schema > openapi/wicketgate.schema.json
 
 bench-catalog: $(VENV)/.dev ## how well tools are found and what browsing costs, beside peers (ARGS="--no-peers --no-costs")
 	@$(BIN)/python -m bench.catalog $(ARGS)

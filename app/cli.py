@@ -14,8 +14,10 @@ import click
 from pydantic import ValidationError
 
 from app.commands.groups import Group, NearChoice, TaskGroup, exit_codes
-from app.commands.options import parse_identity, with_config, with_identity
+from app.commands.init import init
+from app.commands.options import parse_identity, with_config, with_identity, with_served_config
 from app.commands.output import log_to_terminal, printable_text
+from app.commands.schema import schema
 from app.commands.terminal import browse, chat, execute, view
 from app.conform.command import conform
 from app.local_key import new_key
@@ -50,7 +52,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON 
 
 
 @cli.command(epilog=exit_codes({0: "stopped as asked", 1: "it could not start, or not stop in time"}))
-@with_config
+@with_served_config
 @click.option("--host", help="Address to listen on; overrides server.host.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on, 0 for any; overrides server.port.")
 @click.option("--watch", is_flag=True, help="Apply the configuration file whenever it changes; SIGHUP always does.")
@@ -70,7 +72,7 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
 
 
 @cli.command(epilog=exit_codes({0: "the client has left", 1: "it could not start"}))
-@with_config
+@with_served_config
 @click.option("--face", type=NearChoice(FACES), help="The face that the client sees; without it: mcp.face.")
 @with_identity
 def mcp(config: Path | None, face: str | None, actor: str, permissions: tuple[str, ...]) -> None:
@@ -329,7 +331,7 @@ def version_command(as_json: bool) -> None:
     click.echo(json.dumps(found) if as_json else "\n".join(f"{name} {value}" for name, value in found.items()))
 
 
-for command in (conform, browse, execute, view, chat):
+for command in (init, schema, conform, browse, execute, view, chat):
     cli.add_command(command)
 
 

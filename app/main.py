@@ -39,7 +39,7 @@ from routers.operations import operations_router
 from routers.refusals import refuse_in_one_shape
 from wicketgate.access.identity import HashedKey
 from wicketgate.config.settings import LOOPBACK_HOSTS, Settings
-from wicketgate.config.settings_file import find_config, load_settings
+from wicketgate.config.settings_file import find_config, load_settings, log_configuration
 from wicketgate.errors import ConfigError
 from wicketgate.gate import VERSION, Gate
 from wicketgate.log_text import Redactor
@@ -91,6 +91,8 @@ def _make_app(
     # The gate, and the doors in front of it.
     metrics = Metrics()
     with _logs(program, settings):
+        if program is not None:
+            log_configuration(settings)
         heap = None if program is None else Heap()
         gate = Gate(
             settings,

@@ -49,7 +49,11 @@ def read_yaml(text: str, *, strict: bool = False) -> Any:
     try:
         return _Builder(strict).build(yaml.parse(text, Loader=_PARSER))
     except yaml.MarkedYAMLError as error:
-        raise NotYaml("not valid YAML", _in_text(error.problem_mark, text)) from None
+        raise NotYaml(*_explained(error, text)) from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        mark = _Mark(before.count("\n"), len(before) - before.rfind("\n") - 1)
+        raise NotYaml("not valid YAML: a control character", mark) from None
     except (yaml.YAMLError, UnicodeError):
         raise NotYaml("not valid YAML") from None
 
@@ -71,6 +75,42 @@ _Dumper.add_implicit_resolver(
 class _Mark(NamedTuple):
     line: int
     column: int
+
+
+# By words of the parser, what is wrong and how to mend it.
+_MENDS = (
+    ("mapping values", "this line is not indented as the one before it, or that one lacks its ': '"),
+    ("unknown escape", "in double quotes a backslash begins an escape; put the text in single quotes"),
+    ("cannot start any token", "a text that begins with this character needs quotes"),
+    ("alphabetic or numeric", "a text that begins with * or & needs quotes"),
+    ("sequence entries", "a list cannot begin behind a key; begin it on the next line, or write [a, b]"),
+    ("end of stream", "the quoted text that begins here does not end"),
+    ("could not find expected ':'", "a key without ': '"),
+    ("expected ','", "a comma is missing, or the bracket of line {begin} is not closed"),
+    ("node content", "a value is missing, or a bracket is not closed"),
+    ("expected key", "this line is not indented as those before it, or a quoted text has ended early"),
+    ("expected '-'", "this line is not indented as the entries before it"),
+    ("expected <block end>", "this line is not indented as those before it, or a quoted text has ended early"),
+)
+_AT_THE_BEGINNING = ("end of stream", "could not find expected ':'")
+
+
+def _explained(error: yaml.MarkedYAMLError, text: str) -> tuple[str, Any]:
+    """Returns the problem in words that quote nothing of the document, and its place."""
+    problem, mark = error.problem or "", _in_text(error.problem_mark, text)
+    lines = text.splitlines()
+    line = lines[mark.line] if mark and mark.line < len(lines) else ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return "not valid YAML: a tab; indent with blanks only", mark
+    if "mapping values" in problem and ": " in line[: mark.column]:
+        return "not valid YAML: a second ': ' in one line; begin a new line below the key, or quote the text", mark
+    for words, mend in _MENDS:
+        if words in problem:
+            if words in _AT_THE_BEGINNING and error.context_mark:
+                mark = error.context_mark
+            begin = error.context_mark.line + 1 if error.context_mark else 1
+            return f"not valid YAML: {mend.format(begin=begin)}", mark
+    return "not valid YAML", mark
 
 
 def _in_text(mark: Any, text: str) -> Any:

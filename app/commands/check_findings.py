@@ -20,6 +20,7 @@ from wicketgate.catalog.card import one_line
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.config.plugins import plugin_lines
 from wicketgate.config.settings import Settings
+from wicketgate.config.settings_file import no_upstreams_line
 from wicketgate.gate import Gate
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.ports import CallContext, HasLeftOut
@@ -30,11 +31,6 @@ _WIDTH = 120
 """Of a line that is not for a terminal."""
 _SHORTEST = 20
 """Characters of a description that are worth showing."""
-
-NO_UPSTREAM = (
-    "no upstream is configured, so there is no tool to call. Name a server under 'upstreams:', or take over those of "
-    "your client: wicketgate import"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +148,7 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
         *(f"warning: {note}" for note in gate.key_notes()),
     ]
     if not statuses:
-        faults.append("every upstream is disabled (enabled: false)" if disabled else NO_UPSTREAM)
+        faults.append(no_upstreams_line(settings))
     elif not catalog.tools and not faults:
         faults.append("there is no tool to call at all")
     down = [each.name for each in upstreams if each.state != "ready"]

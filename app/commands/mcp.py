@@ -9,6 +9,7 @@ from app.logs import service_logs
 from app.process import search_python_folders
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings
+from wicketgate.config.settings_file import log_configuration
 from wicketgate.errors import ConfigError
 from wicketgate.faces.mcp.server import McpDoor
 from wicketgate.faces.mcp.stdio import serve_stdio
@@ -26,6 +27,7 @@ def serve_mcp(settings: Settings, face_name: str, identity: Identity) -> None:
 
 
 async def _serve(settings: Settings, face_name: str, identity: Identity) -> None:
+    log_configuration(settings)
     search_python_folders(settings)
     gate = Gate(settings)
     door = McpDoor(

@@ -1,27 +1,85 @@
 """The options that several commands share, and the checks of their values."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
+from app.commands.output import printable
 from wicketgate.access.identity import ACTOR_PATTERN, Identity, parse_permissions
-from wicketgate.config.settings_file import find_config
+from wicketgate.config.settings import Settings
+from wicketgate.config.settings_file import configuration_line, find_config, no_upstreams_line
+from wicketgate.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def with_config(command: F) -> F:
-    """Adds ``--config``. The command gets the file that is named, found, or None."""
-    return click.option(
-        "--config",
-        type=click.Path(dir_okay=False, path_type=Path),
-        callback=lambda context, option, named: named or find_config(os.environ),
-        help="The configuration file.  [default: the file that WICKETGATE_CONFIG names, otherwise ./wicketgate.yaml if "
-        "it is there; WICKETGATE_SECTION__KEY variables override it]",
-    )(command)
+    """Adds ``--config``. The command gets the file that is named, found, or None.
+
+    Before it runs, a line on stderr says which one, unless a service is asked instead (*url*, see ``asked_url``).
+    """
+
+    @wraps(command)
+    def run(*args: Any, **given: Any) -> Any:
+        # A command that can ask a service has its own words where there is no file either.
+        if not asked_url(given.get("url")) and (given["config"] is not None or "url" not in given):
+            _say_configuration(given["config"])
+        return command(*args, **given)
+
+    return _config_option(cast(F, run))
+
+
+def with_served_config(command: F) -> F:
+    """The same for a command whose log says which file is in force. In a terminal an error comes with that line."""
+
+    @wraps(command)
+    def run(*args: Any, **given: Any) -> Any:
+        try:
+            return command(*args, **given)
+        except ConfigError:
+            if sys.stderr.isatty():
+                _say_configuration(given["config"])
+            raise
+
+    return _config_option(cast(F, run))
+
+
+_config_option = click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=lambda context, option, named: named or find_config(os.environ),
+    help="The configuration file.  [default: the file that WICKETGATE_CONFIG names, otherwise ./wicketgate.yaml if "
+    "it is there; WICKETGATE_SECTION__KEY variables override it]",
+)
+
+
+def _say_configuration(config: Path | None) -> None:
+    click.echo(printable(configuration_line(config, os.environ)), err=True)
+
+
+def asked_url(url: str | None) -> str | None:
+    """Returns the URL of the service that a command asks, or None if it starts a gate here.
+
+    What stands on the command line counts before variables: ``--config`` before WG_URL, ``--url`` before
+    WICKETGATE_CONFIG and ./wicketgate.yaml. Raises click.UsageError if both stand there.
+    """
+    source = click.get_current_context().get_parameter_source
+    if source("config") is not ParameterSource.COMMANDLINE:
+        return url
+    if url and source("url") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("give --config to start a gate here, or --url to ask one that runs; not both")
+    return None
+
+
+def say_if_no_upstreams(settings: Settings) -> None:
+    if line := no_upstreams_line(settings):
+        click.echo(line, err=True)
 
 
 def with_identity(command: F) -> F:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from app.commands.groups import exit_codes
-from app.commands.options import parse_identity, with_config, with_identity
+from app.commands.options import asked_url, parse_identity, with_config, with_identity
 from app.commands.output import printable, printable_text
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import load_settings
@@ -214,11 +213,8 @@ def _json(text: str, what: str) -> Any:
 def _run(where: Mapping[str, Any], work: Callable[["GateClient"], Coroutine[None, None, int]]) -> None:
     from app.commands.gate_client import GateFailed, open_gate
 
-    # Choose the gate. A file that was found, and not named, gives way to a URL.
-    config, url = where["config"], where["url"]
-    named = click.get_current_context().get_parameter_source("config") is ParameterSource.COMMANDLINE
-    if url and named:
-        raise click.UsageError("give --config to start a gate here, or --url to ask one that runs; not both")
+    # Choose the gate.
+    config, url = where["config"], asked_url(where["url"])
     if not url and config is None:
         raise click.UsageError(
             "there is no ./wicketgate.yaml: --config FILE starts a gate here, --url URL asks one that runs"

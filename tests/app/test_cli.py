@@ -1,5 +1,6 @@
 """The command line as a whole: the configuration file that a command takes when none is named."""
 
+import os
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -9,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from app.cli import cli
 from tests.support.requirement import requirement
+from wicketgate.config.settings_file import find_config, load_settings, log_configuration
 from wicketgate.errors import ConfigError
 
 COMMANDS = {
@@ -79,6 +81,87 @@ def test_a_service_named_by_its_url_is_asked_although_there_is_a_file() -> None:
         assert (result.exit_code, "cannot be reached" in result.stderr) == (1, True)
     both = run("browse", "--url", "http://127.0.0.1:1", "--config", "wicketgate.yaml")
     assert (both.exit_code, "not both" in both.stderr) == (2, True)
+
+
+@requirement("OPS-60")
+def test_what_stands_on_the_command_line_counts_before_variables() -> None:
+    broken("wicketgate.yaml", "usual")
+    broken("other.yaml", "other")
+    gone = "http://127.0.0.1:1"
+    # --config starts a gate here although WG_URL is exported.
+    here = run("browse", "--config", "other.yaml", WG_URL=gone)
+    assert "engine.other: unknown key" in str(here.exception)
+    # --url asks the service although a file is named by a variable, and another one is found.
+    for result in (run("browse", "--url", gone, WICKETGATE_CONFIG="other.yaml"), run("browse", "--url", gone)):
+        assert (result.exit_code, "cannot be reached" in result.stderr) == (1, True)
+        assert "Configuration:" not in result.stderr
+    # A URL from a variable counts before a file that is merely there.
+    assert "cannot be reached" in run("browse", WG_URL=gone).stderr
+
+
+READ_BY = sorted(COMMANDS.keys() - {"serve", "mcp"})
+"""Commands that are read by a person; the others have a log."""
+
+
+@requirement("OPS-58")
+@pytest.mark.parametrize("command", READ_BY)
+def test_every_command_says_on_stderr_which_file_is_in_force(command: str) -> None:
+    broken("wicketgate.yaml", "usual")
+    broken("other.yaml", "other")
+    for result, line in (
+        (run(command), "Configuration: ./wicketgate.yaml"),
+        (run(command, WICKETGATE_CONFIG="other.yaml"), "Configuration: other.yaml, named by WICKETGATE_CONFIG"),
+        (run(command, "--config", "other.yaml", WICKETGATE_CONFIG="x.yaml"), "Configuration: ./other.yaml"),
+        (run(command, "--config", str(Path("other.yaml").resolve())), f"Configuration: {Path('other.yaml').resolve()}"),
+        (
+            run(command, WICKETGATE_SERVER__PORT="1", WICKETGATE_MODEL__API_KEY="hush"),
+            "Configuration: ./wicketgate.yaml; overridden by WICKETGATE_MODEL__API_KEY, WICKETGATE_SERVER__PORT",
+        ),
+    ):
+        assert result.stderr.splitlines()[0] == line
+        assert result.stdout == ""
+
+
+@requirement("OPS-58")
+def test_without_a_file_a_command_says_how_to_get_one() -> None:
+    line = "Configuration: no file, only defaults; wicketgate init writes one"
+    assert run("check").stderr.splitlines()[0] == line
+    assert run("learned", "--json").stdout == run("learned").stdout == ""  # memory has nothing to list
+
+
+@requirement("OPS-58")
+@pytest.mark.parametrize("environ", [{}, {"WICKETGATE_CONFIG": "other.yaml"}])
+def test_the_log_of_a_service_says_it(
+    environ: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("wicketgate.yaml").write_text("upstreams: [{name: a, python: 'm:r'}]\n")
+    Path("other.yaml").write_text("server: {port: 9000}\n")
+    for name, value in {"WICKETGATE_CONFIG": "", **environ}.items():
+        monkeypatch.setenv(name, value)
+    with caplog.at_level("INFO", "wicketgate.configuration"):
+        log_configuration(load_settings(find_config(os.environ)))
+    expected = (
+        ["Configuration: other.yaml, named by WICKETGATE_CONFIG"] if environ else ["Configuration: ./wicketgate.yaml"]
+    )
+    assert [record.message for record in caplog.records][:1] == expected
+    assert any("There are no upstreams" in record.message for record in caplog.records) == bool(environ)
+
+
+@requirement("OPS-59")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("server: {}", "There are no upstreams, so there are no tools. wicketgate init writes a file with some"),
+        ("upstreams: [{name: a, command: x, enabled: false}]", "The only upstream is disabled, so there are no tools"),
+        (
+            "mcpServers: {a: {command: x, disabled: true}, b: {command: x, disabled: true}}",
+            "All 2 upstreams are disabled",
+        ),
+    ],
+)
+def test_a_check_says_that_there_are_no_upstreams_and_how_to_get_some(text: str, said: str) -> None:
+    Path("wicketgate.yaml").write_text(f"{text}\n")
+    assert said in run("check").stderr
 
 
 @requirement("OPS-25")

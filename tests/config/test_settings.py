@@ -129,7 +129,7 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
         ("upstreams: [{name: a, url: 'http://[::1/mcp'}]", "upstreams[0]: url must be an http:// or https:// URL"),
         ("upstreams: [{name: a, url: 'http:///x'}]", "upstreams[0]: url must be an http:// or https:// URL"),
         ('upstreams: [{name: a, command: [x], env: {A: "\\0"}}]', "upstreams[0]: command and env must not hold NUL"),
-        ("upstreams: [{name: a, command: x}]", "upstreams[0].command: must be a list"),
+        ("upstreams: [{name: a, command: x y}]", "upstreams[0].command: one text with blanks"),
         ("server: 5", "server: must be a section with keys"),
         (
             "auth: {keys: [{id: a, sha256: &h " + "f" * 64 + ", actor: x}, {id: b, sha256: *h, actor: y}]}",
@@ -409,7 +409,7 @@ def test_a_name_that_cannot_be_a_namespace_is_refused(tmp_path: Path, names: lis
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("upstreams: [{name: a, command: 'npx x'}]", "upstreams[0].command: must be a list"),
+        ("upstreams: [{name: a, command: 'npx x'}]", "upstreams[0].command: one text with blanks"),
         ("upstreams: [{name: a, url: localhost}]", "upstreams[0]: url must be an http:// or https:// URL"),
         ("upstreams: [{name: a, command: [x], evn: {A: b}}]", "upstreams[0].evn: unknown key"),
         ("upstreams: [{name: a, command: ['${HOEM}/x']}]", "upstreams[0].command[0]: the environment variable HOEM"),

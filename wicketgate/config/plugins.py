@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError, field_validator
 
+from wicketgate.config.faults import faults
 from wicketgate.config.settings import PluginSettings, PluginsSettings
-from wicketgate.config.settings_file import faults
 from wicketgate.errors import ConfigError
 from wicketgate.gateway.audit import Attached, AuditFailed, Auditor
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
@@ -86,7 +86,8 @@ def _make_plugin(entry: PluginSettings, kind: str, server: str, where: str) -> P
     try:
         config = plugin.Config.model_validate(entry.config)
     except ValidationError as error:
-        raise ConfigError(f"Invalid configuration: {next(faults(error, f'{where}.config'))}") from None
+        fault = next(faults(error, f"{where}.config", model=plugin.Config))
+        raise ConfigError(f"Invalid configuration: {fault}") from None
     try:
         return plugin(config)
     except Exception:  # code of others may raise anything; the start must name the plugin
@@ -172,7 +173,8 @@ def _make_writer(entry: PluginSettings, where: str) -> BatchWriter:
     try:
         config = model.model_validate(entry.config)
     except ValidationError as error:
-        raise ConfigError(f"Invalid configuration: {next(faults(error, f'{where}.config'))}") from None
+        fault = next(faults(error, f"{where}.config", model=model))
+        raise ConfigError(f"Invalid configuration: {fault}") from None
     try:
         return make(config)
     except ConfigError as error:

@@ -1,25 +1,32 @@
 """Reads the configuration: the file, then variables, then the command line, checked as one.
 
-``${VAR}`` and ``${VAR:-default}`` are put in place everywhere in the file. Variables such as
-``WICKETGATE_SERVER__PORT=9090`` (their values are YAML) override it, and the command line overrides both. A mistake
-stops the start with one line that names the field.
+``${VAR}`` and ``${VAR:-default}`` are put in place everywhere in the file. Servers as MCP clients write them become
+upstreams (``client_entries``). Variables such as ``WICKETGATE_SERVER__PORT=9090`` (their values are YAML) override it,
+and the command line overrides both. A mistake stops the start with one line that names the field (``faults``).
 """
 
+import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from wicketgate.config.client_entries import Loc, spread_entries
+from wicketgate.config.faults import faults
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
 from wicketgate.yaml_text import NotYaml, read_yaml
 
+log = logging.getLogger("wicketgate.configuration")
+
 _PREFIX = "WICKETGATE_"
 _FILE_VARIABLE = "WICKETGATE_CONFIG"
 _USUAL_FILE = Path("wicketgate.yaml")
+_MOST_NAMES = 3
 
 # Variables with the prefix that are no settings: ours, and those that Kubernetes puts into every container of a
 # namespace that has a service called "wicketgate".
@@ -29,7 +36,10 @@ _OF_OTHERS = re.compile(
     re.DOTALL,
 )
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+# ${env:VAR} is how MCP clients write it.
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_OF_CLIENTS = re.compile(r"\$\{input:|\$\{\{\s*(?:secrets|env|inputs|vars)\.")
+_BARE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
 
 
 def load_settings(
@@ -42,50 +52,36 @@ def load_settings(
     environ = os.environ if environ is None else environ
     # The file, with its variables.
     values = {} if path is None else _read_yaml(path)
-    used: set[str] = set()
-    values = _substitute(values, environ, used, "")
+    variables = _Variables(environ)
+    values = variables.put_into(values)
     # Variables and the command line over it.
-    for name, text in environ.items():
-        if name.startswith(_PREFIX) and not _OF_OTHERS.fullmatch(f"{name}={text}"):
-            _override(values, name, _yaml(text, f"the environment variable {name}"))
+    origins: dict[Loc, str] = {}
+    for name in settings_variables(environ):
+        _override(values, name, _yaml(environ[name], f"the environment variable {name}"), origins)
     for key, value in (server or {}).items():
-        _override(values, f"{_PREFIX}SERVER__{key.upper()}", value)
-    # The check of the whole.
-    if "from_variables" in values:  # filled in here, never by the file
-        raise ConfigError("Invalid configuration: from_variables: unknown key")
+        _override(values, f"{_PREFIX}SERVER__{key.upper()}", value, origins, f"--{key}")
+    # Servers as clients write them, and the check of the whole, which would name wrong faults without the variables.
+    spread = spread_entries(values)
+    found = [*variables.faults, *spread.faults]
+    if variables.faults:
+        raise ConfigError(_lines(found))
+    for key in ("from_variables", "from_file"):  # filled in here, never by the file
+        if key in values:
+            found.append(f"{key}: unknown key")
+            del values[key]
     try:
-        return Settings(**values, from_variables=frozenset(environ[name] for name in used))
+        settings = Settings(
+            **values, from_variables=frozenset(environ[name] for name in variables.used), from_file=path
+        )
     except ValidationError as error:
-        raise ConfigError("\n".join(f"Invalid configuration: {fault}" for fault in faults(error))) from None
+        found += faults(error, model=Settings, places=spread.places, variables=origins)
+    if found:
+        raise ConfigError(_lines(found))
+    return settings
 
 
-def faults(error: ValidationError, at: str = "") -> Iterator[str]:
-    """Yields a line for each fault: ``upstreams[0].command: must be a list``. It never repeats a value.
-
-    *at* is the place of the checked part in the configuration.
-    """
-    for fault in error.errors(include_url=False, include_input=False, include_context=False):
-        where = _place(fault["loc"], at)
-        yield f"{where}: {_explain(fault)}" if where else _explain(fault)
-
-
-def _place(loc: tuple[int | str, ...], at: str) -> str:
-    text = at
-    for part in loc:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
-
-
-def _explain(fault: Any) -> str:
-    match fault["type"]:
-        case "extra_forbidden":
-            return "unknown key"
-        case "tuple_type":
-            return "must be a list"
-        case "model_type" | "dict_type" | "model_attributes_type":
-            return "must be a section with keys"
-    message: str = fault["msg"]
-    return message.removeprefix("Value error, ")
+def _lines(found: list[str]) -> str:
+    return "\n".join(f"Invalid configuration: {fault}" for fault in found)
 
 
 def find_config(environ: Mapping[str, str]) -> Path | None:
@@ -94,6 +90,40 @@ def find_config(environ: Mapping[str, str]) -> Path | None:
     if named := environ.get(_FILE_VARIABLE):
         return Path(named)
     return _USUAL_FILE if _USUAL_FILE.is_file() else None
+
+
+def configuration_line(path: Path | None, environ: Mapping[str, str]) -> str:
+    """Says which file is in force, who named it, and which variables override it. Shows no value of theirs."""
+    if path is None:
+        line = "Configuration: no file, only defaults; wicketgate init writes one"
+    elif environ.get(_FILE_VARIABLE) == str(path):
+        line = f"Configuration: {path}, named by {_FILE_VARIABLE}"
+    else:
+        line = f"Configuration: {path if path.is_absolute() else f'./{path}'}"
+    names = sorted(settings_variables(environ))
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{line}; overridden by {', '.join(names[:_MOST_NAMES])}{more}" if names else line
+
+
+def log_configuration(settings: Settings, environ: Mapping[str, str] | None = None) -> None:
+    """Logs which file is in force, and that it has no upstreams."""
+    log.info("%s", configuration_line(settings.from_file, os.environ if environ is None else environ))
+    if line := no_upstreams_line(settings):
+        log.warning("%s", line)
+
+
+def no_upstreams_line(settings: Settings) -> str:
+    """Says how to get upstreams if there are none, or none is enabled; otherwise an empty text."""
+    if not settings.upstreams:
+        return (
+            "There are no upstreams, so there are no tools. wicketgate init writes a file with some, wicketgate import "
+            "takes over those of an MCP client, and an entry under upstreams: adds one by hand"
+        )
+    if not any(upstream.enabled for upstream in settings.upstreams):
+        count = len(settings.upstreams)
+        what = "The only upstream is" if count == 1 else f"All {count} upstreams are"
+        return f"{what} disabled, so there are no tools; enabled: true, or no word on it, switches one on"
+    return ""
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -119,39 +149,63 @@ def _yaml(text: str, source: str) -> Any:
         raise ConfigError(f"In {source}, {error}") from None
 
 
-def _override(values: dict[str, Any], name: str, value: Any) -> None:
+def settings_variables(environ: Mapping[str, str]) -> list[str]:
+    """Returns the names of the variables that override the file."""
+    return [
+        name
+        for name, text in environ.items()
+        if name.startswith(_PREFIX) and not _OF_OTHERS.fullmatch(f"{name}={text}")
+    ]
+
+
+def _override(values: dict[str, Any], name: str, value: Any, origins: dict[Loc, str], source: str = "") -> None:
     """Puts *value* where the parts of *name* lead. The check of the whole finds unknown parts."""
-    *sections, key = name.removeprefix(_PREFIX).lower().split("__")
-    for section in sections:
+    path = tuple(name.removeprefix(_PREFIX).lower().split("__"))
+    for section in path[:-1]:
         inner = values.setdefault(section, {})
         if not isinstance(inner, dict):
-            raise ConfigError(f"Invalid configuration: {name}: {section} is not a section")
+            raise ConfigError(f"Invalid configuration: {source or name}: {section} is not a section")
         values = inner
-    values[key] = value
+    values[path[-1]] = value
+    origins[path] = source or name
 
 
-def _substitute(value: Any, environ: Mapping[str, str], used: set[str], where: str) -> Any:
-    """Puts variables in place, at any depth. Adds to *used* the names of those that were set."""
-    if isinstance(value, dict):
-        return {
-            key: _substitute(item, environ, used, f"{where}.{key}" if where else str(key))
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_substitute(item, environ, used, f"{where}[{index}]") for index, item in enumerate(value)]
-    if not isinstance(value, str):
-        return value
+class _Variables:
+    """Puts variables in place. *used* are the names of those that were set, *faults* name those that were not."""
 
-    def found(match: re.Match[str]) -> str:
-        variable, default = match.group(1), match.group(2)
-        text = environ.get(variable, default)
-        if text is None:
-            raise ConfigError(
-                f"Invalid configuration: {where}: the environment variable {variable} is not set "
-                f"(${{{variable}:-default}} gives a default)"
-            )
-        if variable in environ:
-            used.add(variable)
-        return text
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.used: set[str] = set()
+        self.faults: list[str] = []
 
-    return _VARIABLE.sub(found, value)
+    def put_into(self, value: Any, where: str = "") -> Any:
+        """Returns *value* with all variables in place, at any depth."""
+        if isinstance(value, dict):
+            return {key: self.put_into(item, f"{where}.{key}" if where else str(key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.put_into(item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return self._text(value, where) if isinstance(value, str) else value
+
+    def _text(self, text: str, where: str) -> str:
+        if _OF_CLIENTS.search(text):
+            self.faults.append(f"{where}: this is how another program writes a variable; write ${{NAME}}, and set NAME")
+            return text
+        if bare := _BARE.fullmatch(text):
+            self.faults.append(f"{where}: to read the environment variable {bare[1]}, write ${{{bare[1]}}}")
+            return text
+
+        def found(match: re.Match[str]) -> str:
+            name, default = match.group(1), match.group(2)
+            if name in self._environ:
+                self.used.add(name)
+                return self._environ[name]
+            if default is None:
+                self.faults.append(f"{where}: {self._not_set(name)}")
+            return default or ""
+
+        return _VARIABLE.sub(found, text)
+
+    def _not_set(self, name: str) -> str:
+        like = get_close_matches(name, self._environ, 1, 0.75)
+        meant = f"did you mean {like[0]}? " if like else ""
+        return f"the environment variable {name} is not set ({meant}${{{name}:-default}} gives a default)"

@@ -128,10 +128,10 @@ def test_a_server_that_offers_other_things_than_tools_is_fine() -> None:
 @requirement("OPS-106")
 def test_without_any_upstream_the_check_fails_and_says_the_way_on() -> None:
     result = check(upstreams=[])
-    assert (result.exit_code, "no upstream is configured" in result.stdout) == (1, True)
+    assert (result.exit_code, "There are no upstreams" in result.stdout) == (1, True)
     assert "wicketgate import" in result.stdout
     off = check(upstreams=[{**package("local", 1), "enabled": False}])
-    assert (off.exit_code, "every upstream is disabled" in off.stdout) == (1, True)
+    assert (off.exit_code, "The only upstream is disabled" in off.stdout) == (1, True)
 
 
 @requirement("OPS-107")

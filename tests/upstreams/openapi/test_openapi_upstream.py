@@ -356,7 +356,10 @@ async def test_a_file_that_changes_changes_the_tools_and_a_broken_one_keeps_them
         await source.seen()
         assert caplog.text.count("the operations of the last one stay") == 1
         assert await names(upstream) == ["a", "b"]
-        broken = "the document is neither JSON nor YAML: line 1, column 8: not valid YAML"
+        broken = (
+            "the document is neither JSON nor YAML: line 1, column 8: not valid YAML: a comma is missing, or the "
+            "bracket of line 1 is not closed"
+        )
         assert upstream.status == UpstreamStatus("ready", last_error=broken)
         (tmp_path / "new").write_bytes(document("c"))
         (tmp_path / "new").replace(file)

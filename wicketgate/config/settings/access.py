@@ -19,12 +19,19 @@ _NO_ZONE = "has no zone: write 2027-01-31T00:00:00Z, or +01:00 in place of Z"
 
 class KeySettings(Section):
     id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")
+    """Its name in logs: lower-case letters, digits and hyphens, at most 32."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of the key, 64 hex digits. ``wicketgate key new`` prints it with the key."""
     actor: str = Field(pattern=f"^{ACTOR_PATTERN.pattern}$")
+    """The actor of calls with this key: the name that quotas, approvals and runs go by."""
     permissions: tuple[str, ...] = ("tools:*",)
+    """What the actor may do: ``tools:*``, ``tools:<namespace>:*``, ``ops:read``, or names that rules ask for."""
     suspended: bool = False
+    """True: the key is refused, and what it has started ends."""
     not_before: datetime | None = None
+    """The key is good from then on: 2027-01-31T00:00:00Z."""
     expires_at: datetime | None = None
+    """The key is good until just before then: 2027-01-31T00:00:00Z."""
 
     @field_validator("not_before", "expires_at", mode="before")
     @classmethod
@@ -66,6 +73,7 @@ class KeySettings(Section):
 
 class AuthSettings(Section):
     keys: tuple[KeySettings, ...] = ()
+    """The keys that callers hold, by their hashes."""
     key_file: Path | None = None
     """Without *keys*, the first start makes a key, shows it once and keeps its hash in this file. Without the file the
     key lasts for one run and admits callers on this machine."""
@@ -74,6 +82,7 @@ class AuthSettings(Section):
     is sealed is void when the process ends. Empty ones are left out: an old key may come from a variable that is unset.
     """
     approval_ttl_s: float = Field(default=3_600.0, ge=1, le=30 * 86_400)
+    """How long an approval is good."""
     audit_key: SecretStr | None = None
     """Arguments are recorded in the audit log as an HMAC under this key, so that short ones cannot be guessed."""
 
@@ -116,17 +125,26 @@ class AuthSettings(Section):
 
 
 class AccessRuleSettings(Section):
-    """A rule as people write it, checked and compiled when it is read. ``AccessRule`` explains the fields."""
+    """A rule for some tools. The first that fits a tool, and whose condition holds, decides."""
 
     match: str
+    """The tools: ``<namespace>:<tool>`` with ``*``, ``?`` and ``[...]``. Capitals matter."""
     require: tuple[str, ...] = ()
+    """Permissions that a caller must have, all of them."""
     require_any: tuple[str, ...] = ()
+    """Permissions of which a caller must have one."""
     resource: str = ""
+    """With *action*: the permission ``<resource>:<action>`` is required."""
     action: str = ""
+    """See *resource*."""
     visibility: Literal["external", "internal"] = "external"
+    """``internal`` hides the tools from all callers."""
     when: str | None = None
+    """A condition in CEL over ``actor``, ``permissions`` and ``args``; the rule is passed over where it is false."""
     approval: Literal["never", "always"] = "never"
+    """``always``: each call waits for its owner's decision."""
     effect: Literal["allow", "deny"] = "allow"
+    """``deny`` refuses the call."""
 
     @field_validator("match")
     @classmethod

@@ -18,7 +18,9 @@ class SaidWordsSettings(Section):
     """The words *say* find each tool that *match* fits, as if they stood in its definition."""
 
     match: str
+    """The tools: a pattern as in access rules, or an id."""
     say: tuple[str, ...]
+    """Words that people use for them, at most 50 texts of at most 200 characters."""
 
     @field_validator("match")
     @classmethod

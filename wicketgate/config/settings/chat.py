@@ -11,10 +11,16 @@ class ModelChoice(Section):
     """One model, and where it is."""
 
     provider: Literal["scripted", "openai-chat", "anthropic-messages"] = "scripted"
+    """``openai-chat`` is any server that speaks chat completions; ``scripted`` is a small stand-in that needs no
+    account."""
     base_url: str = ""
+    """The URL before the paths of the dialect, such as https://api.openai.com/v1 or https://api.anthropic.com."""
     model: str = ""
+    """The name that the provider knows the model by."""
     api_key: SecretStr | None = None
+    """The credential, by a variable: ``${OPENAI_API_KEY}``."""
     context_tokens: int | None = Field(default=None, ge=1_000)
+    """The model's window. None: as that of the first model."""
     max_tokens: int | None = Field(default=None, ge=1)
     """The longest answer to ask for. None leaves it to the server; a dialect that needs one takes ``answer_tokens``."""
     dialect: Literal["auto", "openai", "mistral", "groq", "compatible"] = "auto"
@@ -32,12 +38,18 @@ class ModelChoice(Section):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.provider != "scripted":
+            if not self.base_url:
+                usual = _USUAL_URLS[self.provider]
+                raise ValueError(f"base_url is missing; {self.provider} needs {usual}, or the URL of your server")
             check_url("base_url", self.base_url)
             if not self.model:
                 raise ValueError("model is required: the name that the provider knows it by")
+        elif "provider" not in self.model_fields_set and (self.base_url or self.api_key is not None):
+            raise ValueError("provider is missing: openai-chat (any server of chat completions) or anthropic-messages")
         return self
 
 
+_USUAL_URLS = {"openai-chat": "https://api.openai.com/v1", "anthropic-messages": "https://api.anthropic.com"}
 _SET_BY_ENGINE = {"model", "messages", "system", "tools", "stream", "stream_options"}
 
 
@@ -49,9 +61,11 @@ class FallbackSettings(ModelChoice):
 
 class ModelSettings(ModelChoice):
     context_tokens: int = Field(default=128_000, ge=1_000)
+    """The model's window."""
     answer_tokens: int = Field(default=4_096, ge=1)
     """Part of the window that is kept free for an answer; at most half of what the tool definitions leave."""
     first_event_timeout_s: Seconds = 30.0
+    """Longest wait from the request to the first event of the answer."""
     idle_timeout_s: Seconds = 60.0
     """Between bytes; keep-alives of the server count."""
     stall_timeout_s: Seconds = 300.0
@@ -75,26 +89,35 @@ class ResumeSettings(Section):
     detached_s: Seconds = 600.0
     """Longest time that a run goes on without a reader (``on_disconnect: continue``)."""
     run_bytes: int = Field(default=1024 * 1024, ge=64 * 1024)
+    """Bytes of events that are kept of one run."""
     total_bytes: int = Field(default=128 * 1024 * 1024, ge=1024 * 1024)
+    """Bytes of events that are kept of all runs."""
 
 
 class EngineSettings(Section):
     max_iterations: int | None = Field(default=None, ge=1)
+    """Turns that called tools; after them the run ends. None: no bound."""
     tool_timeout_s: Seconds = 30.0
+    """Time for a call, unless its upstream sets another."""
     max_parallel_tools: int = Field(default=8, ge=1, le=1_000)
+    """Calls of one turn that run at once."""
     max_calls_per_turn: int = Field(default=128, ge=1, le=10_000)
+    """Calls of one turn beyond this number are answered with an error."""
     loop_guard: int | None = Field(default=3, ge=2)
     """Identical calls with identical results until the model gets an error instead; null turns the guard off. Calls
     that may write are always made."""
     max_streams: int = Field(default=500, ge=1)
+    """Chats at once."""
     max_streams_per_actor: int | None = Field(default=None, ge=1)
     """None shares the places by what each actor holds (``access/shares.py``)."""
     max_detached_per_actor: int = Field(default=50, ge=0)
     """Runs that go on without a reader (``on_disconnect: continue``); a further one waits no longer than with
     ``cancel``."""
     heartbeat_s: Seconds = 15.0
+    """Time between the comments that keep an idle stream open."""
     stuck_reader_s: Seconds = 60.0
     """Time after which a client that reads nothing is cut."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     """Fate of a run with an Idempotency-Key that has lost its reader; a request may choose otherwise."""
     resume: ResumeSettings = ResumeSettings()
+    """Runs that a client can come back to."""

@@ -21,8 +21,11 @@ _SQLITE = "sqlite:///"
 
 class ServerSettings(Section):
     host: str = "127.0.0.1"
+    """Address to listen on. Any other than a loopback address needs ``auth.keys`` or ``auth.key_file``."""
     port: int = Field(default=8080, ge=0, le=65_535)
+    """Port to listen on; 0 takes a free one."""
     max_body_bytes: int = Field(default=10 * 1024 * 1024, ge=1024)
+    """A longer request is refused with 413."""
     max_body_values: int = Field(default=50_000, ge=1_000)
     """Values in the JSON of a body: what reading it costs, and in one piece."""
     start_deadline_s: Seconds = 10.0
@@ -32,6 +35,7 @@ class ServerSettings(Section):
     settle_s: float = Field(default=0.0, ge=0, le=3_600)
     """Time after SIGTERM in which ``/readyz`` says 503 and requests are still served, before the drain begins."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """``debug`` also shows what stdio servers write to stderr."""
     log_format: Literal["auto", "text", "json"] = "auto"
     body_timeout_s: Seconds = 60.0
     """Longest wait for the body of a request, in all."""
@@ -75,6 +79,7 @@ class McpSettings(Section):
     max_calls: int = Field(default=512, ge=1)
     """Requests under way at ``/mcp`` and ``/operations`` together."""
     max_calls_per_actor: int | None = Field(default=None, ge=1)
+    """Those of one actor. None shares them by what each actor holds."""
 
 
 class NetworkSettings(Section):
@@ -88,7 +93,9 @@ class StorageSettings(Section):
     url: str = "memory://"
     """Or ``sqlite:///relative.db``, from the working directory, or ``sqlite:////absolute.db``."""
     max_bytes: int = Field(default=256 * 1024 * 1024, ge=1024 * 1024)
+    """Bytes of all artifacts; one takes half of it at most."""
     max_age_s: float = Field(default=3_600.0, gt=0, le=30 * 86_400)
+    """An artifact is dropped so long after it was made last."""
 
     @field_validator("url")
     @classmethod
@@ -121,7 +128,9 @@ class PinSettings(Section):
     file: str | None = None
     """Made by ``wicketgate lock``; without it no tool is pinned."""
     new_tools: Literal["allow", "quarantine"] = "allow"
+    """Treatment of tools without a pin."""
     suspicious: Literal["flag", "quarantine"] = "flag"
+    """Treatment of tools whose texts look suspicious."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -134,7 +143,9 @@ class QuotaSettings(Section):
     """Executions in any sixty seconds. *per_tool* goes by tool id, which may hold ``*``; the first match counts."""
 
     per_actor: int | None = Field(default=None, ge=0)
+    """Executions of each actor."""
     per_tool: dict[str, Annotated[int, Field(ge=0)]] = {}
+    """Executions of each actor by tool: ``{"github:delete_*": 5}``."""
 
 
 class PluginSettings(Section):
@@ -143,9 +154,13 @@ class PluginSettings(Section):
     handler: str = Field(min_length=1, max_length=128)
     """A plugin that comes with Wicketgate, or an entry point of the group ``wicketgate.plugins``."""
     priority: int = Field(default=50, ge=0, le=100)
+    """0 to 100; lower runs first."""
     critical: bool = True
+    """False: the plugin is skipped if it fails."""
     enabled: bool = True
+    """False: the plugin is left out."""
     config: dict[str, Any] = {}
+    """What the plugin takes."""
 
 
 Plugins = dict[str, tuple[PluginSettings, ...]]
@@ -156,8 +171,11 @@ class PluginsSettings(Section):
     """The chain that every call passes, by kind (ROUTE-18, ROUTE-19)."""
 
     security: Plugins = {}
+    """Plugins that allow or block calls and results."""
     middleware: Plugins = {}
+    """Plugins that change calls, results and what tools there are."""
     auditing: Plugins = {}
+    """Sinks of audit records, under ``_global`` only."""
 
     @field_validator("auditing")
     @classmethod
@@ -180,23 +198,37 @@ class Settings(Section):
     """
 
     server: ServerSettings = ServerSettings()
+    """The port of the service, and its bounds."""
     auth: AuthSettings = AuthSettings()
+    """The keys that callers hold."""
     model: ModelSettings = ModelSettings()
+    """The model that answers chats."""
     engine: EngineSettings = EngineSettings()
+    """The course of a chat."""
     mcp: McpSettings = McpSettings()
+    """The door for MCP clients."""
     browse: BrowseSettings = BrowseSettings()
+    """How tools are found."""
     network: NetworkSettings = NetworkSettings()
+    """How connections go out."""
     storage: StorageSettings = StorageSettings()
+    """The place of artifacts, and its bounds."""
     quota: QuotaSettings = QuotaSettings()
+    """Executions in any sixty seconds."""
     pins: PinSettings = PinSettings()
+    """Accepted definitions of tools."""
     plugins: PluginsSettings = PluginsSettings()
+    """The chain that every call passes."""
     access: tuple[AccessRuleSettings, ...] = ()
     """The first rule that matches a tool and whose condition holds decides."""
     access_default: AccessDefault = "allow"
     """Decides about a tool that no rule decides on and that the caller has the permission for."""
     upstreams: tuple[UpstreamSettings, ...] = ()
+    """The sources of tools. Each has a *name* and one of *command*, *url*, *openapi* and *python*."""
     from_variables: frozenset[str] = Field(default=frozenset(), exclude=True, repr=False)
     """Values that the file took from variables. Most are secrets, and masking a path does little harm."""
+    from_file: Path | None = Field(default=None, exclude=True, repr=False)
+    """The file that was read."""
 
     @field_validator("access")
     @classmethod

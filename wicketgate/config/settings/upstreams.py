@@ -19,8 +19,12 @@ class RetrySettings(Section):
     """
 
     attempts: int = Field(default=2, ge=1, le=10)
+    """How often a call is sent at most."""
     base_s: float = Field(default=0.5, ge=0, le=60)
+    """The first pause; the next ones are longer."""
     declared_safe: bool = False
+    """Your word that the hints of this server are true: calls of tools that it declares read-only and idempotent are
+    repeated too."""
 
 
 class CacheSettings(Section):
@@ -31,8 +35,11 @@ class CacheSettings(Section):
     """
 
     tools: tuple[str, ...] = ()
+    """The tools' own names, which may hold ``*``."""
     ttl_s: Seconds = 60.0
+    """How long a result is given again."""
     shared: bool = False
+    """Your word that no result of these tools depends on the caller: every actor who may make the call gets it."""
 
 
 class BreakerSettings(Section):
@@ -43,8 +50,11 @@ class BreakerSettings(Section):
     """
 
     failures: int = Field(default=5, ge=0, le=1_000)
+    """Failures in a row after which no call is sent; 0 turns the breaker off."""
     pause_s: Seconds = 1.0
+    """The first pause, which doubles."""
     max_pause_s: Seconds = 30.0
+    """The longest pause."""
 
 
 _CONNECT_S = 10.0
@@ -71,11 +81,17 @@ class OAuthSettings(Section):
     """Ways to an access token of the gateway's own: *refresh_token* if there is one, otherwise client credentials."""
 
     token_url: str
+    """The URL of the token endpoint."""
     client_id: str = Field(min_length=1)
+    """The name by which the token server knows this client."""
     client_secret: SecretStr | None = None
+    """By a variable: ``${CLIENT_SECRET}``."""
     scope: str = ""
+    """Scopes to ask for, with blanks between them."""
     audience: str = ""
+    """The audience to ask for, where the token server wants one."""
     refresh_token: SecretStr | None = None
+    """Taken in place of client credentials, if it is given."""
     auth_method: Literal["basic", "post"] = "basic"
     """Place of the client secret: a Basic header, or the form."""
 
@@ -100,12 +116,16 @@ class UpstreamSettings(Section):
     its document) or *python* (functions of this process)."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")
+    """The namespace of its tools: lower-case letters, digits, ``-`` and ``_``, a letter first, no ``__``, no ``_`` at
+    the end."""
     enabled: bool = True
     """False: it is not started, and has no tools."""
     required: bool = False
     """True: ``serve`` ends with an error if it has given no tools by the end of ``server.start_deadline_s``."""
     command: tuple[str, ...] = ()
+    """An MCP server over stdio: the program to start and its arguments."""
     env: dict[str, SecretStr] = {}
+    """Variables for *command*, besides HOME, PATH and the like."""
     cwd: str | None = None
     """The working directory of *command*; for *python*, a further folder in which to look for the module."""
     python: str = Field(default="", pattern=r"^$|^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
@@ -113,6 +133,7 @@ class UpstreamSettings(Section):
     threads: int = Field(default=8, ge=1, le=256)
     """Threads for the functions of *python* that are not async."""
     url: str = ""
+    """An MCP server over streamable HTTP."""
     openapi: str = ""
     """The document: a path from the working directory, or an http or https URL."""
     base_url: str = ""
@@ -120,26 +141,36 @@ class UpstreamSettings(Section):
     follow_redirects: bool = False
     """For *openapi*: calls by GET and HEAD follow redirects within the origin."""
     headers: dict[str, SecretStr] = {}
+    """Sent with every request to *url*, or every call of the service of *openapi*."""
     transport: Literal["http", "sse"] = "http"
+    """``sse``: *url* is the stream of a server of the older HTTP+SSE transport."""
     max_answer_bytes: int = Field(default=16 * 1024 * 1024, ge=64 * 1024)
+    """A larger answer is not taken, and its call fails."""
     oauth: OAuthSettings | None = None
+    """Credentials of the gateway for *url* or *openapi*."""
     instructions: bool = False
     """True: its instructions for a model are shown to clients of the namespaced face."""
     namespace: Literal["name", "infer"] = "name"
+    """``infer``: each tool's own prefix is its namespace."""
     connect_timeout_s: Seconds | None = None
     """Longest time to be connected. None: 60 for *command*, whose first run may install the server, otherwise 10."""
     timeout_s: Seconds | None = None
+    """Time for a call to answer. None: ``engine.tool_timeout_s``."""
     tool_timeouts_s: dict[str, Seconds] = {}
     """By the tool's own name, which may hold ``*``; the first match counts."""
     read_only: tuple[str, ...] = ()
     """Your word that these tools write nothing, by the tool's own name, which may hold ``*``: their calls leave no
     record of the intent in the audit log. Operations with GET and HEAD and Python tools say so themselves."""
     retry: RetrySettings = RetrySettings()
+    """Repeats calls that never reached the server."""
     cache: CacheSettings = CacheSettings()
+    """Keeps results of read-only tools."""
     max_concurrent: int = Field(default=64, ge=1, le=10_000)
     """Calls at once; up to *max_queued* wait for a slot, within their deadline."""
     max_queued: int = Field(default=256, ge=0, le=100_000)
+    """Calls that wait for a slot; one more is refused."""
     breaker: BreakerSettings = BreakerSettings()
+    """Spares a server that does not answer."""
     tolerant_args: bool = False
     """True: arguments are repaired where nothing can be lost: ``"42"`` for an integer, an object given as JSON text."""
 
@@ -154,7 +185,8 @@ class UpstreamSettings(Section):
     def _one_kind(self) -> Self:
         kinds = [kind for kind in _KINDS if getattr(self, kind)]
         if len(kinds) != 1:
-            raise ValueError(f"give exactly one of {', '.join(_KINDS[:-1])} and {_KINDS[-1]}")
+            given = f"here are {' and '.join(kinds)}" if kinds else "here is none"
+            raise ValueError(f"give exactly one of {', '.join(_KINDS[:-1])} and {_KINDS[-1]}; {given}")
         for field, owners in _BELONGS_TO.items():
             if getattr(self, field) != type(self).model_fields[field].default and kinds[0] not in owners:
                 raise ValueError(f"{field} belongs to {' and '.join(owners)}, not to {kinds[0]}")

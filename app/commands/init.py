@@ -1,0 +1,319 @@
+"""``wicketgate init``: asks little, and writes a configuration that works (OPS-69).
+
+Everything is asked and made before anything is written, so that an end in the middle leaves no file behind.
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from app.clients import CLIENTS, find_files, user_files
+from app.commands.output import printable
+from wicketgate.config.settings_file import find_config
+from wicketgate.errors import ConfigError
+
+if TYPE_CHECKING:  # most commands do not need it
+    from app.commands.import_servers import ClientConfig
+
+_FILE_VARIABLE = "WICKETGATE_CONFIG"
+_USUAL_FILE = Path("wicketgate.yaml")
+_SCHEMA_FILE = "wicketgate.schema.json"
+_OPENAI, _ANTHROPIC, _SCRIPTED = "openai-chat", "anthropic-messages", "scripted"
+
+_MODELS: Mapping[str, str] = {
+    _OPENAI: """\
+model:
+  provider: openai-chat          # any server that speaks chat completions
+  base_url: ${OPENAI_BASE_URL:-https://api.openai.com/v1}
+  model: ${OPENAI_MODEL:-gpt-5-mini}
+  api_key: ${OPENAI_API_KEY}
+""",
+    _ANTHROPIC: """\
+model:
+  provider: anthropic-messages
+  base_url: ${ANTHROPIC_BASE_URL:-https://api.anthropic.com}
+  model: ${ANTHROPIC_MODEL:-claude-sonnet-4-5}
+  api_key: ${ANTHROPIC_API_KEY}
+""",
+    _SCRIPTED: """\
+# The model behind POST /engine/chat; MCP clients bring their own. "scripted" is a small stand-in that needs no account.
+# For a real one, put one of these lines in its place:
+# model: {provider: openai-chat, base_url: "https://api.openai.com/v1", model: gpt-5-mini, api_key: "${OPENAI_API_KEY}"}
+# model: {provider: anthropic-messages, base_url: "https://api.anthropic.com", model: claude-sonnet-4-5, api_key: "${ANTHROPIC_API_KEY}"}
+model: {provider: scripted}
+""",  # noqa: E501
+}
+_TITLES = {
+    _OPENAI: "OpenAI, or any server that speaks chat completions (OPENAI_API_KEY)",
+    _ANTHROPIC: "Anthropic (ANTHROPIC_API_KEY)",
+    _SCRIPTED: "none for now: a small scripted stand-in; MCP clients bring their own model",
+}
+_KEY_VARIABLES = {_OPENAI: "OPENAI_API_KEY", _ANTHROPIC: "ANTHROPIC_API_KEY", _SCRIPTED: ""}
+
+_MORE = """\
+  # - {name: files, command: [npx, -y, "@modelcontextprotocol/server-filesystem", /data]}
+  # - {name: github, url: "https://example.com/mcp", headers: {Authorization: "Bearer ${GITHUB_TOKEN}"}}
+  # - {name: orders, openapi: ./orders.yaml, base_url: "https://orders.example.com/v1"}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Servers:
+    """*text* is the end of the file, from ``upstreams:`` on. *variables* are those to set, with their descriptions."""
+
+    text: str
+    names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Files that hold servers: those of *title*, a client."""
+
+    title: str
+    files: tuple[Path, ...]
+    count: int
+
+
+@click.command("init")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write.  [default: the one that WICKETGATE_CONFIG names, otherwise ./wicketgate.yaml]",
+)
+@click.option(
+    "--from", "source", metavar="CLIENT|FILE", help="Take over the servers of this MCP client, or of its file."
+)
+@click.option("--yes", is_flag=True, help="Ask nothing, and take the defaults, as without a terminal.")
+def init(config: Path | None, source: str | None, yes: bool) -> None:
+    """Write a configuration to start from: servers, a model, and a key of your own, which is shown once.
+
+    By default it holds an example server, and the model is chosen by OPENAI_API_KEY or ANTHROPIC_API_KEY. It never
+    writes over a file.
+
+    \b
+    wicketgate init                  asks which servers and which model
+    wicketgate init --from cursor    takes over the servers of Cursor
+    """
+    path = config or Path(os.environ.get(_FILE_VARIABLE) or _USUAL_FILE)
+    if path.exists() or path.is_symlink():
+        raise ConfigError(
+            f"{path} exists already, and init never writes over a file: edit it, or name a new one with --config"
+        )
+    asks = not yes and in_terminal()
+    try:
+        servers = _from(source) if source else _choose_servers() if asks else _example(os.environ)
+        model = _choose_model(_default_model(os.environ)) if asks else _default_model(os.environ)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("\nNothing was written.", err=True)
+        raise
+    secret, key = _new_key()
+    _create(path, _text(key, model, servers))
+    with_schema = _write_schema(path.with_name(_SCHEMA_FILE))
+    for line in _report(path, servers, model, secret, with_schema=with_schema):
+        click.echo(printable(line))
+
+
+def in_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _from(source: str) -> _Servers:
+    """Raises ConfigError."""
+    client = CLIENTS.get(source)
+    if client is None:
+        path = Path(source).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"--from {source}: neither a file nor one of {', '.join(CLIENTS)}")
+        return _taken_over([path], path.name)
+    places = [*user_files(client, sys.platform, os.environ), *map(Path, client.project_files)]
+    files = [path for path in places if path.is_file()]
+    if not files:
+        raise ConfigError(f"{client.title} has no list of servers here: looked at {', '.join(map(str, places))}")
+    return _taken_over(files, client.title)
+
+
+def _choose_servers() -> _Servers:
+    found = _clients_here()
+    if not found:
+        return _example(os.environ)
+    click.echo("Which servers shall stand behind the gate?")
+    click.echo("  1  an example, which tells the time")
+    for number, each in enumerate(found, 2):
+        files = ", ".join(map(str, each.files))
+        click.echo(printable(f"  {number}  those of {each.title}: {_count(each.count)} ({files})"))
+    if len(found) > 1:
+        click.echo(f"  {len(found) + 2}  those of all these clients")
+    chosen = click.prompt("Number", type=click.IntRange(1, len(found) + (2 if len(found) > 1 else 1)), default=1)
+    if chosen == 1:
+        return _example(os.environ)
+    if chosen == len(found) + 2:
+        return _taken_over([file for each in found for file in each.files], "the MCP clients of this machine")
+    each = found[chosen - 2]
+    return _taken_over(each.files, each.title)
+
+
+def _clients_here() -> list[_Found]:
+    """Returns the clients whose files hold servers. A file that cannot be read is passed over."""
+    files: dict[str, dict[Path, int]] = {}
+    for client, path in find_files(sys.platform, Path(), os.environ):
+        try:
+            count = len(_read([path]).servers)
+        except ConfigError:
+            continue
+        if count:
+            files.setdefault(client.title, {})[path] = count
+    return [_Found(title, tuple(counts), sum(counts.values())) for title, counts in files.items()]
+
+
+def _taken_over(files: Sequence[Path], source: str) -> _Servers:
+    from app.commands.import_servers import as_yaml, take_over
+
+    imported, variables = take_over(_read(files))
+    taken = [server.name for server in imported if server.settings is not None]
+    if not taken:
+        raise ConfigError(f"{source} has no server that could be taken over; wicketgate import says why")
+    left = [f"not taken over: {each.name}: {'; '.join(each.notes)}" for each in imported if each.settings is None]
+    return _Servers(as_yaml(imported, source), tuple(taken), tuple(left), variables)
+
+
+def _read(files: Sequence[Path]) -> "ClientConfig":
+    """Raises ConfigError."""
+    from app.commands.import_servers import ClientConfig, _read_client_config
+
+    configs = [_read_client_config(path) for path in files]
+    return ClientConfig(
+        tuple(server for config in configs for server in config.servers),
+        {name: text for config in configs for name, text in config.inputs.items()},
+        tuple(problem for config in configs for problem in config.problems),
+    )
+
+
+def _example(environ: Mapping[str, str]) -> _Servers:
+    """Returns the time server, if this machine has it or can fetch it; otherwise only comments."""
+    beside = Path(sys.executable).with_name("mcp-server-time")
+    found = shutil.which("mcp-server-time", path=environ.get("PATH"))
+    if found or beside.is_file():
+        # Beside this program it may not be on the PATH of the service.
+        command, about = ["mcp-server-time" if found else str(beside)], "tells the time"
+    elif shutil.which("uvx", path=environ.get("PATH")):
+        command, about = ["uvx", "mcp-server-time"], "tells the time; the first start fetches it"
+    else:
+        return _Servers(
+            "upstreams: []\n  # The sources of tools, such as\n"
+            "  # - {name: time, command: [uvx, mcp-server-time, --local-timezone=UTC]}\n" + _MORE,
+            (),
+            ("No example server: neither mcp-server-time nor uvx is on the PATH. Add servers under upstreams:",),
+        )
+    words = ", ".join(map(_word, [*command, "--local-timezone=UTC"]))
+    return _Servers(
+        f"upstreams:\n  - {{name: time, command: [{words}]}}   # {about}\n  # More sources of tools, such as\n{_MORE}",
+        ("time",),
+    )
+
+
+def _word(text: str) -> str:
+    """Returns *text* as a word of YAML."""
+    return text if re.fullmatch(r"(?:--|/|[A-Za-z])[\w./=-]*", text, re.ASCII) else json.dumps(text)
+
+
+def _default_model(environ: Mapping[str, str]) -> str:
+    return next((name for name, variable in _KEY_VARIABLES.items() if environ.get(variable)), _SCRIPTED)
+
+
+def _choose_model(default: str) -> str:
+    names = list(_MODELS)
+    click.echo("Which model shall answer chats (POST /engine/chat)?")
+    for number, name in enumerate(names, 1):
+        click.echo(f"  {number}  {_TITLES[name]}")
+    chosen: int = click.prompt("Number", type=click.IntRange(1, len(names)), default=names.index(default) + 1)
+    return names[chosen - 1]
+
+
+def _new_key() -> tuple[str, str]:
+    """Returns a key, and its entry for ``auth.keys``."""
+    from app.local_key import new_key
+
+    secret, digest = new_key("first")
+    return secret, json.dumps({"id": "first", "sha256": digest, "actor": "me", "permissions": ["*"]})
+
+
+def _text(key: str, model: str, servers: _Servers) -> str:
+    return (
+        f"# yaml-language-server: $schema={_SCHEMA_FILE}\n"
+        "# Every key has a default; unknown keys stop the start. ${VAR} and ${VAR:-default} are environment variables."
+        "\n\nauth:\n"
+        "  keys:    # only hashes stand here; wicketgate key new makes further keys, with fewer permissions if wanted\n"
+        f"    - {key}\n\n"
+        f"{_MODELS[model]}\n"
+        f"{servers.text}"
+    )
+
+
+def _create(path: Path, text: str) -> None:
+    """Raises ConfigError; then there is no file, or a different one."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigError(f"{path} exists already, and init never writes over a file") from None
+    except OSError as error:
+        raise ConfigError(f"Cannot write {path}: {error.strerror}") from None
+
+
+def _write_schema(path: Path) -> bool:
+    """Writes the schema beside the configuration, over an earlier one too. Returns False if that cannot be done.
+
+    Editors read it there without a network, whoever opens the folder, and wherever this program is installed.
+    """
+    from app.commands.schema import schema_text
+    from wicketgate.config.schema import TITLE
+
+    try:
+        if path.exists() and TITLE not in path.read_text(encoding="utf-8", errors="replace")[:200]:
+            return False
+        path.write_text(schema_text(), encoding="utf-8")
+    except OSError:
+        return False
+    return True
+
+
+def _report(path: Path, servers: _Servers, model: str, secret: str, *, with_schema: bool) -> Iterator[str]:
+    held = f"{_count(len(servers.names))} ({', '.join(servers.names)})" if servers.names else "no servers yet"
+    yield f"Wrote {path}: {held}, model {model}, one key."
+    if with_schema:
+        yield f"Wrote {path.with_name(_SCHEMA_FILE)}: with it editors complete and check that file."
+    yield from servers.notes
+    yield ""
+    yield f"Your key, shown only now: {secret}"
+    wanted = {**servers.variables}
+    if (variable := _KEY_VARIABLES[model]) and variable not in os.environ:
+        wanted[variable] = "of the model"
+    if missing := sorted(name for name in wanted if name not in os.environ):
+        yield ""
+        yield "Set these variables before you start:"
+        yield from (f"  {name}{f'  ({wanted[name]})' if wanted[name] else ''}" for name in missing)
+    option = "" if find_config(os.environ) == path else f" --config {path}"
+    client = next((client.name for client, _ in find_files(sys.platform, Path(), os.environ)), "CLIENT")
+    steps = (
+        (f"wicketgate check{option}", "connects to each server and lists its tools"),
+        (f"wicketgate serve{option}", "starts the gate on http://127.0.0.1:8080"),
+        (f"wicketgate connect {client}", "shows what an MCP client needs to reach it"),
+    )
+    yield ""
+    yield "Next:"
+    width = max(len(command) for command, _ in steps)
+    yield from (f"  {command:{width}}   {what}" for command, what in steps)
+
+
+def _count(servers: int) -> str:
+    return "1 server" if servers == 1 else f"{servers} servers"
