@@ -14,9 +14,10 @@ import click
 from pydantic import ValidationError
 
 from app.commands.connect import connect
+from app.commands.groups import Group, NearChoice, TaskGroup, exit_codes
 from app.commands.import_command import import_command
 from app.commands.init import init
-from app.commands.options import parse_identity, say_if_no_upstreams, with_config, with_identity, with_served_config
+from app.commands.options import parse_identity, with_config, with_identity, with_served_config
 from app.commands.output import log_to_terminal, printable_text
 from app.commands.schema import schema
 from app.commands.terminal import browse, chat, execute, view
@@ -27,14 +28,32 @@ from wicketgate.config.settings import FACES, KeySettings, Settings
 from wicketgate.config.settings_file import load_settings
 from wicketgate.errors import ConfigError
 
+_SECTIONS = {
+    "Start": ("init", "check", "serve"),
+    "Clients and servers": ("connect", "import", "mcp"),
+    "Try": ("browse", "execute", "view", "chat", "explain"),
+    "Keep": ("lock", "learned", "key"),
+    "Contracts": ("conform", "openapi", "schema"),
+    "This command": ("completion", "version"),
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+@click.group(
+    cls=TaskGroup,
+    sections=_SECTIONS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Each command says more: wicketgate COMMAND --help. Exit codes: 0 all is well; 1 refused or failed; 2 a "
+    "mistake in the command line.",
+)
 @click.version_option(package_name="wicketgate")
 def cli() -> None:
     """Wicketgate: a gate in front of MCP tool servers. A model sees three tools and finds the rest on demand."""
 
 
-@cli.command()
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")
+
+
+@cli.command(epilog=exit_codes({0: "stopped as asked", 1: "it could not start, or not stop in time"}))
 @with_served_config
 @click.option("--host", help="Address to listen on; overrides server.host.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on, 0 for any; overrides server.port.")
@@ -54,9 +73,9 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
     sys.exit(serve_until_stopped(settings, load, config if watch else None))
 
 
-@cli.command()
+@cli.command(epilog=exit_codes({0: "the client has left", 1: "it could not start"}))
 @with_served_config
-@click.option("--face", type=click.Choice(FACES), help="The face that the client sees; without it: mcp.face.")
+@click.option("--face", type=NearChoice(FACES), help="The face that the client sees; without it: mcp.face.")
 @click.option(
     "--cwd",
     "folder",
@@ -65,9 +84,10 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
 )
 @with_identity
 def mcp(config: Path | None, face: str | None, folder: Path | None, actor: str, permissions: tuple[str, ...]) -> None:
-    """Serve one face over stdin and stdout, for MCP clients that start their servers. Logs go to stderr.
+    """Serve one face over stdin and stdout, for MCP clients that start their servers.
 
-    Every call is made as --actor. auth.keys do not matter here: the client that starts this process is trusted.
+    Logs go to stderr. Every call is made as --actor. auth.keys do not matter here: the client that starts this process
+    is trusted.
     """
     from app.commands.mcp import serve_mcp
 
@@ -79,23 +99,38 @@ def mcp(config: Path | None, face: str | None, folder: Path | None, actor: str, 
     serve_mcp(settings, face or settings.mcp.face, identity)
 
 
-@cli.command()
+@cli.command(
+    epilog=exit_codes(
+        {
+            0: "every upstream is connected and all its tools can be used",
+            1: "something is missing or was left out, and is named",
+        }
+    )
+)
 @with_config
-def check(config: Path | None) -> None:
-    """Validate the configuration, connect to every upstream, and list the tools.
+@click.option(
+    "--model", is_flag=True, help="Also ask each configured model one tiny question, which may cost a little."
+)
+@click.option("--all", "everything", is_flag=True, help="Shorten no list: every tool, every fault.")
+@_as_json
+def check(config: Path | None, model: bool, everything: bool, as_json: bool) -> None:
+    """Connect to every upstream, and report its state, its tools and what is missing.
 
-    Exits with 1 when an upstream cannot be reached or a tool had to be left out.
+    Calls no tool. Reports each upstream as it connects on stderr, then tools, a table, and last what is wrong.
     """
     settings = load_settings(config)
     source = config or "The default configuration"
-    click.echo(f"{source} is valid: {len(settings.upstreams)} upstreams. Connecting ...", err=True)
-    say_if_no_upstreams(settings)
+    number = len(settings.upstreams)
+    click.echo(
+        f"{source} is valid: {number} upstream{'' if number == 1 else 's'}.{' Connecting ...' if number else ''}",
+        err=True,
+    )
     from app.commands.check import check_all
 
-    sys.exit(asyncio.run(check_all(settings)))
+    sys.exit(asyncio.run(check_all(settings, config, model=model, everything=everything, as_json=as_json)))
 
 
-@cli.command()
+@cli.command(epilog=exit_codes({0: "the actor can call it", 1: "it cannot, or there is no such tool"}))
 @click.argument("tool")
 @click.option("--actor", required=True, help="The actor that would call.")
 @click.option(
@@ -105,20 +140,26 @@ def check(config: Path | None) -> None:
     help="A permission of the actor; may be repeated. Default: as in auth.keys.",
 )
 @click.option("--query", default="", help="Also report the rank of the tool among those that these words find.")
+@_as_json
 @with_config
-def explain(tool: str, actor: str, permissions: tuple[str, ...], query: str, config: Path | None) -> None:
-    """Explain why TOOL (an id, namespace:name, or its own name) is visible, hidden, or waits for approval.
+def explain(
+    tool: str, actor: str, permissions: tuple[str, ...], query: str, as_json: bool, config: Path | None
+) -> None:
+    """Explain why TOOL is visible, hidden, or waits for approval.
 
-    Connects to the upstreams, and calls nothing. Exits with 1 when the actor cannot call it.
+    TOOL is an id, namespace:name, or the tool's own name. Connects to the upstreams, and calls nothing.
     """
     settings = load_settings(config)
     identity = _identity(settings, actor, permissions)
-    from app.commands.check import explain_tool
+    from app.commands.explain import explain_tool
 
-    sys.exit(asyncio.run(explain_tool(settings, tool, identity, query)))
+    sys.exit(asyncio.run(explain_tool(settings, tool, identity, query, as_json=as_json)))
 
 
-@cli.command("lock")
+@cli.command(
+    "lock",
+    epilog=exit_codes({0: "every tool is as it was accepted", 1: "a difference is open, or a server was silent"}),
+)
 @with_config
 @click.option(
     "--lock",
@@ -129,11 +170,18 @@ def explain(tool: str, actor: str, permissions: tuple[str, ...], query: str, con
 @click.option("--diff", is_flag=True, help="Only show how the tools differ from the lock.")
 @click.option("--accept", "chosen", multiple=True, metavar="TOOL", help="upstream:tool, * allowed; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="Accept everything; suspicious tools only by --accept.")
-def lock_command(config: Path | None, path: Path | None, diff: bool, chosen: tuple[str, ...], everything: bool) -> None:
-    """Pin the definitions of all tools in a lock file, show later changes, and accept them.
+@_as_json
+def lock_command(
+    config: Path | None, path: Path | None, diff: bool, chosen: tuple[str, ...], everything: bool, as_json: bool
+) -> None:
+    """Pin the definitions of all tools, show later changes, and accept them.
 
-    With pins.file in the configuration, a tool that differs from its pin does not exist for callers. Exits with 1 when
-    a difference was not accepted.
+    The first run writes the lock file. With pins.file in the configuration, a tool that differs from its pin does not
+    exist for callers.
+
+    \b
+    wicketgate lock --diff
+    wicketgate lock --accept 'shop:*'
     """
     from app.commands.lock import lock
 
@@ -141,12 +189,15 @@ def lock_command(config: Path | None, path: Path | None, diff: bool, chosen: tup
         raise click.UsageError("--diff only shows; take it, or --accept and --all")
     settings = load_settings(config)
     path = path or Path(settings.pins.file or "wicketgate.lock")
-    sys.exit(lock(settings, path, diff=diff, chosen=chosen, everything=everything))
+    sys.exit(lock(settings, path, diff=diff, chosen=chosen, everything=everything, as_json=as_json))
 
 
-@cli.group()
+@cli.group(cls=Group)
 def learned() -> None:
-    """List and forget the words that led to tools (browse.learn), as the file of storage.url has them."""
+    """List and forget the words that led to tools.
+
+    They are those of browse.learn, as the file of storage.url has them.
+    """
 
 
 _of_actor = click.option("--actor", help="Only what this actor's executions taught.")
@@ -157,7 +208,7 @@ _of_tool = click.option("--tool", metavar="ID", help="Only this tool, by its id,
 @with_config
 @_of_actor
 @_of_tool
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_as_json
 def learned_list(config: Path | None, actor: str | None, tool: str | None, as_json: bool) -> None:
     """List tools with the words that lead to them, by actor, with how many executions they stood for.
 
@@ -169,7 +220,7 @@ def learned_list(config: Path | None, actor: str | None, tool: str | None, as_js
     list_learned(settings, actor, tool, as_json=as_json)
 
 
-@learned.command("reset")
+@learned.command("reset", epilog=exit_codes({0: "forgotten, or there was nothing", 1: "answered with no, or failed"}))
 @with_config
 @_of_actor
 @_of_tool
@@ -179,10 +230,10 @@ def learned_reset(config: Path | None, actor: str | None, tool: str | None, sure
     settings = load_settings(config)
     from app.commands.learned import reset_learned
 
-    reset_learned(settings, actor, tool, sure=sure)
+    sys.exit(reset_learned(settings, actor, tool, sure=sure))
 
 
-@cli.group()
+@cli.group(cls=Group)
 def key() -> None:
     """Make API keys."""
 
@@ -201,6 +252,7 @@ def key() -> None:
 @click.option("--not-before", metavar="TIME", help="The key is good from then on: 2027-01-31T00:00:00Z.")
 @click.option("--expires-at", metavar="TIME", help="The key is good until then: 2027-01-31T00:00:00Z.")
 @click.option("--expires-in", metavar="DURATION", help="The same, counted from now: 90d, 12h or 30m.")
+@_as_json
 def key_new(
     key_id: str,
     actor: str,
@@ -208,6 +260,7 @@ def key_new(
     not_before: str | None,
     expires_at: str | None,
     expires_in: str | None,
+    as_json: bool,
 ) -> None:
     """Print a new key, once, and its entry for auth.keys, which holds only its hash."""
     if expires_in is not None:
@@ -222,6 +275,9 @@ def key_new(
     except ValidationError as error:
         faults = "; ".join(": ".join([*map(str, fault["loc"]), fault["msg"]]) for fault in error.errors())
         raise click.UsageError(f"not a usable key: {faults}") from None
+    if as_json:
+        click.echo(json.dumps({"key": secret, "entry": entry}))
+        return
     click.echo(f"Key (shown only now): {secret}", err=True)
     click.echo("Put this under auth.keys:", err=True)
     click.echo(f"- {json.dumps(entry)}")
@@ -230,7 +286,7 @@ def key_new(
 @cli.command()
 @click.option("--write", "folder", type=click.Path(file_okay=False, path_type=Path), help="Write both dialects here.")
 def openapi(folder: Path | None) -> None:
-    """Print the OpenAPI 3.1 document, or write the 3.1 and 3.2 documents into a folder."""
+    """Print the OpenAPI document of the service (3.1), or write it as 3.1 and 3.2 into a folder."""
     from app.main import create_app
     from routers.openapi import openapi_31, openapi_32
 
@@ -244,7 +300,35 @@ def openapi(folder: Path | None) -> None:
         (folder / name).write_text(_pretty(document), encoding="utf-8")
 
 
-for command in (init, schema, conform, browse, execute, view, chat, connect, import_command):
+@cli.command()
+@click.argument("shell", type=NearChoice(("bash", "zsh", "fish")))
+def completion(shell: str) -> None:
+    """Print the script that lets SHELL complete commands, options and files.
+
+    \b
+    bash: eval "$(wicketgate completion bash)"         in ~/.bashrc
+    zsh:  eval "$(wicketgate completion zsh)"          in ~/.zshrc, after compinit
+    fish: wicketgate completion fish | source          in ~/.config/fish/config.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(cli, {}, "wicketgate", "_WICKETGATE_COMPLETE").source())
+
+
+@cli.command("version")
+@_as_json
+def version_command(as_json: bool) -> None:
+    """Print the versions that a report of a fault needs."""
+    from importlib.metadata import version
+    from platform import platform, python_version
+
+    found = {"wicketgate": version("wicketgate"), "python": python_version(), "platform": platform()}
+    click.echo(json.dumps(found) if as_json else "\n".join(f"{name} {value}" for name, value in found.items()))
+
+
+for command in (init, connect, import_command, schema, conform, browse, execute, view, chat):
     cli.add_command(command)
 
 
@@ -261,6 +345,9 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(1)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
+    except BrokenPipeError:  # such as "| head": nobody reads on, and the interpreter must not try to write the rest
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60}

@@ -181,8 +181,14 @@ class EngineError(WicketgateError):
 
 
 class ProviderError(EngineError):
+    """*status* is that of the provider's answer, if it was a refusal over HTTP. *unreached* says why no answer of it
+    came, *mend* what to do about that, with ``{setting}`` for the place of its URL. All three are for the operator."""
+
     code = "provider_error"
     safe_message = "The model provider could not complete the request."
+    status: int | None = None
+    unreached: str = ""
+    mend: str = ""
 
 
 class ProviderUnavailable(ProviderError):

@@ -226,6 +226,16 @@ class HasSpellings(Protocol):
         ...
 
 
+@runtime_checkable
+class HasLeftOut(Protocol):
+    """An upstream that leaves out some of what its server declares, so that it gives no tool."""
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        """One line for each, with the reason; for the operator, and in the server's words in part."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """Bytes kept out of the model's context. *handle* is content-addressed (EXEC-28)."""

@@ -3,6 +3,7 @@
 Both ways offer the same: calls of meta-tools, and the events of a chat.
 """
 
+import asyncio
 import json
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -16,13 +17,15 @@ from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings
 from wicketgate.config.upstreams import outgoing_rules
 from wicketgate.engine.contract import ChatRequest
-from wicketgate.engine.loop import Engine
 from wicketgate.faces.surface import ToolSurface
+from wicketgate.gate import Gate
 from wicketgate.net import HttpClient, make_http_client
 from wicketgate.net.sse import SseDecoder
 from wicketgate.ports import CallContext, session_key
 
 _CONNECT_S = 10.0
+_MOST_ASKED = 50
+"""Each short id costs a request."""
 
 
 class GateFailed(Exception):
@@ -47,11 +50,16 @@ class GateClient(Protocol):
         """Yields name and data of each event, to the last one. Raises GateFailed."""
         ...
 
+    async def short_ids(self, tool_ids: Sequence[str]) -> Mapping[str, str]:
+        """Gives ``namespace:name`` for those of *tool_ids* that it names, and no other tool that the caller may use."""
+        ...
+
 
 class LocalGate:
-    def __init__(self, surface: ToolSurface, engine: Engine, identity: Identity) -> None:
-        self._surface = surface
-        self._engine = engine
+    def __init__(self, gate: Gate, identity: Identity) -> None:
+        self._surface: ToolSurface = gate.surface
+        self._engine = gate.engine
+        self._runtime = gate.runtime
         self._identity = identity
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -64,6 +72,16 @@ class LocalGate:
         async with aclosing(self._engine.run(ChatRequest.model_validate(body), self._identity)) as events:
             async for event in events:
                 yield event.name, event.data()
+
+    async def short_ids(self, tool_ids: Sequence[str]) -> Mapping[str, str]:
+        named = self._runtime.catalog().named
+        visible = self._runtime.visible(CallContext(self._identity, "-", "-"))
+        shorts = {tool_id: _short(tool_id) for tool_id in tool_ids}
+        return {
+            tool_id: short
+            for tool_id, short in shorts.items()
+            if [each for each in named(short) if visible is None or visible(each)] == [tool_id]
+        }
 
 
 class RemoteGate:
@@ -120,6 +138,19 @@ class RemoteGate:
         finally:
             await response.aclose()
 
+    async def short_ids(self, tool_ids: Sequence[str]) -> Mapping[str, str]:
+        # The service gives an operation for a name without version and hash only if it names that one alone.
+        asked = tool_ids[:_MOST_ASKED]
+        found = await asyncio.gather(*map(self._is_named, map(_short, asked)))
+        return {tool_id: _short(tool_id) for tool_id, named in zip(asked, found, strict=True) if named}
+
+    async def _is_named(self, short: str) -> bool:
+        try:
+            response = await self._http.get("/operations/schema", params={"name": "/" + short.replace(":", "/", 1)})
+        except httpx.HTTPError:
+            return False
+        return response.status_code == 200
+
     @staticmethod
     async def _receive(sending: Any) -> httpx.Response:
         try:
@@ -147,7 +178,7 @@ async def open_gate(
     from app.commands.check import connected
 
     async with connected(settings) as gate:
-        yield LocalGate(gate.surface, gate.engine, identity)
+        yield LocalGate(gate, identity)
 
 
 _VERSION = "2026-07-28"
@@ -156,6 +187,11 @@ _META = {
     "io.modelcontextprotocol/clientInfo": {"name": "wicketgate-cli", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
+
+
+def _short(tool_id: str) -> str:
+    """*tool_id* without version and hash."""
+    return tool_id.partition("#")[0].partition("@")[0]
 
 
 def _data(text: bytes) -> Mapping[str, Any]:

@@ -33,18 +33,21 @@ def list_learned(settings: Settings, actor: str | None, tool: str | None, *, as_
         click.echo(printable(f"{entry['actor']}  {entry['tool']}  {_runs(entry['runs'])}: {words}"))
 
 
-def reset_learned(settings: Settings, actor: str | None, tool: str | None, *, sure: bool) -> None:
-    """Forgets what was learned. Services that use the file notice it within seconds. Raises ConfigError."""
+def reset_learned(settings: Settings, actor: str | None, tool: str | None, *, sure: bool) -> int:
+    """Forgets what was learned. Services that use the file notice it within seconds. Returns the exit code:
+    1 if the question was answered with no. Raises ConfigError."""
     rows, _ = asyncio.run(_read(settings, actor, tool))
     if not rows:
         click.echo("There is nothing to forget.", err=True)
-        return
+        return 0
     tools, actors = len({tool_id for _, tool_id, _ in rows}), len({name for name, _, _ in rows})
     question = f"Forget the words of {_count(tools, 'tool')}, from {_count(actors, 'actor')}?"
-    if not sure:
-        click.confirm(question, abort=True, err=True)
+    if not sure and not click.confirm(question, err=True):
+        click.echo("Nothing was forgotten.", err=True)
+        return 1
     gone = asyncio.run(_forget(settings, rows, everything=actor is None and tool is None))
     click.echo(f"{_count(gone, 'entry', 'entries')} forgotten")
+    return 0
 
 
 async def _read(settings: Settings, actor: str | None, tool: str | None) -> tuple[list[Row], float]:

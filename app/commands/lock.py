@@ -1,13 +1,15 @@
 """``wicketgate lock``: write, show and accept the pins of tool definitions (ACCESS-22)."""
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
 
 from app.commands.check import connected, without_audit
+from app.commands.groups import did_you_mean, near
 from app.commands.output import quarantine_lines
 from wicketgate.catalog.pins import Declared, Difference, Pins, accept, differences, pin_all
 from wicketgate.config.lock_file import read_lock, write_lock
@@ -15,7 +17,9 @@ from wicketgate.config.settings import PinSettings, Settings
 from wicketgate.errors import ConfigError
 
 
-def lock(settings: Settings, path: Path, *, diff: bool, chosen: Sequence[str], everything: bool) -> int:
+def lock(
+    settings: Settings, path: Path, *, diff: bool, chosen: Sequence[str], everything: bool, as_json: bool = False
+) -> int:
     """Returns the exit code: 1 if a difference was not accepted, or an upstream did not give its tools."""
     # What was accepted, and what is declared now.
     pins = read_lock(path) if path.exists() else None
@@ -26,16 +30,20 @@ def lock(settings: Settings, path: Path, *, diff: bool, chosen: Sequence[str], e
     if pins is None and not diff:
         if chosen:
             raise ConfigError(f"There is no {path} yet. Make it with: wicketgate lock --config FILE --lock {path}")
-        return _write_first(path, declared) or bool(silent)
+        return _write_first(path, declared, silent, as_json=as_json)
     # Accept what was chosen.
     pins = pins or {}
     found = _with_gone_upstreams(settings, pins, differences(pins, declared))
-    taken = _chosen(found, chosen, everything)
+    taken = _chosen(found, chosen, everything, [upstream.name for upstream in settings.upstreams])
     if taken:
         write_lock(path, accept(pins, declared, taken, trusted=lambda each: _named(each, chosen)))
-        click.echo(f"{path}: {_count(len(taken), 'difference')} accepted")
     # Report what is left.
     open_ones = [each for each in found if each not in taken]
+    if as_json:
+        _print_json(path, pinned=None, accepted=[each.tool for each in taken], differences=open_ones, silent=silent)
+        return 1 if open_ones or silent else 0
+    if taken:
+        click.echo(f"{path}: {_count(len(taken), 'difference')} accepted")
     for line in quarantine_lines(open_ones):
         click.echo(line)
     if not found:
@@ -56,18 +64,50 @@ async def _declared(settings: Settings) -> tuple[Declared, list[str]]:
         return {**declared, **offers}, silent
 
 
-def _write_first(path: Path, declared: Declared) -> int:
+def _write_first(path: Path, declared: Declared, silent: Sequence[str], *, as_json: bool) -> int:
     pins = pin_all(declared)
     write_lock(path, pins)
+    suspicious = [each for each in differences(pins, declared) if each.kind == "suspicious"]
+    if as_json:
+        pinned = {source: sorted(names) for source, names in pins.items()}
+        _print_json(path, pinned=pinned, accepted=[], differences=suspicious, silent=silent)
+        return 1 if silent else 0
     tools = {source: pinned for source, pinned in pins.items() if "/" not in source}
     others = sum(map(len, pins.values())) - sum(map(len, tools.values()))
     also = f", and {_count(others, 'other offer')}" if others else ""
     click.echo(
         f"{path}: {_count(sum(map(len, tools.values())), 'tool')} of {_count(len(tools), 'upstream')} pinned{also}"
     )
-    for line in quarantine_lines([each for each in differences(pins, declared) if each.kind == "suspicious"]):
+    for line in quarantine_lines(suspicious):
         click.echo(line)
-    return 0
+    return 1 if silent else 0
+
+
+def _print_json(
+    path: Path,
+    *,
+    pinned: Mapping[str, Sequence[str]] | None,
+    accepted: Sequence[str],
+    differences: Sequence[Difference],
+    silent: Sequence[str],
+) -> None:
+    document = {
+        "lock": str(path),
+        "pinned": pinned,
+        "accepted": list(accepted),
+        "differences": [
+            {
+                "tool": each.tool,
+                "kind": each.kind,
+                "reason": each.held.explanation if each.held else "",
+                "change": list(each.held.change.lines) if each.held and each.held.change else [],
+                "signs": list(each.signs),
+            }
+            for each in differences
+        ],
+        "silent": list(silent),
+    }
+    click.echo(json.dumps(document, indent=2))
 
 
 def _with_gone_upstreams(settings: Settings, pins: Pins, found: Sequence[Difference]) -> list[Difference]:
@@ -81,10 +121,16 @@ def _with_gone_upstreams(settings: Settings, pins: Pins, found: Sequence[Differe
     return [*found, *gone]
 
 
-def _chosen(found: Sequence[Difference], chosen: Sequence[str], everything: bool) -> list[Difference]:
+def _chosen(
+    found: Sequence[Difference], chosen: Sequence[str], everything: bool, upstreams: Sequence[str]
+) -> list[Difference]:
     for pattern in chosen:
         if not any(_fits(each, pattern) for each in found):
-            raise ConfigError(f"Nothing that differs is called {pattern}; see: wicketgate lock --diff")
+            server = pattern.partition(":")[0].partition("/")[0]
+            if server not in upstreams and not any(sign in server for sign in "*?[") and near(server, upstreams):
+                raise ConfigError(f"No upstream is called {server}.{did_you_mean(server, upstreams)}")
+            meant = did_you_mean(pattern, [each.tool for each in found])
+            raise ConfigError(f"Nothing that differs is called {pattern}.{meant} See: wicketgate lock --diff")
     return [each for each in found if (everything and each.kind != "suspicious") or _named(each, chosen)]
 
 

@@ -12,8 +12,7 @@ from click.core import ParameterSource
 
 from app.commands.output import printable
 from wicketgate.access.identity import ACTOR_PATTERN, Identity, parse_permissions
-from wicketgate.config.settings import Settings
-from wicketgate.config.settings_file import configuration_line, find_config, no_upstreams_line
+from wicketgate.config.settings_file import configuration_line, find_config
 from wicketgate.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,11 +74,6 @@ def asked_url(url: str | None) -> str | None:
     if url and source("url") is ParameterSource.COMMANDLINE:
         raise click.UsageError("give --config to start a gate here, or --url to ask one that runs; not both")
     return None
-
-
-def say_if_no_upstreams(settings: Settings) -> None:
-    if line := no_upstreams_line(settings):
-        click.echo(line, err=True)
 
 
 def with_identity(command: F) -> F:

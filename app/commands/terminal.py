@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from app.commands.groups import exit_codes
 from app.commands.options import asked_url, parse_identity, with_config, with_identity
 from app.commands.output import printable, printable_text
 from wicketgate.config.settings import Settings
@@ -19,7 +20,8 @@ if TYPE_CHECKING:  # brings an HTTP client, which most commands do not need
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print the structured answer.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print the structured answer, and nothing else.")
+_codes = exit_codes({1: "the gate could not be reached, or the call was refused or failed"})
 
 
 def _where(command: F) -> F:
@@ -29,7 +31,7 @@ def _where(command: F) -> F:
     return with_config(command)
 
 
-@click.command()
+@click.command(epilog=_codes)
 @click.argument("what")
 @click.option(
     "--top-k",
@@ -39,21 +41,30 @@ def _where(command: F) -> F:
 @_as_json
 @_where
 def browse(what: str, top_k: int | None, as_json: bool, **where: Any) -> None:
-    """Find tools by words, or by a path: 'wicketgate browse /' lists the namespaces."""
+    """Find tools by words, or by a path.
+
+    'wicketgate browse /' lists the namespaces. In a terminal the best tool comes first, and ids are as short as
+    'wicketgate execute' takes them; a pipe gets the text that a model reads.
+
+    \b
+    wicketgate browse "find a customer"
+    """
     arguments: dict[str, Any] = {"path": what} if what.startswith("/") else {"query": what}
     if top_k is not None:
         arguments["top_k"] = top_k
-    _run(where, lambda gate: _show(gate, "tool_browse", arguments, as_json))
+    _run(where, lambda gate: _browse(gate, arguments, as_json))
 
 
-@click.command()
+@click.command(epilog=_codes)
 @click.argument("tool_id")
 @click.argument("args", default="{}")
 @click.option("--dry-run", is_flag=True, help="Only check the arguments; nothing is called.")
 @_as_json
 @_where
 def execute(tool_id: str, args: str, dry_run: bool, as_json: bool, **where: Any) -> None:
-    """Run the tool TOOL_ID with ARGS, a JSON object; '-' reads it from stdin.
+    """Run the tool TOOL_ID with ARGS, a JSON object.
+
+    The id may come without its #hash where it names one tool. '-' in the place of ARGS reads them from stdin.
 
     \b
     wicketgate execute --config wicketgate.yaml shop:search_customers '{"words": "Ada"}'
@@ -63,13 +74,15 @@ def execute(tool_id: str, args: str, dry_run: bool, as_json: bool, **where: Any)
     _run(where, lambda gate: _show(gate, "tool_execute", arguments, as_json))
 
 
-@click.command()
+@click.command(epilog=_codes)
 @click.argument("handle")
 @click.argument("selector", default='{"type": "head", "chars": 2000}')
 @_as_json
 @_where
 def view(handle: str, selector: str, as_json: bool, **where: Any) -> None:
-    """Read part of the artifact HANDLE; SELECTOR is a JSON object, by default its first 2,000 characters.
+    """Read part of the artifact HANDLE.
+
+    SELECTOR is a JSON object; without it the first 2,000 characters are shown.
 
     Without --url this finds artifacts of earlier commands only if 'storage' is a file: memory ends with its process.
     """
@@ -77,16 +90,32 @@ def view(handle: str, selector: str, as_json: bool, **where: Any) -> None:
     _run(where, lambda gate: _show(gate, "tool_view", arguments, as_json))
 
 
-@click.command()
+@click.command(epilog=_codes)
 @click.argument("message", required=False)
 @_as_json
 @_where
 def chat(message: str | None, as_json: bool, **where: Any) -> None:
-    """Talk to the engine: one MESSAGE, or a conversation without it (end it with an empty line).
+    """Talk to the engine: one MESSAGE, or a conversation.
 
-    The answer goes to stdout, the tool calls to stderr. With --json every event is one line.
+    Without MESSAGE each line is one; an empty line ends it. The answer goes to stdout, the tool calls to stderr. With
+    --json every event is one line.
     """
     _run(where, lambda gate: _converse(gate, message, as_json))
+
+
+async def _browse(gate: "GateClient", arguments: Mapping[str, Any], as_json: bool) -> int:
+    if as_json or not sys.stdout.isatty():
+        return await _show(gate, "tool_browse", arguments, as_json)
+    answer = await gate.call("tool_browse", arguments)
+    if answer.is_error:
+        _print_error(answer)
+        return 1
+    from app.commands.cards import print_cards
+
+    cards = answer.structured.get("cards") or []
+    tools = [str(card.get("id")) for card in cards if card.get("kind") != "internal"]
+    print_cards(cards, await gate.short_ids(tools), str(answer.structured.get("hint", "")))
+    return 0
 
 
 async def _show(gate: "GateClient", tool: str, arguments: Mapping[str, Any], as_json: bool) -> int:
@@ -109,8 +138,14 @@ async def _show(gate: "GateClient", tool: str, arguments: Mapping[str, Any], as_
 def _print_error(answer: "ToolAnswer") -> None:
     body = answer.structured
     click.echo(printable(f"{body.get('error')}: {body.get('message')}"), err=True)
-    if body.get("details"):
-        click.echo(printable_text(json.dumps(body["details"], ensure_ascii=False, indent=2)), err=True)
+    details = dict(body.get("details") or {})
+    near = details.pop("did_you_mean", None)
+    if near:
+        click.echo(
+            printable(f"Did you mean {' or '.join(map(str, near if isinstance(near, list) else [near]))}?"), err=True
+        )
+    if details:
+        click.echo(printable_text(json.dumps(details, ensure_ascii=False, indent=2)), err=True)
 
 
 async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> int:

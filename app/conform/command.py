@@ -8,7 +8,10 @@ from pathlib import Path
 import click
 
 
-@click.command()
+@click.command(
+    epilog="Exit codes: 0 nothing failed; 1 something failed, or the deadline passed; 2 a mistake in the command "
+    "line, or nothing to examine at URL."
+)
 @click.argument("url")
 @click.option("--key", envvar="WICKETGATE_CONFORM_KEY", help="Bearer credential; or WICKETGATE_CONFORM_KEY.")
 @click.option(
@@ -32,6 +35,7 @@ import click
     help="Seconds for the whole examination.",
 )
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the findings as JSON here.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, instead of lines.")
 def conform(
     url: str,
     key: str | None,
@@ -40,13 +44,13 @@ def conform(
     timeout_s: float,
     deadline_s: float,
     report: Path | None,
+    as_json: bool,
 ) -> None:
-    """Check any engine at URL against the chat contract, from outside: POST URL/engine/chat.
+    """Check any engine at URL against the chat contract, from outside.
 
-    One line for each requirement, with the case or section it comes from: pass, FAIL, or ---- where this engine gave no
-    occasion to see it (no key, no tool prompt, no error). It asks the model some twenty times.
-
-    Exits with 0 when nothing failed, 1 when something did or the deadline passed, 2 when there was nothing to examine.
+    It asks POST URL/engine/chat, and with it the model, some twenty times. One line for each requirement, with the case
+    or section it comes from: pass, FAIL, or ---- where this engine gave no occasion to see it (no key, no tool prompt,
+    no error).
 
     \b
     wicketgate conform http://127.0.0.1:8080 --key "$KEY" --tool-prompt "What time is it in Tokyo?"
@@ -61,8 +65,11 @@ def conform(
     except CannotExamine as error:
         click.echo(f"wicketgate: {error}", err=True)
         sys.exit(2)
-    for line in found.lines():
-        click.echo(line)
+    if as_json:
+        click.echo(json.dumps(found.as_dict(), indent=2))
+    else:
+        for line in found.lines():
+            click.echo(line)
     if report is not None:
         report.write_text(json.dumps(found.as_dict(), indent=2) + "\n", encoding="utf-8")
     sys.exit(0 if found.conforms else 1)

@@ -11,7 +11,7 @@ import yaml
 
 from tests.e2e.test_serve import address
 from tests.support.model_server import DONE, ModelServer, Reply, chunk
-from tests.support.process import Program, program
+from tests.support.process import ROOT, Program, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY, OTHER_KEY, chat_body, frames
 from wicketgate.access.identity import hash_key
@@ -178,7 +178,8 @@ async def test_a_new_key_takes_no_time_that_makes_no_sense() -> None:
 @requirement("ACCESS-46")
 async def test_check_warns_of_keys_that_have_expired_and_passes(tmp_path: Path) -> None:
     keys = [{**entry("old", KEY, "a"), "expires_at": "2020-01-01T00:00:00Z"}]
-    config = write(tmp_path / "wicketgate.yaml", keys)
+    clock = {"name": "clock", "python": "examples.clock:registry", "cwd": str(ROOT)}
+    config = write(tmp_path / "wicketgate.yaml", keys, upstreams=[clock])
     async with program("app", "check", "--config", str(config)) as running:
         assert await running.ended() == 0
     assert "warning: key old: expired on 2020-01-01 00:00 UTC" in running.stdout

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from app.commands.gate_client import open_gate
 from tests.e2e.test_serve import address, echo_id, write_config
 from tests.support.process import program
 from tests.support.requirement import requirement
 from tests.support.service import KEY
+from wicketgate.access.identity import LOCAL
+from wicketgate.config.settings import Settings
 
 PRIVATE = {"WG_KEY": KEY}
 
@@ -57,7 +60,7 @@ def config(tmp_path: Path) -> Path:
     return write_config(tmp_path)
 
 
-@requirement("OPS-6")
+@requirement("OPS-6", "OPS-113")
 async def test_a_running_service_is_asked_by_its_url(config: Path) -> None:
     async with program("app", "serve", "--config", str(config), "--port", "0") as running:
         url = await address(running)
@@ -65,6 +68,8 @@ async def test_a_running_service_is_asked_by_its_url(config: Path) -> None:
         assert (code, json.loads(cards)["cards"][0]["id"]) == (0, "/echo")
         code, envelope, _ = await wicketgate("execute", echo_id(), '{"text": "hi"}', "--url", url)
         assert (code, json.loads(envelope)["status"]) == (0, "ok")
+        async with open_gate(Settings(), LOCAL, url, KEY) as gate:
+            assert await gate.short_ids([echo_id(), "echo:gone#00000000"]) == {echo_id(): "echo:echo"}
         code, events, _ = await wicketgate("chat", "echo the word hi", "--url", url, "--json")
         seen: list[dict[str, Any]] = [json.loads(line) for line in events.splitlines()]
         assert (code, seen[-1]["event"]) == (0, "done")
@@ -87,9 +92,9 @@ async def test_a_warning_that_quotes_a_server_writes_its_control_characters_out(
     upstream = {"name": "shop", "openapi": str(document), "base_url": "http://127.0.0.1:9"}
     config = tmp_path / "hostile.yaml"
     config.write_text(json.dumps({"upstreams": [upstream]}))
-    _, _, stderr = await wicketgate(*command, "--config", str(config))
+    _, stdout, stderr = await wicketgate(*command, "--config", str(config))
     assert "operation left out: GET /a\\u001b[2J{x" in stderr
-    assert "\x1b" not in stderr
+    assert "\x1b" not in stdout + stderr
 
 
 @requirement("OPS-4")

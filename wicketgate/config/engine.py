@@ -46,6 +46,13 @@ def make_provider(settings: ModelSettings, outgoing: Outgoing) -> Provider:
     )
 
 
+def each_model(settings: ModelSettings, outgoing: Outgoing) -> Iterator[tuple[str, ModelChoice, Provider]]:
+    """Yields each configured model: its place in the settings, the settings, and a provider that asks it alone."""
+    for number, choice in enumerate((settings, *settings.fallbacks)):
+        place = f"model.fallbacks[{number - 1}]" if number else "model"
+        yield place, choice, _provider(choice, settings, outgoing, choice.context_tokens or settings.context_tokens)
+
+
 def _candidates(settings: ModelSettings, outgoing: Outgoing) -> Iterator[Candidate]:
     for number, choice in enumerate((settings, *settings.fallbacks)):
         window = choice.context_tokens or settings.context_tokens

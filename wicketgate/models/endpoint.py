@@ -115,14 +115,23 @@ class ModelEndpoint:
             except _BROKEN as error:
                 if waiting.expired():
                     raise ProviderSilent("no answer from the provider in time") from None
-                raise ProviderUnavailable(f"no answer from the provider: {self._told(error)}") from None
+                lost = ProviderUnavailable(f"no answer from the provider: {self._told(error)}")
+                if isinstance(error, NeverSent | NoAnswer | NotHttp):
+                    trouble = trouble_of(error)
+                    lost.unreached, lost.mend = trouble.why, trouble.mend
+                raise lost from None
 
     def failure(self, response: ErrorResponse) -> EngineError:
         """The exception to raise for *response*."""
         words = response.body.decode(errors="replace")
         mend = _mend_of(response)
         detail = f"the provider answered {response.status}{f' ({mend})' if mend else ''}: {words}"
-        return self._redacted(failure(response.kind, detail, response.retry_after_s))
+        refused = failure(response.kind, detail, response.retry_after_s)
+        if isinstance(refused, ProviderError):
+            refused.status = response.status
+            if wants_tls(response.status, response.body):
+                refused.unreached, refused.mend = SPEAKS_TLS.why, SPEAKS_TLS.mend
+        return self._redacted(refused)
 
     async def read(
         self, response: httpx.Response, turn: TurnReading, first_event_by: float

@@ -61,9 +61,9 @@ def test_a_change_is_held_back_shown_and_accepted(project: Project) -> None:
     pins = {"pins": {"file": str(project.lock)}}
     project.tools(("one", "a: int", "First."), ("two", "", "Second."), **pins)
     first = project.run("lock")
-    assert (first.exit_code, first.output) == (0, f"{project.lock}: 2 tools of 1 upstream pinned\n")
+    assert (first.exit_code, first.stdout) == (0, f"{project.lock}: 2 tools of 1 upstream pinned\n")
     assert project.run("check").exit_code == 0
-    assert project.run("lock").output == f"{project.lock}: every tool is as it was accepted\n"
+    assert project.run("lock").stdout == f"{project.lock}: every tool is as it was accepted\n"
 
     project.tools(("one", "a: int, b: int", "First."), ("three", "", "Third."), **pins)
     before = project.lock.read_bytes()
@@ -77,7 +77,7 @@ def test_a_change_is_held_back_shown_and_accepted(project: Project) -> None:
     assert "  local:one#" not in checked.output
     shown = project.run("lock", "--diff")
     assert shown.exit_code == 1
-    assert [line[:12] for line in shown.output.splitlines() if line[0] != " "] == [
+    assert [line[:12] for line in shown.stdout.splitlines() if line[0] != " "] == [
         "~ local:one:",
         "+ local:thre",
         "- local:two:",

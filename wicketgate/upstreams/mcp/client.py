@@ -89,6 +89,7 @@ class McpClient:
         self._modern = agreement.modern
         self._has_headers = connection.has_headers
         self._mirrored: Mapping[str, Mirrored] = {}
+        self.left_out: Sequence[str] = ()
 
     @classmethod
     async def open(cls, name: str, connection: Connection, mode: Mode, lost: Callable[[str], None]) -> Self:
@@ -124,8 +125,9 @@ class McpClient:
         if not complete:
             log.warning("%s: tools/list did not end after %d tools; the rest is left out", self._name, len(tools))
         mirrored: dict[str, Mirrored] = {}
-        tools = _usable(self._name, tools, mirrored) if self._modern else tools
-        self._mirrored = mirrored
+        left_out: list[str] = []
+        tools = _usable(self._name, tools, mirrored, left_out) if self._modern else tools
+        self._mirrored, self.left_out = mirrored, left_out
         return tools
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
@@ -281,8 +283,8 @@ async def read_pages(page: Page, key: str, max_items: int, max_pages: int) -> tu
     return items, False
 
 
-def _usable(name: str, tools: Sequence[Any], mirrored: dict[str, Mirrored]) -> list[Any]:
-    """The tools without those whose annotations are invalid."""
+def _usable(name: str, tools: Sequence[Any], mirrored: dict[str, Mirrored], left_out: list[str]) -> list[Any]:
+    """The tools without those whose annotations are invalid, which are noted in *left_out*."""
     kept = []
     for tool in tools:
         schema = tool.get("inputSchema") if isinstance(tool, dict) else None
@@ -290,6 +292,7 @@ def _usable(name: str, tools: Sequence[Any], mirrored: dict[str, Mirrored]) -> l
             arguments = mirrored_arguments(schema)
             if arguments is None:
                 log.warning("%s: the tool %.100r is left out: its header annotations are invalid", name, tool["name"])
+                left_out.append(f"{tool['name']:.100}: its header annotations are invalid")
                 continue
             mirrored[tool["name"]] = arguments
         kept.append(tool)

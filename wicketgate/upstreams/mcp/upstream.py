@@ -93,6 +93,10 @@ class McpServerUpstream:
     def spellings(self) -> tuple[str, ...]:
         return self._spellings
 
+    @property
+    def left_out(self) -> Sequence[str]:
+        return self._client.left_out if self._client is not None else ()
+
     async def supervise(self, changed: Callable[[str], None]) -> None:
         """Between sessions it waits, ever longer while they do not last, up to ten seconds."""
         delay = _Delay(self._jitter)

@@ -175,10 +175,11 @@ def _mend_of(answer: Reply) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Service:
-    """The last good document: its operations by name, and the URL that they are called at."""
+    """The last good document: its operations by name, the URL that they are called at, and why others are left out."""
 
     base_url: str = ""
     operations: Mapping[str, OpenApiOperation] = field(default_factory=dict)
+    skipped: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ class ServiceAccess:
 
 
 class OpenApiUpstream:
-    """Implements Upstream and HasPing. It works while ``supervise`` runs, which closes *http* at its end."""
+    """Implements Upstream, HasPing and HasLeftOut. Works while ``supervise`` runs, which closes *http* at its end."""
 
     def __init__(
         self,
@@ -232,6 +233,10 @@ class OpenApiUpstream:
     @property
     def status(self) -> UpstreamStatus:
         return self._status
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        return self._service.skipped if self._service is not None else ()
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
         """Reads the document again and again; after a failure with delays that grow up to ten seconds."""
@@ -323,7 +328,7 @@ class OpenApiUpstream:
                     data = await self._source.load()
             if data is not None:
                 # No deadline: the work is bounded, a thread cannot be ended, and a second try would take as long.
-                service, skipped = await asyncio.to_thread(self._read, data)
+                service = await asyncio.to_thread(self._read, data)
         except TimeoutError:
             mend = "raise connect_timeout_s if it is only slow"
             self._failed(f"no document within {self._connect_timeout_s:g} s", mend)
@@ -337,11 +342,11 @@ class OpenApiUpstream:
             self._failed("no credential for it could be had", mend)
         else:
             if data is not None:
-                self._put_in_force(service, skipped, changed)
+                self._put_in_force(service, changed)
             return True
         return False
 
-    def _read(self, data: bytes) -> tuple[_Service, Sequence[str]]:
+    def _read(self, data: bytes) -> _Service:
         document = read_document(data)
         reserved = frozenset((*self._headers, HEADER.lower()))
         base_url = self._access.base_url or server_url(document, self._source.url)
@@ -349,9 +354,10 @@ class OpenApiUpstream:
         if not reading.operations:
             reason = f" ({reading.skipped[0]})" if len(reading.skipped) == 1 else ""
             log.warning("%s: its document has no operation that can be used%s", self._name, reason)
-        return _Service(base_url, reading.operations), reading.skipped
+        return _Service(base_url, reading.operations, reading.skipped)
 
-    def _put_in_force(self, service: _Service, skipped: Sequence[str], changed: Callable[[str], None]) -> None:
+    def _put_in_force(self, service: _Service, changed: Callable[[str], None]) -> None:
+        skipped = service.skipped
         for reason in skipped[:_MAX_REPORTED]:
             log.warning("%s: operation left out: %s", self._name, reason)
         if len(skipped) > _MAX_REPORTED:

@@ -1,0 +1,266 @@
+"""The findings of ``wicketgate check``: what is there, what is missing, and how it is shown (OPS-105, OPS-106).
+
+Faults come last in a terminal: there the eye is, however many tools stand above.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from app.commands.check_model import ModelTrial
+from app.commands.check_progress import STATES
+from app.commands.console import console, table
+from app.commands.output import printable, screened_lines
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.card import one_line
+from wicketgate.catalog.catalog import Catalog
+from wicketgate.config.plugins import plugin_lines
+from wicketgate.config.settings import Settings
+from wicketgate.config.settings_file import no_upstreams_line
+from wicketgate.gate import Gate
+from wicketgate.gateway.upstream_reports import UpstreamReport
+from wicketgate.ports import CallContext, HasLeftOut
+
+_SHOWN_TOOLS = 20
+_SHOWN_LEFT_OUT = 20
+_WIDTH = 120
+"""Of a line that is not for a terminal."""
+_SHORTEST = 20
+"""Characters of a description that are worth showing."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundUpstream:
+    """*tools* are ids with descriptions; *left_out* has a line for each definition that gives no tool; *held* is the
+    number of definitions that are quarantined."""
+
+    name: str
+    state: str
+    error: str
+    seconds: float | None
+    tools: Sequence[tuple[str, str]]
+    left_out: Sequence[str]
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """*faults* are the lines that make the check fail, *notes* the others."""
+
+    upstreams: Sequence[FoundUpstream]
+    keys: Sequence[Mapping[str, Any]]
+    notes: Sequence[str]
+    faults: Sequence[str]
+    summary: Sequence[str]
+    models: Sequence[ModelTrial] = ()
+
+    def with_models(self, trials: Sequence[ModelTrial]) -> "Findings":
+        failed = [trial.line for trial in trials if not trial.ok]
+        return replace(self, models=trials, faults=[*self.faults, *failed])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Stable keys, described in docs/guide/terminal.md."""
+        return {
+            "ok": not self.faults,
+            "upstreams": [
+                {
+                    "name": each.name,
+                    "state": each.state,
+                    "error": each.error,
+                    "seconds": None if each.seconds is None else round(each.seconds, 3),
+                    "tools": [{"id": tool_id, "description": text} for tool_id, text in each.tools],
+                    "left_out": list(each.left_out),
+                    "quarantined": each.held,
+                }
+                for each in self.upstreams
+            ],
+            "models": [trial.as_dict() for trial in self.models],
+            "keys": list(self.keys),
+            "notes": list(self.notes),
+            "faults": list(self.faults),
+            "summary": self.summary[0],
+        }
+
+
+async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamReport]) -> Findings:
+    """Collects what the open *gate* knows; *reports* are those of its upstreams."""
+    runtime, catalog = gate.runtime, gate.runtime.catalog()
+    statuses, screened, troubles = gate.fleet.statuses(), runtime.screened(), runtime.troubles()
+    offers, _ = await runtime.declared_offers()
+    held = Counter({server: len(each.held) for server, each in screened.items()})
+    # Each upstream.
+    upstreams: list[FoundUpstream] = []
+    faults: list[str] = []
+    notes: list[str] = []
+    for name, status in statuses.items():
+        trouble = status.report or troubles.get(name, "")
+        member = gate.fleet.members[name].upstream
+        seen = list(member.left_out) if isinstance(member, HasLeftOut) else []
+        found = FoundUpstream(
+            name,
+            status.phase,
+            trouble,
+            reports[name].seconds if name in reports else None,
+            [(item.id, one_line(item.description[:1_000])) for item in catalog.tools.values() if item.server == name],
+            seen,
+            sum(count for source, count in held.items() if source.partition("/")[0] == name),
+        )
+        upstreams.append(found)
+        if status.phase != "ready" or trouble:
+            faults.append(f"{name}: {status.phase}{f' ({trouble})' if trouble else ''}")
+        elif not found.tools:
+            others = [source.partition("/")[2] for source, given in offers.items() if source.startswith(f"{name}/")]
+            given = [kind for kind in others if offers[f"{name}/{kind}"] and kind != "instructions"]
+            if given:
+                notes.append(f"{name}: no tools, but {' and '.join(given)}")
+            else:
+                faults.append(f"{name}: ready, but without a tool that can be used: {_why_none(gate, name, found)}")
+        if not trouble and status.connections > 1:
+            notes.append(f"{name}: connected {status.connections} times; before: {status.last_error}")
+    # Definitions that give no tool, and those that are held back.
+    faults += [f"left out: {each.server}[{each.index}]: {each.reason}" for each in catalog.skipped]
+    faults += [f"left out: {each.name}: {reason}" for each in upstreams for reason in each.left_out]
+    faults += [f"not browsed: {tool}: {reason}" for tool, reason in catalog.quarantine.items()]
+    lines = list(screened_lines(screened))
+    if held.total():
+        faults += lines
+    else:
+        notes += lines
+    for server in {each.server for each in catalog.skipped}:
+        reasons = [f"[{each.index}]: {each.reason}" for each in catalog.skipped if each.server == server]
+        upstreams = [
+            replace(each, left_out=[*each.left_out, *reasons]) if each.name == server else each for each in upstreams
+        ]
+    # The gate as a whole.
+    keys = list(_keys(settings, gate))
+    disabled = [upstream.name for upstream in settings.upstreams if not upstream.enabled]
+    notes = [
+        *(f"{name}: disabled" for name in disabled),
+        *notes,
+        *(f"left aside: {tool}: a subscription, which no tool call can carry" for tool in catalog.subscriptions),
+        *(f"no tool matches: {pattern}" for pattern in runtime.unmatched()),
+        *(f"key: {key['id']} ({key['actor']}): {key['tools']} of {len(catalog.tools)} tools" for key in keys),
+        *plugin_lines(settings.plugins),
+        *(f"warning: {note}" for note in gate.key_notes()),
+    ]
+    if not statuses:
+        faults.append(no_upstreams_line(settings))
+    elif not catalog.tools and not faults:
+        faults.append("there is no tool to call at all")
+    down = [each.name for each in upstreams if each.state != "ready"]
+    counts = _summary(catalog, upstreams, connected=len(upstreams) - len(down), held=held.total())
+    stale = [name for name in troubles if name not in down]
+    more = [f"not in use: the tools that {', '.join(stale)} lists now"] if stale else []
+    return Findings(upstreams, keys, list(map(printable, notes)), list(map(printable, faults)), [counts, *more])
+
+
+def show(findings: Findings, *, everything: bool) -> None:
+    """Prints the tools of each upstream, what is worth a note, a table, and last the faults and the counts."""
+    out = console()
+    if not out.is_terminal:
+        out.width = _WIDTH
+    # Tools, by upstream.
+    for each in findings.upstreams:
+        if each.tools:
+            out.print(Text(f"{each.name}: "), Text(each.state, STATES[each.state]), sep="")
+        shown = each.tools if everything else each.tools[:_SHOWN_TOOLS]
+        longest = max((len(tool_id) for tool_id, _ in shown), default=0)
+        for tool_id, description in shown:
+            out.print(_tool_line(tool_id, description, longest, out.width))
+        if len(shown) < len(each.tools):
+            out.print(Text(f"  ... {len(each.tools) - len(shown)} more; wicketgate check --all lists them", "dim"))
+    for note in findings.notes:
+        out.print(Text(note))
+    # The tables.
+    if findings.upstreams:
+        out.print()
+        out.print(_upstream_table(findings.upstreams))
+    if findings.models:
+        out.print(
+            table(
+                ("model", "setting", "state", "seconds", ""),
+                [
+                    (trial.model or trial.provider, trial.setting, trial.state, f"{trial.seconds:.1f}", trial.note)
+                    for trial in findings.models
+                ],
+            ),
+        )
+    # The faults.
+    faults = findings.faults if everything else list(_shortened(findings.faults))
+    for fault in faults:
+        out.print(Text(fault, "red"))
+    for line in findings.summary:
+        out.print(Text(line, "bold"))
+
+
+def _tool_line(tool_id: str, description: str, longest: int, width: int) -> Text:
+    line = Text(f"  {tool_id}")
+    room = width - max(len(line), longest + 2) - 2
+    if description and room >= _SHORTEST:
+        text = printable(description)
+        line.append(" " * (max(longest + 2 - len(line), 0) + 2))
+        line.append(text if len(text) <= room else text[: room - 1].rstrip() + "…", "dim")
+    return line
+
+
+def _upstream_table(upstreams: Sequence[FoundUpstream]) -> Table:
+    made = table(("server", "state", "tools", "left out", "seconds"), ())
+    for each in upstreams:
+        made.add_row(
+            Text(each.name),
+            Text(each.state, STATES[each.state]),
+            Text(str(len(each.tools))),
+            Text(str(len(each.left_out) + each.held)),
+            Text("-" if each.seconds is None else f"{each.seconds:.1f}"),
+        )
+    for column in made.columns[2:]:
+        column.justify = "right"
+    return made
+
+
+def _shortened(faults: Sequence[str]) -> Iterator[str]:
+    """Yields the faults; of one server's definitions that were left out, the first few and the number of the rest."""
+    seen: Counter[str] = Counter()
+    for fault in faults:
+        if fault.startswith("left out: "):
+            server = fault.removeprefix("left out: ").partition(":")[0].partition("[")[0]
+            seen[server] += 1
+            if seen[server] > _SHOWN_LEFT_OUT:
+                continue
+        yield fault
+    for server, count in seen.items():
+        if count > _SHOWN_LEFT_OUT:
+            yield f"left out: {server}: {count - _SHOWN_LEFT_OUT} more; wicketgate check --all lists them"
+
+
+def _why_none(gate: Gate, name: str, found: FoundUpstream) -> str:
+    if found.left_out:
+        return f"all {len(found.left_out)} that it declares were left out"
+    listed = len(gate.runtime.declared().get(name, ()))
+    if not listed:
+        return "it lists none"
+    return f"it lists {listed}, and all are left out, quarantined or hidden by a plugin"
+
+
+def _summary(catalog: Catalog, upstreams: Sequence[FoundUpstream], *, connected: int, held: int) -> str:
+    counts = [
+        f"{connected} of {len(upstreams)} upstreams connected",
+        f"{len(catalog.tools)} tools",
+        f"{sum(len(each.left_out) for each in upstreams) + held} left out",
+        *([f"{len(catalog.quarantine)} not browsed"] if catalog.quarantine else []),
+        *([f"{len(catalog.subscriptions)} left aside"] if catalog.subscriptions else []),
+    ]
+    return ", ".join(counts)
+
+
+def _keys(settings: Settings, gate: Gate) -> Iterator[Mapping[str, Any]]:
+    """Yields the number of tools that exist for each key."""
+    tools = gate.runtime.catalog().tools
+    for key in settings.auth.keys:
+        visible = gate.runtime.visible(CallContext(Identity(key.actor, key.permissions, key.id), "-", "-"))
+        shown = len(tools) if visible is None else sum(map(visible, tools))
+        yield {"id": key.id, "actor": key.actor, "tools": shown}

@@ -1,0 +1,87 @@
+"""Groups of commands as people meet them: sections of the help, the nearest name, and exit codes told (OPS-111,
+OPS-112, OPS-115)."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+_CODES = {0: "all is well", 1: "refused or failed", 2: "a mistake in the command line"}
+_MAX_NEAR = 3
+_WHOLE = 200
+"""Characters of a first sentence: it is wrapped, not cut."""
+
+
+def exit_codes(codes: Mapping[int, str] | None = None) -> str:
+    """The end of a command's help. *codes* says what 0, 1 and 2 mean for it, where that is more than usual."""
+    told = "; ".join(f"{code} {meaning}" for code, meaning in {**_CODES, **(codes or {})}.items())
+    return f"Exit codes: {told}."
+
+
+def near(wanted: str, known: Sequence[str]) -> list[str]:
+    """Returns the names that *wanted* may have been meant for, nearest first."""
+    begun = [name for name in known if len(wanted) > 2 and name.startswith(wanted)]
+    return list(dict.fromkeys([*begun, *difflib.get_close_matches(wanted, known, _MAX_NEAR)]))[:_MAX_NEAR]
+
+
+def did_you_mean(wanted: str, known: Sequence[str]) -> str:
+    """Returns a question to add to a message, or an empty text where nothing is near."""
+    found = near(wanted, known)
+    return f" Did you mean {' or '.join(found)}?" if found else ""
+
+
+class NearChoice(click.Choice[str]):
+    """A choice whose refusal names the nearest value."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        said = super().get_invalid_choice_message(value, ctx)
+        return said + did_you_mean(str(value), [str(choice) for choice in self.choices])
+
+
+class Group(click.Group):
+    """A group that names the nearest command. Each command's help ends with exit codes: its own, or the usual ones."""
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        if cmd.epilog is None and not isinstance(cmd, click.Group):
+            cmd.epilog = exit_codes()
+        super().add_command(cmd, name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        wanted = args[0]
+        if self.get_command(ctx, wanted) is None and not wanted.startswith("-") and not ctx.resilient_parsing:
+            known = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
+            raise click.UsageError(f"No such command {wanted!r}.{did_you_mean(wanted, known)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class TaskGroup(Group):
+    """The outermost group. *sections* gives the commands of the help by task, in order; those that are in no section
+    come last."""
+
+    def __init__(self, *args: Any, sections: Mapping[str, Sequence[str]], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.sections = sections
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        known = super().list_commands(ctx)
+        ordered = [name for names in self.sections.values() for name in names if name in known]
+        return [*ordered, *(name for name in known if name not in ordered)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        placed = {name for section in self.sections.values() for name in section}
+        sections = {**self.sections, "Others": [name for name in names if name not in placed]}
+        width = max((len(name) for name in names), default=0)
+        for title, section in sections.items():
+            rows = []
+            for name in section:
+                command = self.get_command(ctx, name)
+                if command is not None and not command.hidden:
+                    short = command.get_short_help_str(limit=_WHOLE)
+                    rows.append((name.ljust(width), short))
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)

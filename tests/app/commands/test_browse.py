@@ -1,0 +1,109 @@
+"""``wicketgate browse`` in a terminal: readable cards, and ids that can be typed. A pseudo-terminal stands for it."""
+
+import json
+import os
+import pty
+import re
+from collections.abc import Iterator
+from contextlib import chdir, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from app.cli import main
+from app.commands.gate_client import LocalGate
+from tests.support.requirement import requirement
+from wicketgate.access.identity import LOCAL, Identity
+from wicketgate.config.settings import Settings
+from wicketgate.gate import Gate
+from wicketgate.upstreams.embedded import StubUpstream
+
+TOOLS = """
+from wicketgate.tools import ToolRegistry
+registry = ToolRegistry()
+@registry.tool
+def delete_customer(name: str) -> str:
+    'Removes a customer.'
+    return name
+@registry.tool
+def find_customer(words: str) -> str:
+    'Finds a customer by words of the name, the city or the address of the mail, whichever of them is known.'
+    return words
+"""
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.delenv("WG_URL", raising=False)
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setenv("TERM", "xterm")
+    module = f"tools_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{module}.py").write_text(TOOLS)
+    upstream = {"name": "shop", "python": f"{module}:registry", "cwd": str(tmp_path)}
+    (tmp_path / "wicketgate.yaml").write_text(json.dumps({"upstreams": [upstream]}))
+    with chdir(tmp_path):
+        yield tmp_path
+
+
+def in_a_terminal(*words: str) -> list[str]:
+    """The lines that the command shows, without styles."""
+    ours, theirs = pty.openpty()
+    try:
+        with os.fdopen(theirs, "w") as terminal, redirect_stdout(terminal), pytest.raises(SystemExit):
+            main(list(words))
+            raise SystemExit
+        shown = os.read(ours, 65_536).decode()
+    finally:
+        os.close(ours)
+    return STYLE.sub("", shown).replace("\r\n", "\n").splitlines()
+
+
+@requirement("OPS-113")
+def test_a_terminal_gets_the_best_first_with_ids_to_type_and_lines_that_fit() -> None:
+    lines = in_a_terminal("browse", "find a customer")
+    assert lines[0].startswith("shop:find_customer    Finds a customer by words")
+    assert "…" in lines[0] and len(lines[0]) <= 70
+    assert lines[1].startswith("shop:delete_customer  Removes a customer.")
+    assert lines[-1] == "Run one: wicketgate execute shop:find_customer '{...}'"
+    assert "#" not in "".join(lines)
+
+
+@requirement("OPS-113")
+def test_what_is_shown_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
+    typed = in_a_terminal("browse", "/shop")[0].split()[0]
+    assert typed == "shop:delete_customer"
+    with pytest.raises(SystemExit) as ended:
+        main(["execute", typed, '{"name": "Ada"}'])
+    assert (ended.value.code, "Ada" in capsys.readouterr().out) == (0, True)
+
+
+@requirement("OPS-113")
+def test_a_pipe_gets_the_text_that_a_model_reads_and_json_the_whole_ids(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["browse", "find a customer"])
+    assert re.search(r"shop:find_customer#\w{8}", capsys.readouterr().out)
+    (line,) = in_a_terminal("browse", "find a customer", "--json")
+    assert json.loads(line)["cards"][0]["id"].startswith("shop:find_customer#")
+
+
+@requirement("OPS-113")
+def test_nothing_found_is_said_in_a_terminal_too() -> None:
+    assert in_a_terminal("browse", "qqqqq") == [
+        "Nothing matches these words. Try other words, or browse '/' to see what there is."
+    ]
+
+
+@requirement("OPS-113")
+async def test_an_id_stays_whole_where_its_short_form_names_several_tools_that_the_caller_may_use() -> None:
+    names = ("twin tool", "twin/tool", "lone")
+    stub = StubUpstream([{"name": name, "inputSchema": {"type": "object"}} for name in names], name="a")
+    rules = [{"match": "a:twin/tool", "require": ["role:boss"]}]
+    async with Gate(Settings.model_validate({"access": rules}), upstreams=[stub]) as gate:
+        await gate.wait_ready()
+        ids = [item.id for item in gate.runtime.catalog().all()]
+        lone, first, second = sorted(ids)
+        assert first.partition("#")[0] == second.partition("#")[0], "two tools of one name"
+        assert await LocalGate(gate, LOCAL).short_ids(ids) == {lone: "a:lone"}
+        few = await LocalGate(gate, Identity("ann", ("tools:*",))).short_ids(ids)
+        assert len(few) == 2, "the other one does not exist for this caller"

@@ -1,0 +1,197 @@
+"""``wicketgate check`` as a user runs it, over functions of a package, documents on disk and programs that fail."""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from app.cli import cli
+from app.commands.check_progress import Progress
+from tests.support.requirement import requirement
+from wicketgate.gateway.upstream_reports import UpstreamReport
+
+GOOD = {"get": {"operationId": "list_pets", "summary": "Lists the pets.", "responses": {}}}
+BAD = {"get": {"operationId": "broken", "parameters": [{"in": "nowhere", "name": "x"}], "responses": {}}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with chdir(tmp_path):
+        yield tmp_path
+
+
+def document(name: str, **paths: Any) -> dict[str, Any]:
+    """An upstream over an OpenAPI document of these paths."""
+    Path(f"{name}.json").write_text(
+        json.dumps({"openapi": "3.1.0", "paths": {f"/{path}": item for path, item in paths.items()}})
+    )
+    return {"name": name, "openapi": f"{name}.json", "base_url": "http://127.0.0.1:9"}
+
+
+def package(name: str, tools: int) -> dict[str, Any]:
+    """An upstream over functions of Python."""
+    module = f"tools_of_{Path.cwd().name.replace('-', '_')}_{name}"
+    functions = "".join(
+        f"@registry.tool\ndef tool_{number}() -> int:\n    'Gives the number {number}.'\n    return {number}\n"
+        for number in range(tools)
+    )
+    Path(f"{module}.py").write_text(
+        f"from wicketgate.tools import ToolRegistry\nregistry = ToolRegistry()\n{functions}"
+    )
+    return {"name": name, "python": f"{module}:registry", "cwd": str(Path.cwd())}
+
+
+def check(*words: str, upstreams: list[dict[str, Any]], **sections: Any) -> Result:
+    Path("wicketgate.yaml").write_text(yaml.safe_dump({"upstreams": upstreams, **sections}))
+    result = CliRunner().invoke(cli, ["check", *words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@requirement("OPS-105")
+def test_each_upstream_is_reported_as_it_comes_and_again_in_a_table() -> None:
+    result = check(upstreams=[package("local", 2), {"name": "gone", "command": ["/no/such/program"]}])
+    assert result.exit_code == 1
+    assert "local: ready, 2 tools, " in result.stderr
+    assert "gone: down, " in result.stderr
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["server", "state", "tools", "left", "out", "seconds"] in rows
+    assert [row[:4] for row in rows if row[:1] in (["local"], ["gone"])] == [
+        ["local", "ready", "2", "0"],
+        ["gone", "down", "0", "0"],
+    ]
+
+
+@requirement("OPS-105")
+def test_tools_have_their_descriptions_and_many_of_them_do_not_bury_the_faults() -> None:
+    upstreams = [package("local", 25), document("pets", good=GOOD, bad=BAD)]
+    result = check(upstreams=upstreams)
+    lines = result.stdout.splitlines()
+    tools = [line for line in lines if line.startswith("  local:")]
+    assert len(tools) == 20
+    assert tools[0].split(maxsplit=1)[1] == "Gives the number 0."
+    assert "  ... 5 more; wicketgate check --all lists them" in lines
+    table = next(number for number, line in enumerate(lines) if line.split()[:2] == ["server", "state"])
+    fault = next(number for number, line in enumerate(lines) if line.startswith("left out: pets: "))
+    assert table < fault == len(lines) - 2
+    every = check("--all", upstreams=upstreams).stdout.splitlines()
+    assert sum(line.startswith("  local:") for line in every) == 25
+
+
+@requirement("OPS-106")
+def test_operations_that_were_left_out_are_counted_and_fail_the_check() -> None:
+    result = check(upstreams=[document("pets", good=GOOD, bad=BAD)])
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (
+        1,
+        "1 of 1 upstreams connected, 1 tools, 1 left out",
+    )
+    assert "left out: pets: GET /bad: " in result.stdout
+
+
+@requirement("OPS-106")
+def test_of_many_that_were_left_out_the_first_are_named_and_the_rest_counted() -> None:
+    paths = {f"bad_{number}": BAD for number in range(30)}
+    result = check(upstreams=[document("pets", good=GOOD, **paths)])
+    assert sum(line.startswith("left out: pets: GET ") for line in result.stdout.splitlines()) == 20
+    assert "left out: pets: 10 more" in result.stdout
+    assert ", 30 left out" in result.stdout
+
+
+@requirement("OPS-106")
+def test_a_server_without_a_tool_that_can_be_used_is_named_and_fails_the_check() -> None:
+    result = check(upstreams=[package("local", 1), package("empty", 0), document("pets", bad=BAD)])
+    assert result.exit_code == 1
+    assert "empty: ready, but without a tool that can be used: it lists none" in result.stdout
+    assert "pets: ready, but without a tool that can be used: all 1 that it declares were left out" in result.stdout
+    assert "local: ready, but" not in result.stdout
+
+
+@requirement("OPS-106")
+def test_a_server_that_offers_other_things_than_tools_is_fine() -> None:
+    command = [sys.executable, "-m", "tests.support.feature_server"]
+    server = {"name": "rec", "command": command, "cwd": str(Path(__file__).parents[3])}
+    plugins = {"middleware": {"rec": [{"handler": "tool_manager", "config": {"tools": []}}]}}
+    result = check(upstreams=[server, package("local", 1)], plugins=plugins)
+    assert "rec: no tools, but resources" in result.stdout
+    assert result.exit_code == 0, result.output
+    alone = check(upstreams=[server], plugins=plugins)
+    assert (alone.exit_code, "there is no tool to call at all" in alone.stdout) == (1, True)
+
+
+@requirement("OPS-106")
+def test_without_any_upstream_the_check_fails_and_says_the_way_on() -> None:
+    result = check(upstreams=[])
+    assert (result.exit_code, "There are no upstreams" in result.stdout) == (1, True)
+    assert "wicketgate import" in result.stdout
+    off = check(upstreams=[{**package("local", 1), "enabled": False}])
+    assert (off.exit_code, "The only upstream is disabled" in off.stdout) == (1, True)
+
+
+@requirement("OPS-107")
+def test_what_a_server_writes_before_it_ends_stands_once_below_its_line(
+    tmp_path: Path,
+) -> None:
+    """The other server answers when the first was started twice, so its words came twice too."""
+    starts = tmp_path / "starts"
+    crash = f"echo . >> {starts}; echo very special words >&2; exit 3"
+    wait = f"while [ $(wc -l < {starts}) -lt 3 ]; do sleep 0.05; done; exit 1"
+    starts.touch()
+    servers = [{"name": "crash", "command": ["sh", "-c", crash]}, {"name": "late", "command": ["sh", "-c", wait]}]
+    result = check(upstreams=servers)
+    assert starts.read_text().count(".") >= 3
+    said = [line for line in result.output.splitlines() if "very special words" in line]
+    assert len(said) == 1 and said[0].startswith("    ")
+    lines = result.stderr.splitlines()
+    assert lines[lines.index(said[0]) - 1].startswith(("crash: down", "    crash"))
+
+
+@requirement("OPS-107")
+def test_a_warning_that_comes_before_its_server_waits_for_it_and_repeats_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = Progress(["a", "a-b"])
+
+    def warn(message: str, level: int = logging.WARNING) -> None:
+        lines.emit(logging.LogRecord("wicketgate.upstream", level, "", 0, message, None, None))
+
+    warn("a-b: one")
+    warn("a-b: it failed")
+    warn("a: still starting after 5 s", logging.INFO)
+    warn("a: of no interest", logging.INFO)
+    warn("of nobody")
+    assert capsys.readouterr().err == "a: still starting after 5 s\nof nobody\n"
+    lines.report(UpstreamReport("a-b", "down", "it failed", 0, 1.26))
+    warn("a-b: one")
+    warn("a-b: two")
+    assert capsys.readouterr().err == "a-b: down, 1.3 s: it failed\n    a-b: one\n    a-b: two\n"
+    warn("a: three")
+    lines.end()
+    assert capsys.readouterr().err == "    a: three\n"
+
+
+@requirement("OPS-110")
+def test_json_is_one_document_with_everything_and_nothing_else_on_stdout() -> None:
+    upstreams = [package("local", 25), document("pets", good=GOOD, bad=BAD), {**package("off", 1), "enabled": False}]
+    keys = [{"id": "k", "sha256": "0" * 64, "actor": "ann", "permissions": ["tools:*"]}]
+    result = check("--json", "--model", upstreams=upstreams, auth={"keys": keys})
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["ok"], found["config"]) == (1, False, "wicketgate.yaml")
+    local, pets = found["upstreams"]
+    assert sorted(local) == ["error", "left_out", "name", "quarantined", "seconds", "state", "tools"]
+    assert (local["name"], local["state"], len(local["tools"]), local["left_out"]) == ("local", "ready", 25, [])
+    assert local["tools"][0]["description"] == "Gives the number 0."
+    assert isinstance(local["seconds"], float)
+    assert len(pets["left_out"]) == 1 and pets["left_out"][0].startswith("GET /bad: ")
+    assert found["models"][0]["provider"] == "scripted"
+    assert found["keys"] == [{"id": "k", "actor": "ann", "tools": 26}]
+    assert found["notes"][0] == "off: disabled"
+    assert found["summary"] == "2 of 2 upstreams connected, 26 tools, 1 left out"
+    assert found["faults"] == [f"left out: pets: {pets['left_out'][0]}"]
+    assert "local: ready" in result.stderr
