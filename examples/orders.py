@@ -41,7 +41,9 @@ def get_order(order_id: Annotated[str, Path(description="Such as o-1.")]) -> Ord
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.orders", description="A small service of orders.")
     parser.add_argument("--port", type=int, default=9000, help="port on 127.0.0.1")
-    uvicorn.run(app, host="127.0.0.1", port=parser.parse_args().port, log_level="warning")
+    port = parser.parse_args().port
+    print(f"Orders will be ready on http://127.0.0.1:{port}", flush=True)
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
 
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ def draw(numbers: Numbers, question: str) -> str:
         f"{numbers.browse_tokens:,}. Behind the gate are {numbers.tools} tools of {len(numbers.servers)} servers. "
         f"Their definitions in the prompt would take {numbers.all_tokens:,} tokens."
     )
+    size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}"'
     shapes = [
         *_box(40, 28, 220, "model or MCP client"),
         *_lines(56, 84, ("tool_browse", "tool_execute", "tool_view"), "code"),
@@ -75,8 +76,7 @@ def draw(numbers: Numbers, question: str) -> str:
     ]
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
-            f'height="{_HEIGHT}" role="img" aria-labelledby="title desc">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title desc">',
             '<title id="title">Three tools in the prompt, all others behind the gate</title>',
             f'<desc id="desc">{escape(told)}</desc>',
             f"<style>{_STYLE}</style>",
