@@ -1,8 +1,12 @@
 # Two commands matter: `make run` (the demo) and `make test` (everything CI checks).
-# WORKERS: most tests wait for processes that they start, so two workers take little more than half the time of one.
+# WORKERS: many tests wait for processes that they start, so three workers keep two cores busy.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT   ?= 8080
-WORKERS ?= 2
+WORKERS ?= 3
+# A file stays with one worker, for the fixtures of its module; in the order of tests/conftest.py, the longest first.
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Where compiled code is not kept, each worker compiles the tests and hypothesis, and each process the program.
+export PYTHONDONTWRITEBYTECODE :=
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -31,19 +35,19 @@ imports: $(VENV)/.dev ## the layers of the house
 	@$(BIN)/lint-imports --no-logo
 
 pytest: $(VENV)/.dev ## the tests alone
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest $(PARALLEL)
 
 # Rooms whose tests start no process and open no port; under a minute on two cores.
 QUICK := tests/catalog tests/schemas tests/results tests/access tests/context tests/engine tests/faces tests/fleet \
   tests/plugins tests/middleware tests/test_openapi.py tests/test_requirements.py tests/config/test_settings.py
 
 quick: lint types imports $(VENV)/.dev ## lint, types, import contracts and the fast tests: under a minute
-	@PROPERTIES=quick $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(QUICK)
+	@PROPERTIES=quick $(BIN)/python -m pytest $(PARALLEL) $(QUICK)
 
 # Failures are judged by `make test`; here only the reach of the tests counts, since tracing makes each several times slower.
 coverage: $(VENV)/.dev ## lines that the tests reach, child processes included; fails below 95 %
 	@$(BIN)/python -m coverage erase
-	@PROPERTIES=quick $(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile || test $$? -eq 1
+	@PROPERTIES=quick $(BIN)/python -m coverage run -m pytest $(PARALLEL) || test $$? -eq 1
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report --skip-covered --fail-under=95
 

@@ -328,7 +328,7 @@ def version_command(as_json: bool) -> None:
     click.echo(json.dumps(found) if as_json else "\n".join(f"{name} {value}" for name, value in found.items()))
 
 
-for command in (init, connect, import_command, schema, conform, browse, execute, view, chat):
+for command in (init, schema, conform, browse, execute, view, chat, connect, import_command):
     cli.add_command(command)
 
 

@@ -82,7 +82,7 @@ class StartLines:
 
     def _report(self, report: UpstreamReport) -> None:
         self._reports[report.name] = report
-        if report.name in self._told:
+        if report.name in self._told or self._is_stopping():
             return  # the log says what becomes of it
         self._told.add(report.name)
         name, state = printable(report.name).ljust(self._name_width), self._styled(report.phase)
@@ -96,9 +96,12 @@ class StartLines:
 
     def _say_who_is_missing(self) -> None:
         missing = [printable(name) for name in self._gate.fleet.members if name not in self._told]
-        if missing:
+        if missing and not self._is_stopping():
             bound_s = self._gate.settings.server.start_deadline_s
             self._log.say(f"Still connecting: {', '.join(missing)} (the start waits up to {bound_s:g} s)")
+
+    def _is_stopping(self) -> bool:
+        return self._gate.drain.phase == "draining"
 
     def _is_said_here(self, record: logging.LogRecord) -> bool:
         if (record.name, record.levelno, record.msg) not in _SAID_HERE or not record.args:

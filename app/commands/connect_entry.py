@@ -1,19 +1,19 @@
 """The entry of this gate in a client's own spelling, and the text of the client's file with it (OPS-70, OPS-71).
 
-Nothing here reads or writes files. The spellings are those of the clients' own documentation and source, in November
-2026:
+Nothing here reads or writes files. Where the spellings were found, in November 2026:
 
-- Claude Desktop: modelcontextprotocol.io, "Connect to local MCP servers"; programs only.
-- Claude Code: code.claude.com/docs/en/mcp, "Environment variable expansion in .mcp.json".
-- Cursor: cursor.com/docs/mcp, "Config interpolation".
-- VS Code: code.visualstudio.com/docs/copilot/reference/mcp-configuration, and the schema in microsoft/vscode,
-  src/vs/workbench/contrib/mcp/common/mcpConfiguration.ts.
-- Windsurf: docs.windsurf.com/windsurf/cascade/mcp.
+- Claude Code 2.1, Codex 0.169 and opencode 1.18 were given entries over stdio, and connected or listed them; Claude
+  Code and Gemini CLI 0.61 connected over HTTP, with the key by reference.
+- Claude Desktop: guides of servers; all agree that the file takes programs only.
+- Cursor and Windsurf: guides of servers that work with them (userjot.com/docs/mcp-cursor and mcp-windsurf), which agree
+  with one another on the keys and on ``${env:NAME}``. The vendors' own pages were not at hand.
+- VS Code: microsoft/vscode, src/vs/workbench/contrib/mcp/common/mcpConfiguration.ts, and
+  code.visualstudio.com/docs/copilot/reference/mcp-configuration.
 - Zed: zed.dev/docs/ai/mcp. Its headers know no variables (zed-industries/zed issue 60459).
-- Cline: docs.cline.bot/mcp/mcp-overview, and cline/cline, src/services/mcp/schemas.ts: a url without ``streamableHttp``
-  is the older SSE transport.
-- Continue: docs.continue.dev/customize/deep-dives/mcp, and continuedev/continue, packages/config-yaml/src/schemas/mcp;
-  secrets come from .env files (issue 5902).
+- Cline: cline/cline, src/services/mcp/schemas.ts: a url without ``streamableHttp`` is the older SSE transport. No
+  variables in headers were found there.
+- Continue: continuedev/continue, packages/config-yaml/src/schemas/mcp/index.ts; secrets come from .env files (issue
+  5902); files of their own below the home folder: core/config/yaml/loadYaml.ts, ``includeGlobal``.
 - Codex: openai/codex, codex-rs/config/src/mcp_types.rs: ``bearer_token`` is refused.
 - Gemini CLI: google-gemini/gemini-cli, docs/tools/mcp-server.md: ``url`` alone is the older SSE transport.
 - opencode: opencode.ai/docs/mcp-servers and /docs/migrate-v1: version 2 reads ``mcp.NAME`` of version 1 too.

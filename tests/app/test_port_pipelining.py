@@ -11,8 +11,8 @@ from app.port.health import alive
 from tests.support.bare_port import BOUND_S, echo, exchange, server
 from tests.support.requirement import requirement
 
-MANY = 20_000
-A_FEW = 1_000
+MANY = 5_000
+A_FEW = 500
 """Requests that one piece may hold, with those that the collector has not freed yet."""
 
 

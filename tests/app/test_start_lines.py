@@ -68,6 +68,24 @@ async def test_who_is_still_awaited_is_named(monkeypatch: pytest.MonkeyPatch) ->
             assert lines.end().splitlines()[2].split() == ["slow", "connecting"]
 
 
+@requirement("OPS-98")
+async def test_a_stop_before_the_end_of_the_start_says_nothing_more_of_servers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app.start_lines, "_STILL_CONNECTING_S", 0.0)
+    slow = Quiet("slow", UpstreamStatus("connecting"))
+    gate, screen = made([slow]), io.StringIO()
+    with service_logs("info", str, screen, log_format="text") as out:
+        reported = asyncio.Event()
+        async with asyncio.timeout(BOUND_S), gate:
+            gate.drain.begin(BOUND_S)
+            StartLines(out, gate)
+            gate.on_upstream(lambda report: reported.set())
+            slow.status = UpstreamStatus("down", "it was ended")
+            await reported.wait()
+    assert screen.getvalue() == f"Wicketgate {VERSION}: connecting 1 server ...\n"
+
+
 @requirement("OPS-97")
 async def test_only_what_a_line_says_is_left_out_of_the_log_and_only_until_it_is_said() -> None:
     gate, screen = made([StubUpstream([TOOL], name="one")]), io.StringIO()

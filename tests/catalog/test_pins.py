@@ -2,6 +2,7 @@
 ACCESS-21)."""
 
 import copy
+import hashlib
 import json
 from typing import Any
 
@@ -10,18 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.catalog.fixtures import definition
+from tests.catalog.fixtures import definition, tokens
 from tests.support.effort import bounded_effort
 from tests.support.requirement import requirement
+from wicketgate.catalog.catalog import build_catalog
 from wicketgate.catalog.definition_change import (
     MAX_LINE_CHARS,
     MAX_LINES,
+    compact_json,
     compare_definitions,
     definition_digest,
     narrowing,
 )
 from wicketgate.catalog.former import with_former
 from wicketgate.catalog.pins import Pin, PinPolicy, pin, screen, suspicious_signs
+from wicketgate.catalog.selectable import mcp_tool_to_selectable
 
 names = st.sampled_from(["path", "limit", "kind", "title", "description"])
 plain = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["a", "b", "cc"]))
@@ -243,6 +247,18 @@ def test_the_digest_is_of_what_is_said_not_of_how_it_is_written(order: list[str]
     assert definition_digest({key: made[key] for key in order}) == definition_digest(tool())
     assert definition_digest({**made, "outputSchema": None}) == definition_digest(tool())
     assert definition_digest({**made, "description": "Reads a file!"}) != definition_digest(tool())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"title": "Café"}, {"_meta": {"x": 1}}, {"outputSchema": None}, {"title": None, "_meta": {}}, {"icons": []}],
+)
+def test_the_digest_is_the_same_whether_or_not_that_of_the_whole_is_known(more: dict[str, Any]) -> None:
+    made = {**tool(), **more}
+    whole = hashlib.sha256(compact_json(made).encode()).hexdigest()
+    assert definition_digest(made, whole) == definition_digest(made)
+    (listed,) = build_catalog({"files": [made]}, tokens()).all()
+    assert listed.digest == mcp_tool_to_selectable(made, "files").digest
 
 
 @requirement("ACCESS-21")

@@ -1,17 +1,16 @@
 """The gate's own credentials do not come back through the services that they are for (UP-58)."""
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 import pytest
 
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
+from tests.support.supervised import connected
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import UpstreamSettings
 from wicketgate.config.upstreams import make_member
@@ -45,15 +44,10 @@ for line in sys.stdin:
 
 
 @asynccontextmanager
-async def connected(**settings: Any) -> AsyncIterator[Member]:
+async def configured(**settings: Any) -> AsyncIterator[Member]:
     member = make_member(UpstreamSettings(name="shop", **settings), Outgoing(), Turns())
-    changed = asyncio.Event()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(member.supervise, lambda name: changed.set())
-        async with asyncio.timeout(20):
-            await changed.wait()
+    async with connected(member):
         yield member
-        tasks.cancel_scope.cancel()
 
 
 def echo(seen: Seen) -> Reply:
@@ -74,7 +68,7 @@ def echo(seen: Seen) -> Reply:
 async def test_a_service_that_echoes_its_request_shows_no_configured_header(headers: dict[str, str]) -> None:
     async with HttpService(echo) as service:
         service.answer = lambda seen: Reply(json.dumps(DOCUMENT).encode()) if seen.target == "/doc" else echo(seen)
-        async with connected(openapi=f"{service.url}/doc", base_url=service.url, headers=headers) as member:
+        async with configured(openapi=f"{service.url}/doc", base_url=service.url, headers=headers) as member:
             result = json.dumps(await member.call_tool("a", {}, CONTEXT, 10))
     assert "apisecret" not in result
     assert next(iter(headers.values())).rpartition(" ")[2] not in result
@@ -88,7 +82,7 @@ async def test_a_token_that_was_fetched_at_run_time_is_masked() -> None:
     async with HttpService(lambda seen: token) as tokens, HttpService(echo) as service:
         service.answer = lambda seen: Reply(json.dumps(DOCUMENT).encode()) if seen.target == "/doc" else echo(seen)
         oauth = {"token_url": tokens.url, "client_id": "gw", "client_secret": "client-secret"}
-        async with connected(openapi=f"{service.url}/doc", base_url=service.url, oauth=oauth) as member:
+        async with configured(openapi=f"{service.url}/doc", base_url=service.url, oauth=oauth) as member:
             result = json.dumps(await member.call_tool("a", {}, CONTEXT, 10))
     assert service.seen[-1].headers["authorization"] == "Bearer fetched-token-1"
     assert "fetched-token" not in result
@@ -97,7 +91,7 @@ async def test_a_token_that_was_fetched_at_run_time_is_masked() -> None:
 @requirement("UP-58")
 async def test_a_child_that_prints_its_environment_shows_no_secret_of_it() -> None:
     env = {"SHOP_TOKEN": "apisecret-of-the-shop", "DB": "pg://me:pa%2Fssword@db/x", "REGION": "eu-central-1"}
-    async with connected(command=[sys.executable, "-c", ENV_SERVER], env=env) as member:
+    async with configured(command=[sys.executable, "-c", ENV_SERVER], env=env) as member:
         result = json.dumps(await member.call_tool("env", {}, CONTEXT, 10))
     assert "apisecret" not in result
     assert "pa%2Fssword" not in result

@@ -1,12 +1,8 @@
 """One CA file and one set of proxies for everything that the configuration sends out."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
 import pytest
 
 from tests.support.certificates import Authority
@@ -14,30 +10,20 @@ from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.model_server import ModelServer, text_turn
 from tests.support.proxy import HttpProxy
 from tests.support.requirement import requirement
+from tests.support.supervised import connected
 from wicketgate.access.identity import Identity
 from wicketgate.config.engine import make_provider
 from wicketgate.config.settings import ModelSettings, NetworkSettings, Settings, UpstreamSettings
 from wicketgate.config.upstreams import make_upstream, outgoing_rules
 from wicketgate.errors import ConfigError, EngineError
 from wicketgate.models.provider import ModelRequest, TextDelta
-from wicketgate.ports import CallContext, Upstream
+from wicketgate.ports import CallContext
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "session")
 
 
 def settings_with(ca_file: str) -> Settings:
     return Settings(network=NetworkSettings(ca_file=ca_file))
-
-
-@asynccontextmanager
-async def connected(upstream: Upstream) -> AsyncIterator[None]:
-    changed = asyncio.Event()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(upstream.supervise, lambda name: changed.set())
-        async with asyncio.timeout(10):
-            await changed.wait()
-        yield
-        tasks.cancel_scope.cancel()
 
 
 @requirement("UP-40")

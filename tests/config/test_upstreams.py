@@ -1,18 +1,17 @@
 """Each kind of configured upstream becomes its connector, with its credentials (UP-1)."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.support.service import KEY, FileServer, running_service
+from tests.support.supervised import connected
 from wicketgate.access.identity import Identity
 from wicketgate.config.runtime import call_policies
 from wicketgate.config.settings import Settings, UpstreamSettings
@@ -25,15 +24,10 @@ DOCUMENT = {"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "a"}}}}
 
 
 @asynccontextmanager
-async def connected(**settings: Any) -> AsyncIterator[Upstream]:
+async def configured(**settings: Any) -> AsyncIterator[Upstream]:
     upstream = make_upstream(UpstreamSettings(name="shop", **settings), Outgoing())
-    changed = asyncio.Event()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(upstream.supervise, lambda name: changed.set())
-        async with asyncio.timeout(20):
-            await changed.wait()
+    async with connected(upstream):
         yield upstream
-        tasks.cancel_scope.cancel()
 
 
 @requirement("UP-22")
@@ -45,7 +39,7 @@ async def test_an_mcp_server_over_http_is_called_with_a_requested_token() -> Non
     given: list[str] = []
     async with HttpService(token) as token_server, running_service(upstreams=[FileServer()]) as service:
         oauth = {"token_url": token_server.url, "client_id": "gw", "client_secret": "s"}
-        async with connected(url=f"{service.url}/mcp", oauth=oauth) as upstream:
+        async with configured(url=f"{service.url}/mcp", oauth=oauth) as upstream:
             tools = [tool["name"] for tool in await upstream.list_tools()]
             assert "tool_browse" in tools
             found = await upstream.call_tool("tool_browse", {"path": "/"}, CONTEXT, 10)
@@ -60,7 +54,7 @@ async def test_a_services_credential_is_not_sent_to_a_different_server_that_has_
     async with HttpService(lambda seen: document) as documents, HttpService() as other:
         base_url = other.url if elsewhere else documents.url
         settings = {"openapi": f"{documents.url}/openapi.json", "base_url": base_url, "headers": {"X-Key": "secret"}}
-        async with connected(**settings) as upstream:
+        async with configured(**settings) as upstream:
             await upstream.call_tool("a", {}, CONTEXT, 10)
         called = other if elsewhere else documents
     assert called.seen[-1].headers["x-key"] == "secret"
@@ -72,7 +66,7 @@ async def test_a_document_on_disk_is_found_from_the_working_directory(
 ) -> None:
     (tmp_path / "shop.json").write_text(json.dumps(DOCUMENT | {"servers": [{"url": "http://127.0.0.1:9"}]}))
     monkeypatch.chdir(tmp_path)
-    async with connected(openapi="./shop.json") as upstream:
+    async with configured(openapi="./shop.json") as upstream:
         assert [tool["name"] for tool in await upstream.list_tools()] == ["a"]
 
 

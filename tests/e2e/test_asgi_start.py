@@ -14,7 +14,7 @@ import yaml
 from app.commands.gate_client import open_gate
 from tests.e2e.test_drain import INITIALIZE
 from tests.support.model_server import DONE, ModelServer, Reply, chunk
-from tests.support.process import ROOT, Program, alive, children, program
+from tests.support.process import ROOT, START_BOUND_S, Program, alive, children, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY, OTHER_KEY, chat_body, frames
 from wicketgate.access.identity import Identity, hash_key
@@ -171,7 +171,7 @@ async def test_importing_the_application_reads_no_configuration_and_asking_for_i
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", code, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
         )
-        async with asyncio.timeout(BOUND_S):
+        async with asyncio.timeout(START_BOUND_S):
             _, err = await process.communicate()
         assert process.returncode == status, err.decode()
     assert "nonsense: unknown key" in err.decode().splitlines()[-1]

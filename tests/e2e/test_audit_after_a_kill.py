@@ -23,7 +23,7 @@ from wicketgate.gateway.call_memory import arguments_digest
 
 BOUND_S = 30.0
 CALLERS = 8
-ROUNDS = 3
+ROUNDS = 2
 
 
 def configuration(folder: Path, sink: str) -> dict[str, Any]:

@@ -105,6 +105,18 @@ async def test_rubbish_is_answered_the_session_goes_on_and_the_end_of_stdin_ends
     assert f"Configuration: {config}" in running.stderr
 
 
+@requirement("FACE-52")
+async def test_the_opening_waits_for_no_server(tmp_path: Path) -> None:
+    config = tmp_path / "wicketgate.yaml"
+    mute = {"name": "mute", "command": [sys.executable, "-c", "import sys; sys.stdin.read()"]}
+    config.write_text(json.dumps({"server": {"start_deadline_s": 3_600}, "upstreams": [mute]}))
+    async with program("app", "mcp", "--config", str(config), stdin=asyncio.subprocess.PIPE) as running:
+        await Wire(running).open()
+        assert running.process.stdin is not None
+        running.process.stdin.close()
+        assert await running.ended() == 0
+
+
 @requirement("FACE-36", "UP-14")
 async def test_the_command_line_says_what_the_actor_may_do_and_a_signal_ends_it_though_a_call_runs(config: str) -> None:
     args = ("app", "mcp", "--config", config, "--face", "namespaced", "--permission", "tools:echo:sleep")

@@ -1,12 +1,12 @@
 """The share of a window that a conversation may take (CHAT-79 to CHAT-83)."""
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from tests.support.memory import held_blocks
 from tests.support.requirement import requirement
 from tests.support.service import chat_body
 from wicketgate.access.identity import Identity
@@ -114,10 +114,10 @@ async def test_a_model_that_writes_without_end_is_stopped() -> None:
 @requirement("CHAT-94")
 def test_the_text_of_a_turn_is_held_once() -> None:
     turn = Turn(set())
-    before = sys.getallocatedblocks()
+    before = held_blocks()
     for number in range(50_000):
         turn.read([TextDelta(f"word {number} ")])
-    assert sys.getallocatedblocks() - before < 5_000
+    assert held_blocks() - before < 5_000
     assert turn.message()["content"] == "".join(f"word {number} " for number in range(50_000))
 
 

@@ -22,9 +22,9 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
 
-NAMESPACES = 1_500
+NAMESPACES = 500
 TOOLS_EACH = 3
-CALLS = 4 * NAMESPACES
+CALLS = 8 * NAMESPACES
 """Enough to read the caller's permissions; working the level out takes a hundred calls for each namespace."""
 
 
@@ -99,25 +99,29 @@ async def test_what_a_caller_may_see_is_not_worked_out_on_the_loop(
     assert all(int(card["name"].split("_")[1]) % 2 == 0 for card in cards(some))
 
 
-@requirement("BROWSE-41", "CARD-16")
-async def test_a_catalog_that_comes_into_force_meanwhile_is_the_one_that_is_browsed(
-    upstream: StubUpstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = StubUpstream(tools())
-    runtime, face = await opened(server)
+def refresh_during(monkeypatch: pytest.MonkeyPatch, method: str, runtime: ProxyRuntime, server: StubUpstream) -> None:
+    """The first call of the catalog's *method*, in its thread, finds a new catalog in force with one tool more."""
     loop = asyncio.get_running_loop()
     running: list[bool] = []
-    made = Catalog.cards_at
+    made = getattr(Catalog, method)
 
     def first_a_refresh(self: Catalog, *args: Any) -> Any:
-        # In the thread that works the level out.
         if not running:
             running.append(True)
             server.tools.append({"name": "late.get_0", "description": "Get one."})
             asyncio.run_coroutine_threadsafe(runtime.refresh_catalog(), loop).result(60)
         return made(self, *args)
 
-    monkeypatch.setattr(Catalog, "cards_at", first_a_refresh)
+    monkeypatch.setattr(Catalog, method, first_a_refresh)
+
+
+@requirement("BROWSE-41", "CARD-16")
+async def test_a_catalog_that_comes_into_force_meanwhile_is_the_one_that_is_browsed(
+    upstream: StubUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = StubUpstream(tools())
+    runtime, face = await opened(server)
+    refresh_during(monkeypatch, "cards_at", runtime, server)
     found = await face.call("tool_browse", {"path": "/"}, SOME)
     assert "/late" in [card["id"] for card in cards(found)]
 
@@ -176,19 +180,7 @@ async def test_a_list_that_a_refresh_overtook_is_made_again(
     server = StubUpstream(tools())
     runtime, _ = await opened(server)
     surface = TransparentFace(runtime)
-    loop = asyncio.get_running_loop()
-    running: list[bool] = []
-    card = Catalog.card
-
-    def first_a_refresh(self: Catalog, *args: Any) -> Any:
-        # In the thread that makes the list.
-        if not running:
-            running.append(True)
-            server.tools.append({"name": "late.get_0", "description": "Get one."})
-            asyncio.run_coroutine_threadsafe(runtime.refresh_catalog(), loop).result(60)
-        return card(self, *args)
-
-    monkeypatch.setattr(Catalog, "card", first_a_refresh)
+    refresh_during(monkeypatch, "card", runtime, server)
     await surface.prepare(SOME)
     with bounded_effort(calls=CALLS):
         listed = surface.tools(SOME)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.fleet.test_features import Scripted
-from tests.gateway.test_server_words import ORDER, TOKEN, Records
+from tests.gateway.test_server_words import ORDER, TOKEN
+from tests.support.audit_memory import AuditMemory
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.faces.namespaced import NamespacedFace
@@ -46,7 +47,7 @@ class Completing(Scripted):
 class Setting:
     def __init__(self, server: Completing, action: Any = "block", per_actor: int | None = None) -> None:
         fleet = MultiplexUpstream([StubUpstream([], name="alpha")])
-        self.records = Records()
+        self.audited = AuditMemory()
         filters = [
             Installed("secrets", SecretsFilter(FilterConfig(action=action))),
             Installed("orders", PromptInjectionFilter(FilterConfig(action=action))),
@@ -56,7 +57,7 @@ class Setting:
             RuntimeOptions(
                 RuntimePolicies(per_actor=per_actor, per_tool={"*": 0}),
                 plugins=PluginChain({GLOBAL: filters}, lambda: 0.0),
-                auditor=Auditor([Attached("records", self.records)], wall_clock=lambda: 0.0),
+                auditor=Auditor([Attached("records", self.audited)], wall_clock=lambda: 0.0),
             ),
         )
         features = FeatureFleet(lambda: {"alpha": server}, lambda: 0.0, timeout_s=1)
@@ -76,7 +77,7 @@ async def test_a_completion_passes_and_is_recorded() -> None:
     }
     own = {"ref": {"type": "ref/prompt", "name": "hello"}, "argument": {"name": "who", "value": "A"}}
     assert server.asked == [("completion/complete", {**own, "context": {"arguments": {"x": "y"}}})]
-    (record,) = setting.records.kept
+    (record,) = setting.audited.records
     assert (record.operation, record.tool_id, record.outcome) == ("complete", "alpha__hello", "allowed")
     assert (record.server, record.transport, record.protocol) == ("alpha", "ok", "ok")
 
@@ -89,7 +90,7 @@ async def test_what_was_typed_and_what_comes_back_is_blocked_or_redacted() -> No
     assert await setting.complete("A", context={"arguments": {"x": TOKEN}}) == {"completion": {"values": []}}
     assert server.asked == []
     assert await setting.complete("A") == {"completion": {"values": []}}
-    assert [record.outcome for record in setting.records.kept] == ["denied"] * 3
+    assert [record.outcome for record in setting.audited.records] == ["denied"] * 3
     redacting = Setting(server, "redact")
     given = await redacting.complete(TOKEN)
     assert server.asked[-1][1]["argument"]["value"] == "[SECRET REDACTED by Wicketgate]"
@@ -104,7 +105,7 @@ async def test_completions_and_reads_count_as_executions_of_the_actor() -> None:
     with pytest.raises(Refusal) as refused:
         await setting.complete("A")
     assert "At most 2 executions a minute" in refused.value.message
-    assert setting.records.kept[-1].outcome == "denied"
+    assert setting.audited.records[-1].outcome == "denied"
 
 
 @requirement("ACCESS-23", "ACCESS-56")
@@ -114,4 +115,4 @@ async def test_a_completion_for_no_server_is_recorded_as_one() -> None:
         await setting.offers.complete(
             {"ref": {"type": "ref/resource", "uri": "nowhere__x"}, "argument": {"name": "a", "value": "b"}}, OWNER
         )
-    assert [(record.operation, record.outcome) for record in setting.records.kept] == [("complete", "invalid")]
+    assert [(record.operation, record.outcome) for record in setting.audited.records] == [("complete", "invalid")]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.audit_memory import AuditMemory
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.faces.namespaced import NamespacedFace
@@ -12,7 +13,7 @@ from wicketgate.faces.operations import Operations
 from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.surface import Refusal, ToolSurface, UnknownTool
 from wicketgate.faces.transparent import TransparentFace
-from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
+from wicketgate.gateway.audit import Attached, Auditor
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
@@ -21,29 +22,13 @@ from wicketgate.upstreams.embedded import StubUpstream
 READER = CallContext(Identity("reader_1", ("tools:fs:read",)), "req_1", "s")
 
 
-class Memory:
-    def __init__(self) -> None:
-        self.records: list[AuditRecord] = []
-        self.broken = False
-
-    async def write(self, record: AuditRecord) -> None:
-        self.records.append(record)
-
-    async def ready(self) -> None:
-        if self.broken:
-            raise AuditFailed("no space")
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
+@pytest.fixture
+def sink() -> AuditMemory:
+    return AuditMemory()
 
 
 @pytest.fixture
-def sink() -> Memory:
-    return Memory()
-
-
-@pytest.fixture
-async def runtime(sink: Memory) -> ProxyRuntime:
+async def runtime(sink: AuditMemory) -> ProxyRuntime:
     auditor = Auditor([Attached("memory", sink)], wall_clock=lambda: 0.0)
     upstream = StubUpstream([{"name": "read"}, {"name": "write"}], name="fs")
     runtime = ProxyRuntime(upstream, RuntimeOptions(auditor=auditor))
@@ -79,7 +64,7 @@ def face_of(runtime: ProxyRuntime, face: str) -> ToolSurface:
     ],
 )
 async def test_a_request_for_an_unknown_tool_leaves_one_audit_record(
-    runtime: ProxyRuntime, sink: Memory, face: str, tool: str, arguments: dict[str, Any], outcome: str
+    runtime: ProxyRuntime, sink: AuditMemory, face: str, tool: str, arguments: dict[str, Any], outcome: str
 ) -> None:
     ids = {tool_id.partition("#")[0]: tool_id for tool_id in runtime.catalog().items}
     with suppress(Refusal, UnknownTool):
@@ -89,7 +74,7 @@ async def test_a_request_for_an_unknown_tool_leaves_one_audit_record(
 
 
 async def test_without_audit_the_answer_is_the_same_for_known_and_unknown_tools(
-    runtime: ProxyRuntime, sink: Memory
+    runtime: ProxyRuntime, sink: AuditMemory
 ) -> None:
     sink.broken = True
     face = face_of(runtime, "registry")

@@ -30,6 +30,18 @@ def fail(breaker: CircuitBreaker, times: int = 1) -> None:
         breaker.failed(era)
 
 
+def probed() -> tuple[CircuitBreaker, int, int]:
+    """A breaker that is half open, with a call that began before it opened, and its probe."""
+    clock = Clock()
+    breaker = make(clock)
+    old = breaker.begin()
+    fail(breaker, 3)
+    clock.now = 1.0
+    probe = breaker.begin()
+    assert old is not None and probe is not None
+    return breaker, old, probe
+
+
 @requirement("UP-19")
 def test_failures_in_a_row_open_it_and_one_answer_between_them_does_not() -> None:
     breaker = make(Clock())
@@ -96,14 +108,7 @@ def test_calls_from_before_decide_nothing() -> None:
 
 @pytest.mark.parametrize("end", [CircuitBreaker.succeeded, CircuitBreaker.failed, CircuitBreaker.undecided])
 def test_only_the_probe_decides_while_it_runs(end: Callable[[CircuitBreaker, int], None]) -> None:
-    clock = Clock()
-    breaker = make(clock)
-    old = breaker.begin()
-    assert old is not None
-    fail(breaker, 3)
-    clock.now = 1.0
-    probe = breaker.begin()
-    assert probe is not None
+    breaker, old, probe = probed()
     end(breaker, old)
     assert (breaker.state, breaker.opened, breaker.begin()) == ("half_open", 1, None)
     breaker.succeeded(probe)
@@ -111,14 +116,7 @@ def test_only_the_probe_decides_while_it_runs(end: Callable[[CircuitBreaker, int
 
 
 def test_a_success_from_before_a_pause_does_not_end_a_new_row_of_failures() -> None:
-    clock = Clock()
-    breaker = make(clock)
-    old = breaker.begin()
-    assert old is not None
-    fail(breaker, 3)
-    clock.now = 1.0
-    probe = breaker.begin()
-    assert probe is not None
+    breaker, old, probe = probed()
     breaker.succeeded(probe)
     fail(breaker, 2)
     breaker.succeeded(old)

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.support.audit_memory import AuditMemory
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule
@@ -26,7 +27,7 @@ from wicketgate.errors import (
 )
 from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.member import Member, MultiplexUpstream, UpstreamLimits
-from wicketgate.gateway.audit import Attached, AuditFailed, Auditor, AuditRecord
+from wicketgate.gateway.audit import Attached, Auditor, AuditRecord
 from wicketgate.gateway.call_memory import arguments_digest
 from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
@@ -43,30 +44,6 @@ SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "require
 BOUND_S = 30.0
 READ_ONLY = RuntimePolicies(default_call=CallPolicy(read_only=["*"]))
 """With these a call leaves one record: it needs no intent."""
-
-
-class Memory:
-    """Keeps records, or fails as it is told to."""
-
-    def __init__(self) -> None:
-        self.records: list[AuditRecord] = []
-        self.broken = False
-        self.gate: asyncio.Event | None = None
-        self.closed = False
-
-    async def write(self, record: AuditRecord) -> None:
-        if self.gate is not None:
-            await self.gate.wait()
-        if self.broken:
-            raise AuditFailed("no space left on /secret/disk")
-        self.records.append(record)
-
-    async def ready(self) -> None:
-        if self.broken:
-            raise AuditFailed("no space left on /secret/disk")
-
-    async def aclose(self) -> None:
-        self.closed = True
 
 
 class Server(StubUpstream):
@@ -86,8 +63,8 @@ class Server(StubUpstream):
 
 
 @pytest.fixture
-def sink() -> Memory:
-    return Memory()
+def sink() -> AuditMemory:
+    return AuditMemory()
 
 
 async def runtime_over(
@@ -131,7 +108,7 @@ async def runtime_over(
     ids=["ok", "tool-error", "error", "timeout", "lost", "refused", "unavailable"],
 )
 async def test_a_call_that_was_made_says_how_transport_protocol_and_tool_went(
-    sink: Memory, outcome: object, told: str, legs: tuple[str, str, str], code: str
+    sink: AuditMemory, outcome: object, told: str, legs: tuple[str, str, str], code: str
 ) -> None:
     runtime, tool_id = await runtime_over(Server(outcome), Attached("memory", sink))
     try:
@@ -163,7 +140,7 @@ async def test_a_call_that_was_made_says_how_transport_protocol_and_tool_went(
     ids=["invalid", "hidden", "quota", "approval"],
 )
 async def test_a_call_that_was_not_made_says_why_and_reached_nothing(
-    sink: Memory,
+    sink: AuditMemory,
     args: dict[str, Any],
     context: CallContext,
     options: dict[str, Any],
@@ -179,7 +156,7 @@ async def test_a_call_that_was_not_made_says_why_and_reached_nothing(
     assert server.calls == []
 
 
-async def test_an_id_that_is_nowhere_is_invalid_and_noted_in_part(sink: Memory) -> None:
+async def test_an_id_that_is_nowhere_is_invalid_and_noted_in_part(sink: AuditMemory) -> None:
     runtime, _ = await runtime_over(Server("ok"), Attached("memory", sink))
     with pytest.raises(HydrateFailed):
         await runtime.execute("x" * 100_000, {}, OWNER)
@@ -187,7 +164,7 @@ async def test_an_id_that_is_nowhere_is_invalid_and_noted_in_part(sink: Memory) 
 
 
 @requirement("ACCESS-23")
-async def test_a_call_that_is_cancelled_is_recorded_all_the_same(sink: Memory) -> None:
+async def test_a_call_that_is_cancelled_is_recorded_all_the_same(sink: AuditMemory) -> None:
     server = Server("wait")
     runtime, tool_id = await runtime_over(server, Attached("memory", sink))
     call = asyncio.create_task(runtime.execute(tool_id, {"text": "hi"}, OWNER))
@@ -202,7 +179,7 @@ async def test_a_call_that_is_cancelled_is_recorded_all_the_same(sink: Memory) -
 
 
 @requirement("ACCESS-30")
-async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_reached_nothing(sink: Memory) -> None:
+async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_reached_nothing(sink: AuditMemory) -> None:
     server = Server("wait")
     member = Member(server, UpstreamLimits(max_concurrent=1))
     runtime, tool_id = await runtime_over(MultiplexUpstream([member]), Attached("memory", sink))
@@ -223,7 +200,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_reached_nothi
 
 
 @requirement("ACCESS-30")
-async def test_a_call_that_is_cancelled_between_attempts_that_never_left_reached_nothing(sink: Memory) -> None:
+async def test_a_call_that_is_cancelled_between_attempts_that_never_left_reached_nothing(sink: AuditMemory) -> None:
     server = Server(UpstreamUnavailable("away"))
     patient = {"raw": CallPolicy(retry=RetryPolicy(attempts=2, base_s=60, max_s=60), read_only=["*"])}
     runtime, tool_id = await runtime_over(server, Attached("memory", sink), calls=patient)
@@ -239,7 +216,7 @@ async def test_a_call_that_is_cancelled_between_attempts_that_never_left_reached
 
 
 @requirement("ACCESS-30")
-async def test_a_call_that_a_resting_server_never_got_reached_nothing(sink: Memory) -> None:
+async def test_a_call_that_a_resting_server_never_got_reached_nothing(sink: AuditMemory) -> None:
     server = Server(UpstreamTimeout("late"))
     member = Member(server, UpstreamLimits(breaker=BreakerPolicy(1, 10.0, 60.0)), now=lambda: 0.0)
     runtime, tool_id = await runtime_over(MultiplexUpstream([member]), Attached("memory", sink))
@@ -253,7 +230,7 @@ async def test_a_call_that_a_resting_server_never_got_reached_nothing(sink: Memo
 
 
 @requirement("ACCESS-30")
-async def test_a_call_that_got_no_place_reached_nothing(sink: Memory) -> None:
+async def test_a_call_that_got_no_place_reached_nothing(sink: AuditMemory) -> None:
     server = Server("wait")
     member = Member(server, UpstreamLimits(max_concurrent=1, max_queued=0))
     runtime, tool_id = await runtime_over(MultiplexUpstream([member]), Attached("memory", sink))
@@ -270,7 +247,7 @@ async def test_a_call_that_got_no_place_reached_nothing(sink: Memory) -> None:
     assert (record.transport, record.protocol, record.tool) == ("none", "none", "none")
 
 
-class Gate(Memory):
+class Gate(AuditMemory):
     """Becomes ready, and writes, only when *gate* is set; notes that it was asked."""
 
     def __init__(self) -> None:
@@ -336,7 +313,7 @@ async def test_a_call_that_is_cancelled_before_the_log_is_ready_is_recorded_and_
 
 
 @requirement("ACCESS-30")
-async def test_a_call_that_is_cancelled_after_its_answer_says_that_there_was_one(sink: Memory) -> None:
+async def test_a_call_that_is_cancelled_after_its_answer_says_that_there_was_one(sink: AuditMemory) -> None:
     class NeverStored(MemoryArtifactStore):
         async def put(self, owner: str, artifact: Artifact) -> PutOutcome:
             storing.set()
@@ -365,7 +342,7 @@ class NothingOut(SecurityPlugin):
 
 @requirement("ACCESS-30")
 @pytest.mark.parametrize("outcome", ["ok", UpstreamRefused("no", code=-32000, refusal="no")], ids=["result", "error"])
-async def test_an_answer_that_a_plugin_withholds_was_an_answer(sink: Memory, outcome: object) -> None:
+async def test_an_answer_that_a_plugin_withholds_was_an_answer(sink: AuditMemory, outcome: object) -> None:
     plugins = PluginChain({GLOBAL: [Installed("nothing_out", NothingOut(None))]}, now=lambda: 0.0)
     runtime, tool_id = await runtime_over(Server(outcome), Attached("memory", sink), plugins=plugins)
     with pytest.raises(Forbidden):
@@ -375,7 +352,7 @@ async def test_an_answer_that_a_plugin_withholds_was_an_answer(sink: Memory, out
 
 
 @requirement("ACCESS-23")
-async def test_a_resource_that_was_read_is_recorded_as_answered(sink: Memory) -> None:
+async def test_a_resource_that_was_read_is_recorded_as_answered(sink: AuditMemory) -> None:
     async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
         return {"contents": []}
 
@@ -389,7 +366,9 @@ async def test_a_resource_that_was_read_is_recorded_as_answered(sink: Memory) ->
 
 @requirement("ACCESS-30")
 @pytest.mark.parametrize(("left", "transport"), [(False, "none"), (True, "ok")])
-async def test_a_read_that_is_cancelled_is_recorded_by_how_far_it_got(sink: Memory, left: bool, transport: str) -> None:
+async def test_a_read_that_is_cancelled_is_recorded_by_how_far_it_got(
+    sink: AuditMemory, left: bool, transport: str
+) -> None:
     waits = asyncio.Event()
 
     async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
@@ -413,7 +392,7 @@ async def test_a_read_that_is_cancelled_is_recorded_by_how_far_it_got(sink: Memo
 
 
 @requirement("ROUTE-27", "ACCESS-24")
-async def test_what_a_plugin_found_is_noted_by_kind_and_no_value_is(sink: Memory) -> None:
+async def test_what_a_plugin_found_is_noted_by_kind_and_no_value_is(sink: AuditMemory) -> None:
     plugins = PluginChain({GLOBAL: [Installed("pii_filter", PiiFilter(PiiConfig()))]}, now=lambda: 0.0)
     runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink), plugins=plugins)
     await runtime.execute(tool_id, {"text": "ann@example.com"}, OWNER)
@@ -426,7 +405,7 @@ async def test_what_a_plugin_found_is_noted_by_kind_and_no_value_is(sink: Memory
 
 
 @requirement("ACCESS-23")
-async def test_a_kept_result_says_that_it_was_kept(sink: Memory) -> None:
+async def test_a_kept_result_says_that_it_was_kept(sink: AuditMemory) -> None:
     runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink))
     for _ in range(2):
         await runtime.execute(tool_id, {"text": "hi"}, OWNER)
@@ -434,7 +413,7 @@ async def test_a_kept_result_says_that_it_was_kept(sink: Memory) -> None:
 
 
 @requirement("ACCESS-23")
-async def test_a_dry_run_and_a_view_are_recorded_too(sink: Memory) -> None:
+async def test_a_dry_run_and_a_view_are_recorded_too(sink: AuditMemory) -> None:
     runtime, tool_id = await runtime_over(Server("ok"), Attached("memory", sink))
     await runtime.execute(tool_id, {"text": "hi"}, OWNER, dry_run=True)
     await runtime.execute(tool_id, {"text": "hi"}, OWNER)
@@ -448,7 +427,7 @@ async def test_a_dry_run_and_a_view_are_recorded_too(sink: Memory) -> None:
 
 
 @requirement("ACCESS-25", "ACCESS-26")
-async def test_nothing_runs_while_a_critical_sink_cannot_be_written(sink: Memory) -> None:
+async def test_nothing_runs_while_a_critical_sink_cannot_be_written(sink: AuditMemory) -> None:
     server = Server("ok")
     runtime, tool_id = await runtime_over(server, Attached("memory", sink))
     sink.broken = True
@@ -458,8 +437,8 @@ async def test_nothing_runs_while_a_critical_sink_cannot_be_written(sink: Memory
     assert server.calls == []
 
 
-async def test_a_call_that_is_refused_for_want_of_a_sink_is_told_to_the_others(sink: Memory) -> None:
-    other = Memory()
+async def test_a_call_that_is_refused_for_want_of_a_sink_is_told_to_the_others(sink: AuditMemory) -> None:
+    other = AuditMemory()
     auditor = Auditor([Attached("first", sink), Attached("second", other, critical=False)], wall_clock=lambda: 0.0)
     runtime = ProxyRuntime(Server("ok"), RuntimeOptions(READ_ONLY, auditor=auditor))
     await runtime.refresh_catalog()
@@ -473,7 +452,7 @@ async def test_a_call_that_is_refused_for_want_of_a_sink_is_told_to_the_others(s
 
 
 async def test_a_caller_that_leaves_while_one_sink_writes_keeps_no_other_sink_from_its_record() -> None:
-    slow, quick = Memory(), Memory()
+    slow, quick = AuditMemory(), AuditMemory()
     slow.gate = asyncio.Event()
     auditor = Auditor([Attached("slow", slow), Attached("quick", quick)], wall_clock=lambda: 0.0)
     runtime = ProxyRuntime(Server("ok"), RuntimeOptions(READ_ONLY, auditor=auditor))
@@ -491,7 +470,7 @@ async def test_a_caller_that_leaves_while_one_sink_writes_keeps_no_other_sink_fr
 
 
 @requirement("ACCESS-25", "ACCESS-26")
-async def test_a_result_that_could_not_be_recorded_is_withheld(sink: Memory) -> None:
+async def test_a_result_that_could_not_be_recorded_is_withheld(sink: AuditMemory) -> None:
     class BreaksMeanwhile(Server):
         async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
             sink.broken = True
@@ -504,7 +483,7 @@ async def test_a_result_that_could_not_be_recorded_is_withheld(sink: Memory) -> 
 
 
 async def test_an_answer_without_a_call_that_could_not_be_recorded_does_not_say_that_one_was_made() -> None:
-    class ReadyButBroken(Memory):
+    class ReadyButBroken(AuditMemory):
         async def ready(self) -> None:
             """It only finds out when it writes."""
 
@@ -517,7 +496,7 @@ async def test_an_answer_without_a_call_that_could_not_be_recorded_does_not_say_
 
 @requirement("ACCESS-27")
 async def test_a_sink_that_is_not_critical_is_neither_waited_for_nor_missed() -> None:
-    slow, broken = Memory(), Memory()
+    slow, broken = AuditMemory(), AuditMemory()
     slow.gate, broken.broken = asyncio.Event(), True
     auditor = Auditor(
         [Attached("slow", slow, critical=False), Attached("broken", broken, critical=False)], wall_clock=lambda: 0.0

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.test_audit import OWNER, SCHEMA, Memory, Server
+from tests.gateway.test_audit import OWNER, SCHEMA, Server
+from tests.support.audit_memory import AuditMemory
 from tests.support.process import ROOT
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
@@ -32,7 +33,7 @@ KEY = "0123456789abcdef0123456789abcdef"
 
 async def runtime_with(
     upstream: StubUpstream,
-    sink: Memory,
+    sink: AuditMemory,
     policy: CallPolicy | None = None,
     *,
     digest_key: str | None = None,
@@ -47,13 +48,13 @@ async def runtime_with(
     return runtime, next(iter(runtime.catalog().items))
 
 
-def phases(sink: Memory) -> list[tuple[str, str]]:
+def phases(sink: AuditMemory) -> list[tuple[str, str]]:
     return [(record.operation, record.phase) for record in sink.records]
 
 
 @requirement("ACCESS-60")
 async def test_a_record_names_the_key_and_the_address_of_the_caller() -> None:
-    sink = Memory()
+    sink = AuditMemory()
     runtime, tool_id = await runtime_with(Server("ok"), sink)
     caller = CallContext(Identity("owner_1", ("*",), "laptop"), "req_1", "s", source="192.0.2.7")
     await runtime.execute(tool_id, {"text": "hi"}, caller)
@@ -62,7 +63,7 @@ async def test_a_record_names_the_key_and_the_address_of_the_caller() -> None:
 
 @requirement("ACCESS-62")
 async def test_a_call_that_may_write_leaves_an_intent_that_pairs_with_its_end() -> None:
-    sink = Memory()
+    sink = AuditMemory()
     at_the_server: list[AuditRecord] = []
 
     class Watching(Server):
@@ -83,7 +84,7 @@ async def test_a_call_that_may_write_leaves_an_intent_that_pairs_with_its_end() 
 
 @requirement("ACCESS-62")
 async def test_a_call_is_refused_and_not_made_if_its_intent_is_not_kept() -> None:
-    class Full(Memory):
+    class Full(AuditMemory):
         async def ready(self) -> None:
             """Fails only when it has to write."""
 
@@ -95,7 +96,7 @@ async def test_a_call_is_refused_and_not_made_if_its_intent_is_not_kept() -> Non
     assert server.calls == []
 
 
-class PatientButFull(Memory):
+class PatientButFull(AuditMemory):
     async def write(self, record: AuditRecord) -> None:
         if record.phase == "intent":
             self.broken = True
@@ -132,7 +133,7 @@ async def test_the_end_of_a_call_whose_intent_was_not_kept_says_that_it_never_le
     ids=["the-server-says-so", "the-operator-says-so", "of-another-tool", "declared-here"],
 )
 async def test_a_hint_of_a_server_alone_does_not_make_a_tool_read_only(policy: CallPolicy, intents: int) -> None:
-    sink = Memory()
+    sink = AuditMemory()
     runtime, tool_id = await runtime_with(Server("ok"), sink, policy)
     await runtime.execute(tool_id, {"text": "hi"}, OWNER)
     assert phases(sink).count(("execute", "intent")) == intents
@@ -140,7 +141,7 @@ async def test_a_hint_of_a_server_alone_does_not_make_a_tool_read_only(policy: C
 
 @requirement("ACCESS-63")
 async def test_a_tool_without_a_declaration_may_write_whoever_listed_it() -> None:
-    sink = Memory()
+    sink = AuditMemory()
     upstream = StubUpstream([{"name": "pay", "inputSchema": SCHEMA}], name="raw")
     runtime, tool_id = await runtime_with(upstream, sink, CallPolicy(hints_hold=True))
     await runtime.execute(tool_id, {"text": "hi"}, OWNER)
@@ -154,7 +155,7 @@ class Elsewhere(MiddlewarePlugin):
 
 @requirement("ACCESS-63")
 async def test_a_call_that_a_plugin_sends_to_another_tool_does_not_keep_the_hints_of_the_first() -> None:
-    sink = Memory()
+    sink = AuditMemory()
     look = {"name": "look", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}
     upstream = StubUpstream([look], name="raw")
     plugins = PluginChain({GLOBAL: [Installed("elsewhere", Elsewhere(PluginConfig()), 1, True)]}, lambda: 0.0)
@@ -165,7 +166,7 @@ async def test_a_call_that_a_plugin_sends_to_another_tool_does_not_keep_the_hint
 
 @requirement("ACCESS-62")
 async def test_a_result_from_the_cache_needs_no_intent() -> None:
-    sink = Memory()
+    sink = AuditMemory()
     policy = CallPolicy(cached_tools=["*"])
     runtime, tool_id = await runtime_with(Server("ok"), sink, policy)
     for _ in range(2):
@@ -175,7 +176,7 @@ async def test_a_result_from_the_cache_needs_no_intent() -> None:
 
 @requirement("ACCESS-61")
 async def test_with_a_key_arguments_are_recorded_as_an_hmac_that_its_owner_can_check() -> None:
-    sink = Memory()
+    sink = AuditMemory()
     runtime, tool_id = await runtime_with(Server("ok"), sink, digest_key=KEY)
     await runtime.execute(tool_id, {"text": "hi"}, OWNER)
     expected = hmac.new(KEY.encode(), b'{"text":"hi"}', hashlib.sha256).hexdigest()
@@ -194,7 +195,7 @@ class Owner:
 @requirement("ACCESS-64")
 @pytest.mark.parametrize(("answer", "outcome"), [(None, "allowed"), (Forbidden("Denied by the owner."), "denied")])
 async def test_a_decision_on_a_call_that_waits_is_a_record_of_its_own(answer: Exception | None, outcome: str) -> None:
-    sink = Memory()
+    sink = AuditMemory()
     access = AccessPolicy([AccessRule("raw:echo", approval="always")])
     runtime, tool_id = await runtime_with(Server("ok"), sink, access=access)
     context = replace(OWNER, approver=Owner(answer))
@@ -213,7 +214,7 @@ async def test_a_decision_on_a_call_that_waits_is_a_record_of_its_own(answer: Ex
 
 @requirement("ACCESS-61")
 async def test_the_program_of_the_manual_computes_what_the_log_has() -> None:
-    sink = Memory()
+    sink = AuditMemory()
     runtime, tool_id = await runtime_with(Server("ok"), sink, digest_key=KEY)
     await runtime.execute(tool_id, {"text": "hi"}, OWNER)
     manual = (ROOT / "docs" / "operations.md").read_text()
@@ -230,7 +231,7 @@ async def test_a_call_waits_for_a_sink_that_hangs_no_longer_than_its_time_before
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(audited_call, "BEFORE_S", 0.05)
-    sink, server = Memory(), Server("ok")
+    sink, server = AuditMemory(), Server("ok")
     runtime, tool_id = await runtime_with(server, sink)
     sink.gate = asyncio.Event()
     async with asyncio.timeout(10):
@@ -246,7 +247,7 @@ async def test_a_call_waits_for_a_sink_that_hangs_no_longer_than_its_time_before
 @requirement("ACCESS-69")
 async def test_a_result_is_withheld_when_its_record_is_not_kept_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audited_call, "AFTER_S", 0.05)
-    sink = Memory()
+    sink = AuditMemory()
 
     class HangsMeanwhile(Server):
         async def _answer(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:

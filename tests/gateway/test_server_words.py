@@ -6,12 +6,13 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.support.audit_memory import AuditMemory
 from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import InputRequired
 from wicketgate.fleet.member import MultiplexUpstream
-from wicketgate.gateway.audit import Attached, Auditor, AuditRecord
+from wicketgate.gateway.audit import Attached, Auditor
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
@@ -28,22 +29,6 @@ ACTION = Literal["redact", "block", "audit_only"]
 Ask = Callable[[CallContext], Any]
 
 
-class Records:
-    """Implements AuditSink."""
-
-    def __init__(self) -> None:
-        self.kept: list[AuditRecord] = []
-
-    async def write(self, record: AuditRecord) -> None:
-        self.kept.append(record)
-
-    async def ready(self) -> None:
-        pass
-
-    async def aclose(self) -> None:
-        pass
-
-
 class Setting:
     """A runtime whose server ``rec`` does what *says* does, behind both filters with *action*."""
 
@@ -53,7 +38,7 @@ class Setting:
             return {"content": [{"type": "text", "text": "done"}]}
 
         self.answers: list[Any] = []
-        self.records = Records()
+        self.audited = AuditMemory()
         upstream = StubUpstream([{"name": "talk", "inputSchema": {"type": "object"}}], handler, name="rec")
         filters = [Installed("own", plugin) for plugin in plugins] or [
             Installed("secrets", SecretsFilter(FilterConfig(action=action))),
@@ -63,7 +48,7 @@ class Setting:
             MultiplexUpstream([upstream]),
             RuntimeOptions(
                 plugins=PluginChain({GLOBAL: filters}, lambda: 0.0),
-                auditor=Auditor([Attached("records", self.records)], wall_clock=lambda: 0.0),
+                auditor=Auditor([Attached("records", self.audited)], wall_clock=lambda: 0.0),
             ),
         )
 
@@ -75,7 +60,7 @@ class Setting:
 
     def outcomes(self) -> list[tuple[str, str, str]]:
         """Of the ends: each call that may write leaves its intent too."""
-        return [(each.operation, each.server, each.outcome) for each in self.records.kept if each.phase == "end"]
+        return [(each.operation, each.server, each.outcome) for each in self.audited.records if each.phase == "end"]
 
 
 def form(message: str, **properties: Any) -> dict[str, Any]:
@@ -98,7 +83,7 @@ async def test_progress_and_log_messages_that_a_filter_blocks_are_not_heard() ->
         ("progress", 2, 2, "done"),
         ("log", "info", "plain", "talk"),
     ]
-    stages = [(stage.handler, stage.outcome) for stage in setting.records.kept[-1].stages]
+    stages = [(stage.handler, stage.outcome) for stage in setting.audited.records[-1].stages]
     assert ("secrets", "blocked") in stages
     assert ("orders", "blocked") in stages
 
@@ -113,7 +98,7 @@ async def test_progress_and_log_messages_are_redacted_and_findings_are_recorded_
     await setting.call(caller)
     assert caller.told[0] == ("progress", 1, 2, "found [SECRET REDACTED by Wicketgate]")
     assert caller.told[2] == ("log", "info", {"deep": ["[PROMPT INJECTION REDACTED by Wicketgate]."]}, "talk")
-    found = [stage for stage in setting.records.kept[-1].stages if stage.outcome == "modified"]
+    found = [stage for stage in setting.audited.records[-1].stages if stage.outcome == "modified"]
     assert [(stage.handler, stage.note) for stage in found] == [
         ("secrets", "secret: 1"),
         ("orders", "prompt_injection: 1"),
@@ -149,7 +134,7 @@ async def test_a_question_names_its_server_and_its_outcome_is_recorded_without_i
     assert params == form("`rec` asks: Your IBAN [2J?", iban={"title": "IBAN"})
     assert setting.answers == [{"action": action, "content": {"iban": "X"}}]
     assert setting.outcomes() == [("question", "rec", outcome), ("execute", "rec", "allowed")]
-    assert "IBAN" not in str(setting.records.kept)
+    assert "IBAN" not in str(setting.audited.records)
 
 
 @requirement("ROUTE-34")
@@ -260,9 +245,9 @@ async def test_a_question_for_a_second_attempt_that_deceives_is_cancelled_at_onc
 @requirement("ACCESS-55")
 async def test_a_question_that_cannot_be_recorded_is_cancelled() -> None:
     async def ask(context: CallContext) -> Any:
-        setting.records.ready = broken  # type: ignore[method-assign]
+        setting.audited.ready = broken  # type: ignore[method-assign]
         answer = await context.caller.ask("elicitation/create", form("Who?"))
-        del setting.records.ready
+        del setting.audited.ready
         return answer
 
     async def broken() -> None:

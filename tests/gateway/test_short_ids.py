@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.audit_memory import AuditMemory
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import GatewayError, HydrateFailed, RateLimited, ViewFailed
 from wicketgate.fleet.member import MultiplexUpstream
-from wicketgate.gateway.audit import Attached, Auditor, AuditRecord
+from wicketgate.gateway.audit import Attached, Auditor
 from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.options import CallPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
@@ -169,20 +170,6 @@ async def test_a_version_that_is_hidden_makes_no_name_ambiguous() -> None:
     assert await refused(runtime, "hub:odd_name_@3", caller("tools:*"))
 
 
-class Records:
-    def __init__(self) -> None:
-        self.kept: list[AuditRecord] = []
-
-    async def write(self, record: AuditRecord) -> None:
-        self.kept.append(record)
-
-    async def ready(self) -> None:
-        pass
-
-    async def aclose(self) -> None:
-        pass
-
-
 class Approving:
     def __init__(self) -> None:
         self.asked: list[PendingCall] = []
@@ -193,8 +180,8 @@ class Approving:
 
 @requirement("CARD-35")
 async def test_everything_that_is_kept_of_a_call_has_the_whole_id() -> None:
-    records, approver = Records(), Approving()
-    auditor = Auditor([Attached("memory", records)], wall_clock=lambda: 0.0)
+    audited, approver = AuditMemory(), Approving()
+    auditor = Auditor([Attached("memory", audited)], wall_clock=lambda: 0.0)
     rules = AccessPolicy([AccessRule("hub:create_issue", approval="always")])
     runtime = await runtime_of(auditor=auditor, access=rules)
     tool_id = whole(runtime, "hub:create_issue#")
@@ -202,16 +189,16 @@ async def test_everything_that_is_kept_of_a_call_has_the_whole_id() -> None:
     for wanted in (tool_id, "hub:create_issue", "/hub/create_issue"):
         await runtime.execute(wanted, {}, given)
     await auditor.aclose()
-    assert {record.tool_id for record in records.kept} == {tool_id}
-    assert len({record.arguments for record in records.kept if record.operation == "execute"}) == 1
+    assert {record.tool_id for record in audited.records} == {tool_id}
+    assert len({record.arguments for record in audited.records if record.operation == "execute"}) == 1
     item = runtime.catalog().tools[tool_id]
     assert approver.asked == [PendingCall(tool_id, item.digest, {})] * 3
 
 
 @requirement("CARD-35")
 async def test_a_hidden_tool_is_audited_as_denied_by_whatever_name_it_was_asked_for() -> None:
-    records = Records()
-    auditor = Auditor([Attached("memory", records)], wall_clock=lambda: 0.0)
+    audited = AuditMemory()
+    auditor = Auditor([Attached("memory", audited)], wall_clock=lambda: 0.0)
     runtime = await runtime_of(auditor=auditor)
     for wanted in ("hub:create_issue", "/hub/create_issue", "hub:read", "hub:none"):
         with pytest.raises(HydrateFailed):
@@ -219,7 +206,7 @@ async def test_a_hidden_tool_is_audited_as_denied_by_whatever_name_it_was_asked_
     with pytest.raises(HydrateFailed):
         await runtime.execute("hub:read", {}, caller())
     await auditor.aclose()
-    assert [record.outcome for record in records.kept] == ["denied", "denied", "denied", "invalid", "invalid"]
+    assert [record.outcome for record in audited.records] == ["denied", "denied", "denied", "invalid", "invalid"]
 
 
 @requirement("CARD-35")

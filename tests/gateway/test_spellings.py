@@ -4,10 +4,10 @@ import random
 import sys
 from functools import partial
 
-import anyio
 import pytest
 
 from tests.support.requirement import requirement
+from tests.support.supervised import connected
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.upstreams.embedded import StubUpstream
 from wicketgate.upstreams.mcp.eras import Mode
@@ -28,15 +28,10 @@ async def test_the_name_of_a_real_server_parts_its_namespace(mode: Mode) -> None
     connect = partial(stdio_transport, "coinmarketcap", command, {}, None)
     upstream = McpServerUpstream("coinmarketcap", connect, connect_timeout_s=15, jitter=random.random, mode=mode)
     runtime = ProxyRuntime(upstream)
-    ready = anyio.Event()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(upstream.supervise, lambda name: ready.set())
-        with anyio.fail_after(BOUND_S):
-            await ready.wait()
-            await runtime.refresh_catalog()
+    async with connected(upstream):
+        await runtime.refresh_catalog()
         assert upstream.spellings == ("CoinMarketCap",)
         assert "coinmarketcap:echo" in found(runtime, "market")
-        tasks.cancel_scope.cancel()
 
 
 class Named(StubUpstream):

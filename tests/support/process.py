@@ -11,16 +11,20 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.support.warm_start import WarmProcess, warm_process
+
 ROOT = Path(__file__).resolve().parents[2]
 
+COVERED = "COVERAGE_PROCESS_START" in os.environ or "COVERAGE_PROCESS_CONFIG" in os.environ
+"""coverage follows a process from the start of Python."""
 START_BOUND_S = 40.0
-STOP_BOUND_S = 15.0
+STOP_BOUND_S = 40.0
 
 
 class Program:
     """*stdout* and *stderr* grow while it runs."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | WarmProcess) -> None:
         self.process = process
         self.stdout = ""
         self.stderr = ""
@@ -67,9 +71,15 @@ async def program(
 ) -> AsyncIterator[Program]:
     """Run ``python -m ARGS`` in the checkout, or in *cwd*; killed, with its group, if it still runs at the end.
 
-    With ``stdin=PIPE`` its input stays open as long as the context.
+    With ``stdin=PIPE`` its input stays open as long as the context. Our own program is started warm, but not from
+    another folder, nor with variables that Python reads at its start.
     """
-    async with command(sys.executable, "-m", *args, folder=cwd, env=env, stdin=stdin) as running:
+    whole = {**os.environ, "PYTHONWARNINGS": "default", **(env or {})}
+    if args[0] != "app" or cwd != ROOT or COVERED or any(name.startswith("PYTHON") for name in env or {}):
+        async with command(sys.executable, "-m", *args, folder=cwd, env=env, stdin=stdin) as running:
+            yield running
+        return
+    async with _running(await warm_process(args, str(cwd), whole, stdin)) as running:
         yield running
 
 
@@ -92,6 +102,12 @@ async def command(
         start_new_session=True,
         pass_fds=pass_fds,
     )
+    async with _running(process) as running:
+        yield running
+
+
+@asynccontextmanager
+async def _running(process: asyncio.subprocess.Process | WarmProcess) -> AsyncIterator[Program]:
     running = Program(process)
     try:
         yield running

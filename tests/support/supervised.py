@@ -3,10 +3,10 @@
 import asyncio
 import random
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from wicketgate.access.identity import Identity
 from wicketgate.ports import SILENT, CallContext, Caller, InputAnswers
@@ -32,8 +32,14 @@ def over(connect: Connect, mode: Mode = "auto") -> McpServerUpstream:
     return McpServerUpstream("unruly", connect, connect_timeout_s=15, jitter=lambda: 0, mode=mode)
 
 
+class Connector(Protocol):
+    """An upstream, or a member of the fleet."""
+
+    async def supervise(self, changed: Callable[[str], None]) -> None: ...
+
+
 @asynccontextmanager
-async def connected(upstream: McpServerUpstream) -> AsyncIterator["asyncio.Queue[str]"]:
+async def connected(upstream: Connector) -> AsyncIterator["asyncio.Queue[str]"]:
     """Entered when it is connected; the queue gets its name each time it has something new after that."""
     changes: asyncio.Queue[str] = asyncio.Queue()
     async with asyncio.TaskGroup() as tasks:

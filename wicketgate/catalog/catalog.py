@@ -5,7 +5,6 @@ A new snapshot is built whole beside the one in force. What did not change is ta
 
 import copy
 import hashlib
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from wicketgate.catalog.card import ChoiceCard, build_card, build_inner_card
 from wicketgate.catalog.clusters import Leaf
+from wicketgate.catalog.definition_change import compact_json
 from wicketgate.catalog.graph import ChoiceGraph, Inner, is_root, parse_path
 from wicketgate.catalog.router import Router, Said
 from wicketgate.catalog.said_words import SaidWords
@@ -338,7 +338,7 @@ def _listed(definitions: Mapping[str, Sequence[object]]) -> Iterator[tuple[str, 
 def _fingerprint(definition: Mapping[str, Any]) -> tuple[str, int]:
     """Digest and length of the definition as compact JSON."""
     try:
-        text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
+        text = compact_json(definition)
     except RecursionError:
         raise CatalogError("definition: nested too deeply") from None
     except (TypeError, ValueError):
@@ -348,7 +348,7 @@ def _fingerprint(definition: Mapping[str, Any]) -> tuple[str, int]:
 
 def _read(definition: Mapping[str, Any], key: _Key, chars: int, tokens: TokenCounter) -> _Entry:
     server, source, spellings, digest = key
-    item = mcp_tool_to_selectable(definition, server, infer=source != "named", named=source != "unnamed")
+    item = mcp_tool_to_selectable(definition, server, infer=source != "named", named=source != "unnamed", digest=digest)
     return _entry(replace(item, spellings=spellings) if spellings else item, digest, chars, tokens)
 
 

@@ -136,14 +136,26 @@ def canonical(value: object) -> str:
     """JSON in one spelling: keys in order, no spaces, ASCII only. Raises ValueError when it is not JSON, or nested
     without end."""
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+        return compact_json(value)
     except (TypeError, RecursionError):
         raise ValueError("not JSON") from None
 
 
-def definition_digest(definition: Mapping[str, Any]) -> str:
-    """SHA-256 of the covered part, as 64 hex digits. Raises ValueError."""
-    return hashlib.sha256(canonical(declared(definition)).encode("ascii")).hexdigest()
+def compact_json(value: object) -> str:
+    """The same spelling, with the errors of ``json.dumps``."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def definition_digest(definition: Mapping[str, Any], whole: str | None = None) -> str:
+    """SHA-256 of the covered part, as 64 hex digits. Raises ValueError.
+
+    *whole*: that of the whole definition as ``compact_json``, if it is known. It is taken where all fields are covered,
+    as those of most definitions are.
+    """
+    covered = declared(definition)
+    if whole is not None and len(covered) == len(definition):
+        return whole
+    return hashlib.sha256(canonical(covered).encode("ascii")).hexdigest()
 
 
 def narrowing(old: object, new: object) -> tuple[str, ...]:

@@ -62,14 +62,19 @@ class SelectableItem:
 
 
 def mcp_tool_to_selectable(
-    tool: Mapping[str, Any], server: str | None = None, *, infer: bool = False, named: bool = True
+    tool: Mapping[str, Any],
+    server: str | None = None,
+    *,
+    infer: bool = False,
+    named: bool = True,
+    digest: str | None = None,
 ) -> SelectableItem:
     """Read one definition of ``tools/list``, in wire JSON.
 
     *server* is the configured name of the upstream and its namespace; without it, or with *infer*, the tool's own
-    name gives the namespace. Not *named*: *server* was not configured, so no rule goes by it. Raises CatalogError with
-    a reason that names the field when the definition is not well formed. A description may be absent (MCP), and a hint
-    that makes no sense is ignored.
+    name gives the namespace. Not *named*: *server* was not configured, so no rule goes by it. *digest* is that of the
+    whole definition as ``compact_json``, if known. Raises CatalogError with a reason that names the field when the
+    definition is not well formed. A description may be absent (MCP), and a hint that makes no sense is ignored.
     """
     # Check the parts that the catalog needs.
     name = tool.get("name")
@@ -110,7 +115,7 @@ def mcp_tool_to_selectable(
         listed_name=name,
         title=title if isinstance(title := tool.get("title"), str) else None,
         home=namespace_of(server) if server is not None and named else "",
-        digest=_digest(tool, server or "", own_name, meta.get(SOURCE_KEY)),
+        digest=_digest(tool, server or "", own_name, meta.get(SOURCE_KEY), digest),
     )
 
 
@@ -123,11 +128,11 @@ _MAPPED_ANNOTATIONS = frozenset({"readOnlyHint", "destructiveHint", "costHint"})
 _MAX_VERSION_NUMBER = 10**32
 
 
-def _digest(tool: Mapping[str, Any], server: str, own_name: str, source: object) -> str:
+def _digest(tool: Mapping[str, Any], server: str, own_name: str, source: object, whole: str | None) -> str:
     """SHA-256, in hex, over the upstream's name, the tool's name there, and the definition: as it is shown, and as the
     upstream declared it if a plugin changed it."""
     try:
-        shown = definition_digest(tool)
+        shown = definition_digest(tool, whole)
     except ValueError:
         raise CatalogError("definition: not JSON") from None
     origin = canonical([server, own_name, source if isinstance(source, str) else shown, shown])

@@ -195,13 +195,15 @@ class _Variables:
             return text
 
         def found(match: re.Match[str]) -> str:
-            name, default = match.group(1), match.group(2)
+            name: str = match.group(1)
+            default: str | None = match.group(2)
+            value = self._environ.get(name, default)
+            if value is None:
+                self.faults.append(f"{where}: {self._not_set(name)}")
+                return ""
             if name in self._environ:
                 self.used.add(name)
-                return self._environ[name]
-            if default is None:
-                self.faults.append(f"{where}: {self._not_set(name)}")
-            return default or ""
+            return value
 
         return _VARIABLE.sub(found, text)
 

@@ -561,9 +561,8 @@ def _shape(required: str, optional: str = "", **fixed: str) -> dict[str, Any]:
     return {"type": "object", "required": needed, "properties": properties, "additionalProperties": False}
 
 
-# What each client takes, narrowed to what an entry may have: for VS Code and Codex from their published schemas
-# (microsoft/vscode, mcpConfiguration.ts; openai/codex, codex-rs/core/config.schema.json), for Cline and Continue from
-# the schemas in their source, for opencode from opencode.ai/config.json, for the others from their documentation.
+# What each client takes, narrowed to what an entry may have. VS Code, Cline, Continue and Codex refuse or skip other
+# shapes by the schemas in their source; for the rest these are the keys of the places that connect_entry.py names.
 SHAPES: Mapping[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "claude-desktop": (_shape("command args", "env"), None),
     "claude-code": (_shape("command args", "env", type="stdio"), _shape("url headers", type="http")),

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import content_server as content
 from tests.support.requirement import requirement
+from tests.support.supervised import connected
 from wicketgate.access.identity import Identity
 from wicketgate.errors import UpstreamError
 from wicketgate.faces.gateway import GatewayFace
@@ -57,19 +58,14 @@ class Connected:
 
 
 @asynccontextmanager
-async def connected(*arguments: str) -> AsyncIterator[Connected]:
+async def content_runtime(*arguments: str) -> AsyncIterator[Connected]:
     command = [sys.executable, "-m", "tests.support.content_server", *arguments]
     connect = partial(stdio_transport, "content", command, {}, None)
     upstream = McpServerUpstream("content", connect, connect_timeout_s=15, jitter=random.random)
     runtime = ProxyRuntime(upstream)
-    ready = anyio.Event()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(upstream.supervise, lambda name: ready.set())
-        with anyio.fail_after(BOUND_S):
-            await ready.wait()
-            await runtime.refresh_catalog()
+    async with connected(upstream):
+        await runtime.refresh_catalog()
         yield Connected(runtime)
-        tasks.cancel_scope.cancel()
 
 
 def handles(envelope: ResultEnvelope) -> dict[str, str]:
@@ -78,7 +74,7 @@ def handles(envelope: ResultEnvelope) -> dict[str, str]:
 
 @requirement("CARD-27", "EXEC-18", "EXEC-19", "EXEC-20", "EXEC-22", "EXEC-23")
 async def test_text_errors_notes_and_nothing_at_all_come_through_a_real_session() -> None:
-    async with connected() as server:
+    async with content_runtime() as server:
         text = await server.call("text")
         assert (text.status, text.summary) == ("ok", content.TEXT.text)
         assert await server.whole(handles(text)["text"]) == content.TEXT.text
@@ -99,7 +95,7 @@ async def test_text_errors_notes_and_nothing_at_all_come_through_a_real_session(
 
 @requirement("EXEC-21", "EXEC-23", "EXEC-30")
 async def test_no_byte_of_images_sounds_and_resources_is_lost_through_a_real_session() -> None:
-    async with connected() as server:
+    async with content_runtime() as server:
         for name, data, media_type in (("image", content.PNG, "image/png"), ("audio", content.WAV, "audio/wav")):
             envelope = await server.call(name)
             page = await server.view(handles(envelope)[name], type="head")
@@ -117,7 +113,7 @@ async def test_no_byte_of_images_sounds_and_resources_is_lost_through_a_real_ses
 
 @requirement("EXEC-23", "EXEC-28")
 async def test_many_parts_are_all_reachable_and_the_envelope_stays_small() -> None:
-    async with connected() as server:
+    async with content_runtime() as server:
         envelope = await server.call("several")
         assert envelope.status == "ok"
         assert "parts: 7" in envelope.facts
@@ -130,7 +126,7 @@ async def test_many_parts_are_all_reachable_and_the_envelope_stays_small() -> No
 
 @requirement("EXEC-20", "EXEC-25")
 async def test_a_megabyte_of_text_is_a_head_and_all_of_it_can_be_read_or_searched() -> None:
-    async with connected() as server:
+    async with content_runtime() as server:
         envelope = await server.call("large")
         assert "kept out" in envelope.summary
         assert len(json.dumps(envelope.as_dict())) < 2_000
@@ -142,7 +138,7 @@ async def test_a_megabyte_of_text_is_a_head_and_all_of_it_can_be_read_or_searche
 
 @requirement("EXEC-38")
 async def test_an_image_goes_on_to_the_client_as_an_image_beside_its_description() -> None:
-    async with connected() as server:
+    async with content_runtime() as server:
         face = GatewayFace(server.runtime)
         handle = handles(await server.call("image"))["image"]
         shown = await face.call("tool_view", {"handle": handle, "selector": {"type": "head"}}, CONTEXT)
@@ -169,7 +165,7 @@ ODD_OBJECTS: list[Any] = [
 
 @requirement("EXEC-24")
 async def test_an_answer_that_is_no_object_is_an_upstream_error_at_once_and_the_session_goes_on() -> None:
-    async with connected("raw") as server:
+    async with content_runtime("raw") as server:
         for answer in NO_OBJECTS:
             with anyio.fail_after(5), pytest.raises(UpstreamError, match="not a valid MCP result"):
                 await server.call("say", answer=answer)
@@ -178,14 +174,14 @@ async def test_an_answer_that_is_no_object_is_an_upstream_error_at_once_and_the_
 
 @requirement("EXEC-24")
 async def test_an_answer_of_an_odd_shape_is_an_envelope_and_nothing_of_it_is_lost() -> None:
-    async with connected("raw") as server:
+    async with content_runtime("raw") as server:
         statuses = [(await server.call("say", answer=answer)).status for answer in ODD_OBJECTS]
     assert statuses == ["ok", *["partial"] * 6, "error"]
 
 
 @requirement("EXEC-21", "EXEC-24")
 async def test_an_answer_that_the_sdk_lets_pass_is_an_envelope_that_says_what_is_wrong() -> None:
-    async with connected("raw") as server:
+    async with content_runtime("raw") as server:
         answer = {"content": [{"type": "image", "data": "!!", "mimeType": "image/png"}], "isError": False}
         envelope = await server.call("say", answer=answer)
         assert (envelope.status, envelope.provenance["problems"]) == (

@@ -105,6 +105,11 @@ class McpDoor:
         self.server.middleware.append(RequestCheck(self.server))
         self.server.middleware.append(seal_states(seal, name, self._who))
 
+    @property
+    def opens_with_offers(self) -> bool:
+        """True if the answer to a client's first request depends on what the servers offer."""
+        return self._offers is not None
+
     def list_changed(self) -> None:
         """Call it when the catalog has changed: clients are notified if the list of tools differs."""
         tools = self._surface.tools(_EVERYBODY)

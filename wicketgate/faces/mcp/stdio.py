@@ -28,6 +28,7 @@ log = logging.getLogger("wicketgate.mcp")
 _HEAD = 1_000
 
 _UNAWAITED = frozenset({"ping", "notifications/initialized", "notifications/cancelled"})
+_OPENING = frozenset({"initialize", "server/discover"})
 
 StdioItem = SessionMessage | Exception
 
@@ -35,11 +36,13 @@ StdioItem = SessionMessage | Exception
 async def serve_stdio(door: McpDoor, ready: Callable[[], Awaitable[None]], *, max_bytes: int) -> None:
     """Serve until stdin ends. A message of more than *max_bytes* is refused.
 
-    Requests wait until *ready* returns, which is bounded. So a client that lists once gets everything (OPS-11).
+    Requests wait until *ready* returns, which is bounded. So a client that lists once gets everything (OPS-11). The
+    opening waits only if its answer says what the servers offer: many clients allow it a few seconds (FACE-52).
     """
+    unawaited = _UNAWAITED if door.opens_with_offers else _UNAWAITED | _OPENING
 
     async def once_ready(ctx: "ServerRequestContext[Any, Any]", call_next: CallNext) -> HandlerResult:
-        if ctx.method not in _UNAWAITED:
+        if ctx.method not in unawaited:
             await ready()
         return await call_next(ctx)
 

@@ -1,0 +1,185 @@
+"""Starts ``python -m MODULE`` by forking a process that has imported the program and done nothing else.
+
+Importing takes a second or two of a core, and a hundred tests start a process. What is forked is a new process in all
+that it does after its imports: it has its own session, signals, open files, environment and folder. Tests of the start
+itself start Python anew (``command`` in ``tests.support.process``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+PRELOADED = ("app.cli", "app.main", "app.commands.serve", "app.commands.check", "app.commands.mcp", "wicketgate.gate")
+
+
+class WarmProcess:
+    """The part of ``asyncio.subprocess.Process`` that tests use."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdin: asyncio.StreamWriter | None = None
+        self.stdout = asyncio.StreamReader()
+        self.stderr = asyncio.StreamReader()
+        self._end = asyncio.StreamReader()
+        self._waiting: asyncio.Task[int] | None = None
+
+    async def connect(self, stdin: int | None, stdout: int, stderr: int, end: int) -> None:
+        loop = asyncio.get_running_loop()
+        for reader, fd in ((self.stdout, stdout), (self.stderr, stderr), (self._end, end)):
+            await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), os.fdopen(fd, "rb"))
+        if stdin is not None:
+            transport, protocol = await loop.connect_write_pipe(
+                lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(stdin, "wb")
+            )
+            self.stdin = asyncio.StreamWriter(transport, protocol, None, loop)
+        self._waiting = asyncio.create_task(self._ended())
+
+    async def _ended(self) -> int:
+        self.returncode = int(await self._end.read())
+        return self.returncode
+
+    async def wait(self) -> int:
+        assert self._waiting is not None
+        return await asyncio.shield(self._waiting)
+
+    def send_signal(self, how: int) -> None:
+        # Like subprocess: nothing is sent to what has ended, as its id may be that of another by now.
+        if self.returncode is None:
+            os.kill(self.pid, how)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class _Starter:
+    """The process that is forked from, and the socket that it is asked over."""
+
+    def __init__(self, folder: str) -> None:
+        self._asks, its = socket.socketpair()
+        environ = {**os.environ, "PYTHONWARNINGS": "default"}
+        with its:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(its.fileno())], pass_fds=[its.fileno()], cwd=folder, env=environ
+            )
+        self._asks.settimeout(60)
+        assert self._asks.recv(1) == b".", "it did not start"
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._asks.close()
+        self._process.wait(30)
+
+    def start(self, order: Mapping[str, Any], fds: Sequence[int]) -> int:
+        message = json.dumps(order).encode()
+        socket.send_fds(self._asks, [len(message).to_bytes(4, "big")], list(fds))
+        self._asks.sendall(message)
+        return int.from_bytes(_exactly(self._asks, 4), "big")
+
+
+_starter: _Starter | None = None
+
+
+async def warm_process(line: Sequence[str], folder: str, env: Mapping[str, str], stdin: int) -> WarmProcess:
+    """Starts ``python -m LINE`` in *folder*."""
+    global _starter
+    if _starter is None:
+        _starter = await asyncio.to_thread(_Starter, folder)
+    piped = stdin == asyncio.subprocess.PIPE
+    in_read, in_write = os.pipe() if piped else (os.open(os.devnull, os.O_RDONLY), None)
+    out_read, out_write = os.pipe()
+    err_read, err_write = os.pipe()
+    end_read, end_write = os.pipe()
+    given = [in_read, out_write, err_write, end_write]
+    try:
+        pid = _starter.start({"line": list(line), "folder": folder, "env": dict(env)}, given)
+    finally:
+        for fd in given:
+            os.close(fd)
+    process = WarmProcess(pid)
+    await process.connect(in_write, out_read, err_read, end_read)
+    return process
+
+
+def _exactly(source: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        piece = source.recv(count - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return data
+
+
+def _serve(asks: socket.socket) -> list[str]:
+    """Forks for each order. Returns in the child, with its command line; ends with the one that gives orders."""
+    ends: dict[int, int] = {}
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        ready = select.select([asks.fileno(), woken], [], [])[0]
+        if woken in ready:
+            os.read(woken, 4096)
+            for pid in list(ends):
+                found, status = os.waitpid(pid, os.WNOHANG)
+                if found:
+                    end = ends.pop(pid)
+                    os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
+                    os.close(end)
+        if asks.fileno() not in ready:
+            continue
+        head, fds, _, _ = socket.recv_fds(asks, 4, 4)
+        if not head:
+            raise SystemExit
+        order = json.loads(_exactly(asks, int.from_bytes(head + _exactly(asks, 4 - len(head)), "big")))
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            asks.detach()
+            return _become(order, fds)
+        for fd in fds[:3]:
+            os.close(fd)
+        ends[pid] = fds[3]
+        asks.sendall(pid.to_bytes(4, "big"))
+
+
+def _become(order: Mapping[str, Any], fds: Sequence[int]) -> list[str]:
+    os.setsid()
+    for target, fd in enumerate(fds[:3]):
+        os.dup2(fd, target)
+    os.closerange(3, 4096)
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    line: list[str] = order["line"]
+    return line
+
+
+if __name__ == "__main__":
+    import gc
+    import importlib
+    import runpy
+
+    for module in PRELOADED:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+    asking = socket.socket(fileno=int(sys.argv[1]))
+    asking.sendall(b".")
+    wanted = _serve(asking)
+    sys.argv[:] = wanted
+    runpy.run_module(wanted[0], run_name="__main__", alter_sys=True)
