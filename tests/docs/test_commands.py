@@ -138,11 +138,19 @@ async def test_the_commands_of_a_page_run(page: str, service: Service, tmp_path:
 
 
 @requirement("OPS-133")
+async def test_the_client_in_python_prints_an_answer(service: Service, tmp_path: Path) -> None:
+    (block,) = [block for block in blocks("python") if "os.environ['URL']" in block.text]
+    (tmp_path / "client.py").write_text(block.text)
+    env = {"URL": service.url, "KEY": service.keys["caller"]}
+    assert "Asia/Tokyo" in await bash("python client.py", tmp_path, env)
+
+
+@requirement("OPS-133")
 def test_every_command_is_run_or_parsed_and_each_reason_is_needed() -> None:
     needed = set()
     for block in blocks("sh"):
         for line in lines_of(block):
-            if begin := reason_not_run(line):
+            if begin := reason_not_run(block, line):
                 needed.add(begin)
                 parse(line)
     assert set(NOT_RUN) == needed
@@ -165,7 +173,10 @@ def free_port() -> int:
 START = """
 start() {
   mkfifo "$TMP/$1.pipe"; bash -c "$3" > "$TMP/$1.pipe" 2>&1 & exec 9< "$TMP/$1.pipe"
-  while IFS= read -r line <&9; do echo "$line"; case $line in *"$2"*) cat <&9 > "$TMP/$1.log" 2>&1 & return 0;; esac; done
+  while IFS= read -r line <&9; do
+    echo "$line"
+    case $line in *"$2"*) cat <&9 > "$TMP/$1.log" 2>&1 & return 0;; esac
+  done
   return 1
 }
 """
