@@ -52,11 +52,14 @@ def script_of(page: str, but: str = r"(?!)") -> str:
     return "\n".join(parts)
 
 
-async def bash(script: str, folder: Path, env: Mapping[str, str]) -> str:
-    """Runs the script and returns what it wrote to both streams; a command that fails ends it, and is a failure."""
+async def bash(script: str, folder: Path, env: Mapping[str, str], *programs: Path) -> str:
+    """Runs the script and returns what it wrote to both streams; a command that fails ends it, and is a failure.
+
+    Programs are looked for in *programs* first.
+    """
     environment = {
         **{name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ},
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([*map(str, programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
         "HOME": str(folder),
         "NO_PROXY": "*",
         **env,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.local_key import new_key
+from tests.docs.forked import client
 from tests.docs.pages import blocks, pages
 from tests.docs.shell import NOT_RUN, bash, lines_of, parse, reason_not_run, script_of
 from tests.support.process import ROOT, program
@@ -116,9 +117,22 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
         yield Service(found[1], keys, running.process.pid, config)
 
 
+@pytest.fixture(scope="module")
+async def quick(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
+    """A folder for PATH with a wicketgate that starts quickly."""
+    folder = tmp_path_factory.mktemp("bin")
+    path = folder / "socket"
+    script = folder / "wicketgate"
+    script.write_text(client(path))
+    script.chmod(0o755)
+    async with program("tests.docs.forked", str(path)) as running:
+        await running.wait_for("listening", "stdout")
+        yield folder
+
+
 @requirement("OPS-133")
 @pytest.mark.parametrize("page", RUN)
-async def test_the_commands_of_a_page_run(page: str, service: Service, tmp_path: Path) -> None:
+async def test_the_commands_of_a_page_run(page: str, service: Service, quick: Path, tmp_path: Path) -> None:
     (tmp_path / "docs_tools.py").write_text(TOOLS)
     (tmp_path / "wicketgate.yaml").write_text(service.config)
     approver = page.endswith("approvals.md")
@@ -133,7 +147,7 @@ async def test_the_commands_of_a_page_run(page: str, service: Service, tmp_path:
     if page in CHANGED:
         script, number = re.subn(*CHANGED[page], script, flags=re.MULTILINE)
         assert number == 1
-    shown = await bash(f"{BEFORE.get(page, '')}\n{script}", tmp_path, env)
+    shown = await bash(f"{BEFORE.get(page, '')}\n{script}", tmp_path, env, quick)
     assert [text for text in SHOWN.get(page, []) if text not in shown] == [], shown
 
 

@@ -66,3 +66,24 @@ def test_the_picture_tells_its_content_and_takes_nothing_from_elsewhere() -> Non
     assert "a&lt;b" in text
     assert not re.search(r"url\(|@import|@font-face|href", text)
     assert len(PICTURE.read_bytes()) < 10_000
+
+
+@requirement("OPS-131")
+def test_the_table_of_the_readme_has_the_figures_of_the_benchmarks() -> None:
+    readme, figures = text_of("README.md"), text_of("docs/benchmarks.md")
+    rows = {(row[0], row[1].split()[0]): row for row in table_rows(figures) if row[2:3] == ["100"]}
+    found = {
+        name: ", ".join(f"{float(rows[data, name][4]):.0f}" for data in ("azure", "metatool", "bfcl"))
+        for name in ("wicketgate", "bm25s", "fastmcp")
+    }
+    assert f"| BM25: {found['bm25s']}; FastMCP: {found['fastmcp']} | {found['wicketgate']} |" in readme
+    (direct, inside, through) = next(row[1:4] for row in table_rows(figures) if row[0] == "http, 100 B, 1")
+    whole = [float(re.findall(r"[\d.]+", cell)[1]) for cell in (direct, inside, through)]
+    assert "| {:.1f} ms, direct | {:.1f} ms in your process; {:.1f} ms through `/mcp` |".format(*whole) in readme
+    (azure,) = re.findall(r"`azure` \(200\) take ([\d,]+) tokens", figures)
+    browse = next(row[7] for row in table_rows(figures) if row[:3] == ["azure", "wicketgate", "236"])
+    assert re.search(rf"\| 200 tools [^|]*\| {azure} tokens \| 258 tokens, and {browse} for a browse \|", readme)
+
+
+def table_rows(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.M)]
