@@ -54,9 +54,8 @@ def test_every_setting_has_its_row() -> None:
 @requirement("OPS-132")
 def test_no_row_is_about_a_setting_that_is_not_there() -> None:
     schema = Settings.model_json_schema()
-    known = {part for path in settings(schema, schema["$defs"]) for part in re.split(r"\.|\[\]", path)}
+    known = {part for path in settings(schema, schema["$defs"]) for part in re.findall(r"\w+", path)}
     for section, text in described().items():
         for row in re.findall(r"^\| ((?:`[^`]+`(?:, )?)+) \|", text, re.MULTILINE):
             for name in re.findall(r"`([^`]+)`", row):
-                parts = [part for part in re.split(r"\.|\[\]", name) if part]
-                assert set(parts) <= known, f"{section}: {name}"
+                assert set(re.findall(r"\w+", name)) <= known, f"{section}: {name}"
