@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,7 +20,6 @@ from app.local_key import LocalKey
 from wicketgate.config.settings_file import load_settings
 from wicketgate.errors import ConfigError
 from wicketgate.gate import Gate
-from wicketgate.gateway.options import estimate_tokens
 from wicketgate.ports import LOCAL_CALL
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -105,14 +105,17 @@ def _number(tools: int) -> str:
 def tool_tokens(gate: Gate) -> tuple[int, int]:
     """Returns the tokens of the definitions that the model is shown, and of those of all tools.
 
-    They are counted as ``usage.naive_tool_tokens`` at the end of a chat is.
+    Counted by the tokenizer; ``usage.naive_tool_tokens`` of a chat is an estimate of the same, by characters.
     """
-    definitions = (
-        {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
-        for tool in gate.surface.tools(LOCAL_CALL)
-    )
-    shown = sum(len(json.dumps(each, separators=(",", ":"))) for each in definitions)
-    return estimate_tokens(shown), estimate_tokens(gate.runtime.catalog().definition_chars())
+    shown = [(tool.name, tool.description, tool.input_schema) for tool in gate.surface.tools(LOCAL_CALL)]
+    behind = [(item.name, item.description, item.args_schema) for item in gate.runtime.catalog().tools.values()]
+    return _tokens(gate, shown), _tokens(gate, behind)
+
+
+def _tokens(gate: Gate, tools: list[tuple[str, str, Mapping[str, Any]]]) -> int:
+    fields = ("name", "description", "parameters")
+    definitions = (json.dumps(dict(zip(fields, tool, strict=True)), separators=(",", ":")) for tool in tools)
+    return sum(map(gate.runtime.tokens.count, definitions))
 
 
 @contextmanager
