@@ -239,6 +239,9 @@ def test_an_entry_that_differs_is_replaced_and_shown(home: Home, client: str) ->
         {"url": "https://me:hush-hush@host.example/mcp?key=hush-hush"},
         {"url": "https://host.example/mcp", "bearer_token": "hush-hush"},
         {"command": "docker", "args": ["run", "-e", "GITHUB_TOKEN=hush-hush", "image"]},
+        {"command": "npx", "args": ["srv", "--user", "bob:hush-hush", "-k", "hush-hush1", "-phush-hush1"]},
+        {"command": "npx", "args": ["srv", '--config={"apiKey":"hush-hush"}', "https://x.test/hushhush1hushhush2hushhush3"]},
+        {"url": "https://host.example/s/hushhush1hushhush2hushhush3/mcp"},
     ],
 )
 def test_an_entry_that_was_replaced_is_shown_without_its_secrets(home: Home, before: dict[str, Any]) -> None:
