@@ -38,6 +38,7 @@ _FLAGS = frozenset(
 _A_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _A_PATH = re.compile(r"[/\\~.]|[A-Za-z]:\\")
 _MAX_PARTS = 1000
+_MAX_SHOWN_CHARS = 80
 _MAX_TEXT_CHARS = 32 * 1024
 
 # The program itself, as a package of a certain version, or as the image of a container.
@@ -139,7 +140,7 @@ class _EntryReader:
         off = entry.get("disabled") is True or entry.get("enabled") is False or entry.get("isActive") is False
         self._disabled = server.disabled or off
         self.tools = server.tools
-        self.notes: list[str] = [f"was called {server.name!r}"] if server.name != name else []
+        self.notes: list[str] = [f"was called {_shown(server.name)}"] if server.name != name else []
         if server.origin:
             self.notes.append(f"from {server.origin}")
         self.notes += server.notes
@@ -294,6 +295,10 @@ class _EntryReader:
         given = [key for key in given if key not in _FLAGS or self._entry[key] is not False]
         if given:
             self.notes.append(f"not taken over: {', '.join(given)}")
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _MAX_SHOWN_CHARS else f"{name[:_MAX_SHOWN_CHARS]}…")
 
 
 def _text(value: object) -> str:

@@ -275,6 +275,19 @@ def test_what_is_no_secret_stays_as_it_is(tmp_path: Path, entry: dict[str, Any])
 
 
 @requirement("OPS-4")
+def test_a_variable_that_is_set_is_not_asked_for_and_a_long_name_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("NOT_SET", raising=False)
+    env = {"A": "${HOME}/x", "B": "${NOT_SET}"}
+    result = run(tmp_path, {"mcpServers": {"N" * 5000: {"command": "x", "env": env, "icon": "x"}}})
+    assert "N" * 100 not in result.output
+    assert "not taken over: icon" in result.stdout
+    assert result.stderr.partition("Set these")[2].split()[3:5] == ["start:", "NOT_SET"]
+
+
+@requirement("OPS-4")
 def test_one_variable_never_stands_for_two_values(tmp_path: Path) -> None:
     def server(value: str) -> dict[str, Any]:
         return {"command": "x", "env": {"API_KEY": value}}
