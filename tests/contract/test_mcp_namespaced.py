@@ -421,7 +421,7 @@ async def test_what_no_server_has_is_not_declared() -> None:
         assert client.server_capabilities.prompts is None
         assert client.server_capabilities.completions is None
         with pytest.raises(MCPError) as refused:
-            await client.read_resource("files__demo://x")
+            await client.read_resource("files+demo://x")
     assert refused.value.code == -32601
 
 

@@ -69,7 +69,7 @@ async def test_resources_and_prompts_pass_the_plugins() -> None:
     offers = await offers_of(reader)
     read = await offers.read_resource({"uri": "alpha__demo://note"}, OWNER)
     assert read["description"] == "seen by resources/read"
-    assert [part["uri"] for part in read["contents"]] == ["alpha__demo://note", "alpha__demo://other"]
+    assert [part["uri"] for part in read["contents"]] == ["alpha__demo://note", "alpha+demo://other"]
     prompt = await offers.get_prompt({"name": "alpha__hello", "arguments": {"a": "b"}}, OWNER)
     assert prompt["description"] == "seen by prompts/get"
     await offers.read_resource({"uri": "alpha__demo://old"}, OWNER)

@@ -26,6 +26,7 @@ from wicketgate.faces.routing import (
     INVALID_PARAMS,
     RoutedRequest,
     ToolNames,
+    data_with_uri,
     parse_incoming_request,
     prepare_outgoing_response,
 )
@@ -95,7 +96,7 @@ class NamespacedFace:
         except UpstreamRefused as error:
             called = routed.update_request(replace(routed.request, name=error.name or routed.request.name))
             message = prepare_outgoing_response(error.refusal, called)
-            raise Refusal(error.upstream_code, message, error.data) from None
+            raise Refusal(error.upstream_code, message, data_with_uri(error.data, routed)) from None
         except (UpstreamUnavailable, UpstreamTimeout, UpstreamError) as error:
             raise Refusal(UPSTREAM_FAILED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         except GatewayError as error:

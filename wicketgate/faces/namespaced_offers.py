@@ -1,9 +1,11 @@
-"""Resources, prompts and completions of the namespaced face: ``server__uri`` and ``server__prompt`` (ROUTE-11).
+"""Resources, prompts and completions of the namespaced face: ``server+scheme://`` and ``server__prompt`` (ROUTE-11,
+ROUTE-42).
 
 They exist for callers that may use every tool of the server (``tools:<server>:*``) or hold ``resources:<server>`` or
 ``prompts:<server>``, unless a rule about all of its tools hides them or requires an approval, which has no form here.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -15,11 +17,13 @@ from wicketgate.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
 from wicketgate.faces.routing import (
     INVALID_PARAMS,
     RoutedRequest,
+    data_with_uri,
     join_name,
     parse_incoming_request,
     prepare_outgoing_response,
 )
 from wicketgate.faces.surface import Listed, Offer, Refusal
+from wicketgate.faces.uris import shown_template, shown_uri
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureFleet, FeatureKind, ResourceChanged
 from wicketgate.gateway.offer_screening import OfferScreening
 from wicketgate.gateway.plugin_chain import Blocked
@@ -32,6 +36,13 @@ BLOCKED = -32000
 
 Right = Literal["resources", "prompts"]
 Operation = Literal["read", "prompt", "complete"]
+
+_SHOWN: Mapping[FeatureKind, Callable[[str, str], str]] = {
+    "resources": shown_uri,
+    "templates": shown_template,
+    "prompts": join_name,
+}
+"""The form of the addresses of each kind."""
 
 _MAX_INSTRUCTIONS = 4_000
 _MAX_OF_ONE = 500
@@ -46,6 +57,7 @@ class NamespacedOffers:
         self._fleet = fleet
         self._runtime = runtime
         self._introduction = introduction
+        self._followed: dict[tuple[str, str], Counter[str]] = {}
         self._screening = OfferScreening(fleet, runtime.pins)
         runtime.report_offers(self._screening)
 
@@ -73,7 +85,7 @@ class NamespacedOffers:
         shown: dict[str, Mapping[str, Any]] = {}
         for server, items in listing.items.items():
             for item in items:
-                name = join_name(server, item[address])
+                name = _SHOWN[kind](server, item[address])
                 shown.setdefault(name, {**item, address: name})
         return Listed(
             [shown[name] for name in sorted(shown, key=lambda name: (name.casefold(), name))], listing.missing
@@ -118,7 +130,19 @@ class NamespacedOffers:
             self._fleet.follow(server, own_uri, actor)
         except GatewayError as error:
             raise _refusal(error, routed) from None
-        return lambda: self._fleet.unfollow(server, own_uri, actor)
+        # A change is announced under each URI that was subscribed to, which may be an old form of it.
+        forms = self._followed.setdefault((server, own_uri), Counter())
+        forms[uri] += 1
+
+        def release() -> None:
+            self._fleet.unfollow(server, own_uri, actor)
+            forms[uri] -= 1
+            if not forms[uri]:
+                del forms[uri]
+            if not forms:
+                self._followed.pop((server, own_uri), None)
+
+        return release
 
     def may_follow(self, uri: str, context: CallContext) -> bool:
         server = parse_incoming_request("resources/subscribe", {"uri": uri}).target_server
@@ -126,7 +150,11 @@ class NamespacedOffers:
 
     def watch(self, notify: Callable[[FeatureChange], None]) -> None:
         def translate(server: str, change: FeatureChange) -> None:
-            notify(ResourceChanged(join_name(server, change.uri)) if isinstance(change, ResourceChanged) else change)
+            if not isinstance(change, ResourceChanged):
+                notify(change)
+                return
+            for uri in [*self._followed.get((server, change.uri), ())]:
+                notify(ResourceChanged(uri))
 
         self._fleet.watch(translate)
 
@@ -211,11 +239,12 @@ def _addressed(part: object, routed: RoutedRequest) -> object:
     if not isinstance(part, Mapping) or not isinstance(uri, str):
         return part
     own = uri == routed.request.name
-    return {**part, "uri": routed.namespaced_name if own else join_name(routed.target_server, uri)}
+    return {**part, "uri": routed.namespaced_name if own else shown_uri(routed.target_server, uri)}
 
 
 def _refusal(error: GatewayError, routed: RoutedRequest) -> Refusal:
     if isinstance(error, UpstreamRefused):
-        return Refusal(error.upstream_code, prepare_outgoing_response(error.refusal, routed), error.data)
+        message = prepare_outgoing_response(error.refusal, routed)
+        return Refusal(error.upstream_code, message, data_with_uri(error.data, routed))
     code = BLOCKED if isinstance(error, Forbidden) else UPSTREAM_FAILED
     return Refusal(code, error.message, {"error": error.code, "retryable": error.retryable})
