@@ -9,8 +9,12 @@ import pytest
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.namespaced import NamespacedFace
+from wicketgate.faces.operations import Operations
+from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.surface import Refusal
+from wicketgate.faces.transparent import TransparentFace
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, UpstreamStatus
@@ -182,3 +186,62 @@ async def test_no_tool_is_unknown_before_the_servers_have_started() -> None:
     runtime = ProxyRuntime(StubUpstream([tool("echo")], echo))
     face = NamespacedFace(runtime, dict, started=lambda: False)
     assert (await refusal(face, "alpha__echo")).code == -32004
+
+
+LINK = {"type": "resource_link", "uri": "file:///a b.txt", "name": "a", "_meta": {"theirs": 1}}
+EMBEDDED = {"type": "resource", "resource": {"uri": "demo://x", "text": "see demo://x"}}
+WEB = {"type": "resource_link", "uri": "https://example.com/a", "name": "web"}
+TEXT_BLOCK = {"type": "text", "text": "see demo://x"}
+
+
+@requirement("ROUTE-46", "ROUTE-47")
+async def test_links_in_a_result_lead_back_to_its_server_and_the_rest_is_as_it_came() -> None:
+    meta = {"ui": {"resourceUri": "ui://w/app.html", "csp": {}}, "ui/resourceUri": "ui://w", "theirs": "demo://x"}
+
+    async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        blocks = [LINK, EMBEDDED, WEB, TEXT_BLOCK, {"type": "resource_link", "uri": 5}, {"type": "resource"}, "odd"]
+        return {"content": blocks, "structuredContent": {"uri": "demo://x"}, "_meta": meta}
+
+    face = await face_of(StubUpstream([tool("find", {"type": "object"})], answer, name="my_git"))
+    result = (await face.call("my_git__find", {}, OWNER)).as_it_came
+    assert result is not None
+    link, embedded, *others = result["content"]
+    assert link == {**LINK, "uri": "my.git++file:///a%20b.txt"}
+    assert embedded["resource"] == {"uri": "my.git+demo://x", "text": "see demo://x"}
+    assert others == [WEB, TEXT_BLOCK, {"type": "resource_link", "uri": 5}, {"type": "resource"}, "odd"]
+    assert result["structuredContent"] == {"uri": "demo://x"}
+    assert result["_meta"] == {
+        "ui": {"resourceUri": "ui://my.git/w/app.html", "csp": {}},
+        "ui/resourceUri": "ui://my.git/w",
+        "theirs": "demo://x",
+    }
+
+
+@requirement("ROUTE-46")
+async def test_a_result_without_a_link_is_the_object_that_came() -> None:
+    given = {"content": [TEXT_BLOCK, WEB], "_meta": {"theirs": 1}}
+
+    async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        return given
+
+    face = await face_of(StubUpstream([tool("find", {"type": "object"})], answer, name="a"))
+    assert (await face.call("a__find", {}, OWNER)).as_it_came == given
+
+
+@requirement("ROUTE-48")
+async def test_links_of_the_other_faces_are_those_of_the_server_since_they_can_only_be_given_back_to_it() -> None:
+    async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        return {"content": [LINK]}
+
+    fleet = MultiplexUpstream([StubUpstream([tool("find", {"type": "object"})], answer, name="a")])
+    runtime = ProxyRuntime(fleet)
+    await runtime.refresh_catalog()
+    tool_id = next(iter(runtime.catalog().tools))
+    unchanged = await TransparentFace(runtime).call("tool_execute", {"tool_id": tool_id}, OWNER)
+    assert unchanged.as_it_came == {"content": [LINK]}
+    for face, asked in (
+        (GatewayFace(runtime), ("tool_execute", {"tool_id": tool_id, "args": {}})),
+        (RegistryFace(Operations(runtime)), ("call", {"operation": "/a/find"})),
+    ):
+        result = await face.call(*asked, OWNER)
+        assert "file:///a b.txt" in result.text and "a+" not in result.text

@@ -84,6 +84,30 @@ async def test_resources_and_prompts_pass_the_plugins() -> None:
     assert len(reader.asked) == 3
 
 
+class Linking(Reader):
+    """A prompt with every kind of content that has a URI."""
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        if method != "prompts/get":
+            return await super().request(method, params, context, timeout_s)
+        link = {"type": "resource_link", "uri": "demo://note", "name": "note"}
+        embedded = {"type": "resource", "resource": {"uri": "demo://other", "text": "demo://other"}}
+        return {"messages": [{"role": "user", "content": link}, {"role": "user", "content": [embedded]}, "odd"]}
+
+
+@requirement("ROUTE-46")
+async def test_a_link_in_a_prompt_can_be_read() -> None:
+    offers = await offers_of(Linking())
+    first, second, odd = (await offers.get_prompt({"name": "alpha__hello"}, OWNER))["messages"]
+    assert first["content"] == {"type": "resource_link", "uri": "alpha+demo://note", "name": "note"}
+    assert second["content"][0]["resource"] == {"uri": "alpha+demo://other", "text": "demo://other"}
+    assert odd == "odd"
+    read = await offers.read_resource({"uri": first["content"]["uri"]}, OWNER)
+    assert read["contents"][0]["uri"] == "alpha+demo://note"
+
+
 PUBLIC = Condition("args.path.startsWith('/public')")
 
 

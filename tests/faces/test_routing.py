@@ -83,11 +83,9 @@ def test_resources_and_prompts_are_routed_alike(method: str, params: dict[str, A
 def test_a_resource_without_a_server_is_refused_in_its_own_words() -> None:
     with pytest.raises(Refusal) as refused:
         parse_incoming_request("resources/read", {"uri": "demo://alpha/note"})
-    assert (refused.value.code, refused.value.message) == (
-        -32602,
-        "Resource 'demo://alpha/note' is not properly namespaced. "
-        "All resource calls must use 'server+scheme://...' format",
-    )
+    form = "All resource calls must use 'server+scheme://...' format"
+    assert refused.value.code == -32602
+    assert refused.value.message == f"Resource 'demo://alpha/note' is not properly namespaced. {form}"
 
 
 @requirement("ROUTE-5")

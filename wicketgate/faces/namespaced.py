@@ -1,5 +1,5 @@
-"""The namespaced face: every tool under ``server__tool`` with its full schema, and results as they are (ROUTE-1 to
-ROUTE-17).
+"""The namespaced face: every tool under ``server__tool`` with its full schema, and results as they are but for their
+links (ROUTE-1 to ROUTE-17, ROUTE-46).
 
 A call that cannot reach its tool, or that the server refuses, is a JSON-RPC error. A failure that a model can mend
 (arguments, rights, quotas) is a result with ``isError``.
@@ -21,6 +21,7 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from wicketgate.faces.links import with_links
 from wicketgate.faces.meta_tool import CONNECTING, ToolLists, json_result
 from wicketgate.faces.routing import (
     INVALID_PARAMS,
@@ -102,7 +103,7 @@ class NamespacedFace:
         except GatewayError as error:
             error.path = routed.namespaced_name
             return json_result(error.as_dict(), is_error=True)
-        return SurfaceResult.unchanged(result)
+        return SurfaceResult.unchanged(with_links(result, routed.target_server))
 
     def _unknown(self, routed: RoutedRequest, context: CallContext) -> Refusal:
         """The same answer for a tool that is unknown and for one that this caller may not see."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from wicketgate.access.policy import Allowed
 from wicketgate.catalog.card import one_line
 from wicketgate.errors import Forbidden, GatewayError, UpstreamRefused
+from wicketgate.faces.links import with_links
 from wicketgate.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
 from wicketgate.faces.routing import (
     INVALID_PARAMS,
@@ -101,10 +102,10 @@ class NamespacedOffers:
 
     async def get_prompt(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("prompts/get", params, "prompts", context)
-
-        return await self._pass_on(
+        result = await self._pass_on(
             routed, lambda request: {"name": request.name, "arguments": request.arguments}, "prompt", context
         )
+        return with_links(result, routed.target_server)
 
     async def complete(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         by_uri = isinstance(ref := params.get("ref"), Mapping) and ref.get("type") == "ref/resource"
