@@ -51,12 +51,15 @@ class ErrorMeaning(BaseModel):
 
 
 class OperationSpec(OperationEntry):
+    """*definition* has the other fields of the server's own definition, such as title, annotations and ``_meta``."""
+
     visibility: Literal["external"]
     input_schema: dict[str, Any]
     output_schema: dict[str, Any] | None
     examples: list[Any]
     error_schemas: list[ErrorMeaning]
     access_control: dict[str, Any]
+    definition: dict[str, Any] | None = None
 
 
 class OperationFailure(BaseModel):

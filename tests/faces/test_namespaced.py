@@ -67,7 +67,7 @@ async def test_a_tool_is_listed_with_its_full_definition() -> None:
     )
     (shown,) = face.tools(OWNER)
     assert (shown.description, shown.input_schema, shown.output_schema) == ("echo.", TEXT, output)
-    assert (shown.title, shown.read_only, shown.hints) == ("Echo!", True, {"openWorldHint": False})
+    assert (shown.title, shown.read_only, shown.hints) == ("Echo!", True, hints)
 
 
 @requirement("ROUTE-1")
@@ -239,9 +239,9 @@ async def test_links_of_the_other_faces_are_those_of_the_server_since_they_can_o
     tool_id = next(iter(runtime.catalog().tools))
     unchanged = await TransparentFace(runtime).call("tool_execute", {"tool_id": tool_id}, OWNER)
     assert unchanged.as_it_came == {"content": [LINK]}
-    for face, asked in (
-        (GatewayFace(runtime), ("tool_execute", {"tool_id": tool_id, "args": {}})),
-        (RegistryFace(Operations(runtime)), ("call", {"operation": "/a/find"})),
+    gateway, registry = GatewayFace(runtime), RegistryFace(Operations(runtime))
+    for result in (
+        await gateway.call("tool_execute", {"tool_id": tool_id, "args": {}}, OWNER),
+        await registry.call("call", {"operation": "/a/find"}, OWNER),
     ):
-        result = await face.call(*asked, OWNER)
         assert "file:///a b.txt" in result.text and "a+" not in result.text

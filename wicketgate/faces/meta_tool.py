@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 
 from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.selectable import SelectableItem, other_fields, shown_annotations
 from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import ArgsInvalid
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool
@@ -54,6 +55,26 @@ def read_text(fields: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise ArgsInvalid(f"{key} is required and must be a string.")
     return value
+
+
+def rest_of_definition(item: SelectableItem | None) -> dict[str, Any]:
+    """``{"definition": ...}`` with what hydrating leaves out, if there is any. Pictures that are written out in the
+    definition are none of a model's business."""
+    if item is None or not item.definition:
+        return {}
+    rest = other_fields(item)
+    if item.title is not None:
+        rest["title"] = item.title
+    if annotations := shown_annotations(item):
+        rest["annotations"] = annotations
+    if isinstance(icons := rest.get("icons"), list):
+        rest["icons"] = [icon for icon in icons if not _written_out(icon)]
+    return {"definition": rest} if rest else {}
+
+
+def _written_out(icon: object) -> bool:
+    source = icon.get("src") if isinstance(icon, Mapping) else None
+    return isinstance(source, str) and source.lower().startswith("data:")
 
 
 def dry_run_result(dry: DryRun) -> SurfaceResult:

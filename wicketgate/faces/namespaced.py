@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from wicketgate.access.policy import Hidden
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.selectable import SelectableItem, other_fields, shown_annotations
 from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import (
     GatewayError,
@@ -21,7 +21,7 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from wicketgate.faces.links import with_links
+from wicketgate.faces.links import with_links, with_pages
 from wicketgate.faces.meta_tool import CONNECTING, ToolLists, json_result
 from wicketgate.faces.routing import (
     INVALID_PARAMS,
@@ -167,15 +167,16 @@ class _Index:
 
 
 def _tool(item: SelectableItem, name: str) -> SurfaceTool:
-    hints = dict(item.metadata)
-    if "destructive" in item.tags:
-        hints["destructiveHint"] = True
+    more = other_fields(item)
+    if "_meta" in more:
+        more["_meta"] = with_pages(more["_meta"], item.server)
     return SurfaceTool(
         name=name,
         description=item.description,
         input_schema=item.args_schema,
         read_only=not item.side_effects,
         output_schema=item.output_schema,
-        hints=hints,
+        hints=shown_annotations(item),
         title=item.title,
+        more=more,
     )

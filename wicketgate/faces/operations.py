@@ -28,7 +28,7 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from wicketgate.faces.meta_tool import CONNECTING
+from wicketgate.faces.meta_tool import CONNECTING, rest_of_definition
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import SILENT, CallContext
 from wicketgate.tokens import TokenCounter
@@ -246,6 +246,7 @@ class Operations:
                 for code, (status, meaning) in ERRORS.items()
             ],
             "access_control": self._access_control(item, context),
+            **rest_of_definition(item),
         }
 
     async def call(self, arguments: Mapping[str, Any], context: CallContext) -> Output:

@@ -13,7 +13,7 @@ from wicketgate.ports import CallContext
 @dataclass(frozen=True, slots=True)
 class SurfaceTool:
     """A tool as a model or an MCP client sees it. *input_schema* is JSON Schema of type object; *hints* are annotations
-    as MCP names them, beside ``readOnlyHint``."""
+    as MCP names them, and *more* are other fields of a definition, such as ``icons``."""
 
     name: str
     description: str
@@ -22,6 +22,7 @@ class SurfaceTool:
     output_schema: Mapping[str, Any] | None = None
     hints: Mapping[str, Any] = field(default_factory=dict)
     title: str | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

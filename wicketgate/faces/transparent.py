@@ -17,6 +17,7 @@ from wicketgate.faces.meta_tool import (
     object_schema,
     read_fields,
     read_text,
+    rest_of_definition,
 )
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.gateway.calls import DryRun
@@ -91,6 +92,7 @@ class TransparentFace:
                     "output_schema": hydrated.output_schema,
                     "examples": list(hydrated.examples),
                     "constraints": dict(hydrated.constraints),
+                    **rest_of_definition(self._runtime.catalog().get(hydrated.tool_id)),
                 }
             )
         args, dry_run = fields.get("args", {}), fields.get("dry_run", False)
