@@ -142,6 +142,7 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
         *(f"{name}: disabled" for name in disabled),
         *notes,
         *(f"left aside: {tool}: a subscription, which no tool call can carry" for tool in catalog.subscriptions),
+        *(f"hidden from models: {tool}: for pages of MCP Apps only" for tool in catalog.app_tools),
         *(f"no tool matches: {pattern}" for pattern in runtime.unmatched()),
         *(f"key: {key['id']} ({key['actor']}): {key['tools']} of {len(catalog.tools)} tools" for key in keys),
         *plugin_lines(settings.plugins),

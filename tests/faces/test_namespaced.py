@@ -1,13 +1,14 @@
 """The namespaced face over a runtime with stub upstreams (ROUTE-1 to ROUTE-17)."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.namespaced import NamespacedFace
@@ -16,6 +17,7 @@ from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.surface import Refusal
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.fleet.member import MultiplexUpstream
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.upstreams.embedded import StubUpstream
@@ -245,3 +247,76 @@ async def test_links_of_the_other_faces_are_those_of_the_server_since_they_can_o
         await registry.call("call", {"operation": "/a/find"}, OWNER),
     ):
         assert "file:///a b.txt" in result.text and "a+" not in result.text
+
+
+PAGE = {"ui": {"resourceUri": "ui://shop/cart.html"}}
+APP_ONLY = {"ui": {"resourceUri": "ui://shop/cart.html", "visibility": ["app"]}}
+
+
+async def shop(rules: Sequence[AccessRule] = ()) -> tuple[ProxyRuntime, MultiplexUpstream, StubUpstream]:
+    tools = [tool("cart", _meta=PAGE), tool("refresh_cart", _meta=APP_ONLY)]
+    server = StubUpstream(tools, echo, name="shop")
+    fleet = MultiplexUpstream([server])
+    runtime = ProxyRuntime(fleet, RuntimeOptions(RuntimePolicies(access=AccessPolicy(rules))))
+    await runtime.refresh_catalog()
+    return runtime, fleet, server
+
+
+@requirement("ROUTE-51")
+async def test_a_tool_for_apps_only_exists_for_no_model() -> None:
+    runtime, _, server = await shop()
+    (hidden,) = runtime.catalog().app_tools
+    assert hidden.startswith("shop:refresh_cart")
+    gateway, transparent = GatewayFace(runtime), TransparentFace(runtime)
+    registry = RegistryFace(Operations(runtime))
+    for asked in ({"query": "refresh cart"}, {"path": "/shop"}):
+        shown = (await gateway.call("tool_browse", asked, OWNER)).text
+        assert "shop:cart" in shown and "refresh" not in shown
+    assert not any("refresh" in each.name for each in transparent.tools(OWNER))
+    assert "refresh" not in (await registry.call("search", {"query": "refresh cart"}, OWNER)).text
+    for wanted in (hidden, "shop:refresh_cart", "/shop/refresh_cart"):
+        for result in (
+            await gateway.call("tool_execute", {"tool_id": wanted, "args": {}}, OWNER),
+            await transparent.call("tool_execute", {"tool_id": wanted}, OWNER),
+            await transparent.call("tool_hydrate", {"tool_id": wanted}, OWNER),
+            await registry.call("call", {"operation": wanted.replace(":", "/")}, OWNER),
+        ):
+            assert result.is_error
+    assert server.calls == []
+
+
+@requirement("ROUTE-51", "ROUTE-52")
+async def test_an_app_may_call_its_tool_through_the_namespaced_face_as_far_as_policy_goes() -> None:
+    runtime, fleet, server = await shop()
+    face = NamespacedFace(runtime, fleet.statuses)
+    shown = {each.name: each for each in face.tools(OWNER)}
+    assert shown["shop__refresh_cart"].more["_meta"] == {
+        "ui": {"resourceUri": "ui://shop/shop/cart.html", "visibility": ["app"]}
+    }
+    assert (await face.call("shop__refresh_cart", {"text": "a"}, OWNER)).as_it_came is not None
+    assert [(name, args) for name, args, _ in server.calls] == [("refresh_cart", {"text": "a"})]
+    taught = (await face.call("shop__refresh_cart", {"wrong": 1}, OWNER)).structured
+    assert taught["error"] == "ARGS_INVALID"
+    stranger = CallContext(Identity("reader", ("tools:shop:cart",)), "trace", "session")
+    assert [each.name for each in face.tools(stranger)] == ["shop__cart"]
+    assert (await refusal(face, "shop__refresh_cart", {}, stranger)).code == -32602
+    friend = CallContext(Identity("app", ("tools:shop:refresh_cart",)), "trace", "session")
+    assert [each.name for each in face.tools(friend)] == ["shop__refresh_cart"]
+
+    runtime, fleet, server = await shop([AccessRule("shop:refresh_*", effect="deny")])
+    face = NamespacedFace(runtime, fleet.statuses)
+    assert [each.name for each in face.tools(OWNER)] == ["shop__cart"]
+    assert (await refusal(face, "shop__refresh_cart")).code == -32602
+    runtime, fleet, server = await shop([AccessRule("shop:refresh_*", approval="always")])
+    asked = await NamespacedFace(runtime, fleet.statuses).call("shop__refresh_cart", {}, OWNER)
+    assert (asked.structured["error"], server.calls) == ("APPROVAL_REQUIRED", [])
+
+
+@requirement("ROUTE-51")
+async def test_a_change_of_a_tool_for_apps_is_announced() -> None:
+    runtime, fleet, server = await shop()
+    face, heard = NamespacedFace(runtime, fleet.statuses), list[None]()
+    runtime.watch(lambda: heard.append(None))
+    server.tools = [tool("cart", _meta=PAGE), tool("refresh_cart", _meta=APP_ONLY), tool("empty_cart", _meta=APP_ONLY)]
+    await runtime.refresh_catalog()
+    assert heard and "shop__empty_cart" in [each.name for each in face.tools(OWNER)]

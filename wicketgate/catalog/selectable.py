@@ -62,6 +62,13 @@ class SelectableItem:
         names = tool_names(self.namespace, self.name, self.listed_name, self.upstream_name, home=self.home)
         object.__setattr__(self, "names", names)
 
+    @property
+    def app_only(self) -> bool:
+        """True for a tool that its server keeps from models (``_meta.ui.visibility`` without ``model``)."""
+        ui = (self.definition.get("_meta") or {}).get("ui")
+        visibility = ui.get("visibility") if isinstance(ui, Mapping) else None
+        return isinstance(visibility, list) and "model" not in visibility
+
 
 def mcp_tool_to_selectable(
     tool: Mapping[str, Any],

@@ -91,7 +91,7 @@ class NamespacedFace:
         # Call it, and restore the client's name in what the server says.
         try:
             # The runtime refuses arguments that are not an object, except absent ones.
-            result = await self._runtime.call(tool_id, {} if arguments is None else arguments, context)
+            result = await self._runtime.call(tool_id, {} if arguments is None else arguments, context, for_app=True)
         except HydrateFailed:
             raise self._unknown(routed, context) from None
         except UpstreamRefused as error:
@@ -145,8 +145,10 @@ class NamespacedFace:
         indexed = self._indexed
         if indexed is not None and indexed.catalog is catalog:
             return indexed
-        names = ToolNames(catalog.tools.values())
-        shown = [(catalog.tools[tool_id], _tool(catalog.tools[tool_id], name)) for tool_id, name in names.shown.items()]
+        # An app may call the tools that its server keeps from models; a host tells them apart by their visibility.
+        items = {**catalog.tools, **catalog.app_tools} if catalog.app_tools else catalog.tools
+        names = ToolNames(items.values())
+        shown = [(items[tool_id], _tool(items[tool_id], name)) for tool_id, name in names.shown.items()]
         shown.sort(key=lambda pair: (pair[1].name.casefold(), pair[1].name))
         self._indexed = indexed = _Index(catalog, names, shown)
         if names.aliases:

@@ -445,11 +445,15 @@ class ProxyRuntime:
             self._note_run(called, context)
             return execution
 
-    async def call(self, tool_id: str, args: object, context: CallContext = LOCAL_CALL) -> Mapping[str, Any]:
+    async def call(
+        self, tool_id: str, args: object, context: CallContext = LOCAL_CALL, *, for_app: bool = False
+    ) -> Mapping[str, Any]:
         """The server's own result as MCP wire JSON, behind the same checks as ``execute`` and raising the same: for
-        faces that show results as they are (FACE-20)."""
+        faces that show results as they are (FACE-20). *for_app*: the tool may be one that only apps use."""
         async with self._audited("execute", context, tool_id) as note:
-            called = await self._calls.call(self._keeper.snapshot, self.access, tool_id, args, context, note)
+            called = await self._calls.call(
+                self._keeper.snapshot, self.access, tool_id, args, context, note, for_app=for_app
+            )
             assert isinstance(called, CalledTool)
             self._note_run(called, context)
             return called.result
@@ -496,7 +500,7 @@ class ProxyRuntime:
 
     def _notify_if_changed(self, before: Catalog) -> None:
         # A catalog that finds the same tools by other words has the same items.
-        if self.catalog().items is not before.items:
+        if self.catalog().items is not before.items or self.catalog().app_tools != before.app_tools:
             for changed in self._watchers:
                 changed()
 
