@@ -182,7 +182,7 @@ class GatewayFace:
         if isinstance(outcome, DryRun):
             return dry_run_result(outcome)
         result = json_result(outcome.envelope.as_dict(), is_error=outcome.envelope.status == "error")
-        return replace(result, cost=outcome.cost)
+        return replace(result, cost=outcome.cost, meta=outcome.meta)
 
     async def _view(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         handle = read_text(fields, "handle")

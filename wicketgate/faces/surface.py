@@ -32,6 +32,7 @@ class SurfaceResult:
     *text* is the structured form as compact JSON, *shown* the text for the engine's model: the same, unless there is a
     shorter form. *as_it_came* is a tool server's own result in faces that show results unchanged; MCP clients get this
     instead of everything above. *out_of_order*: it failed for a reason that fails every other call too (OutOfOrder).
+    *meta* is a server's ``_meta``, for the client and no model.
     """
 
     content: Sequence[Mapping[str, Any]]
@@ -42,6 +43,7 @@ class SurfaceResult:
     as_it_came: Mapping[str, Any] | None = None
     shown: str = ""
     out_of_order: bool = False
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.shown:

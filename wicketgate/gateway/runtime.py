@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -60,10 +60,12 @@ _NOT_KEPT: Mapping[PutOutcome, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The envelope of a call, and what it cost the model beside the cost of the raw result."""
+    """The envelope of a call, and what it cost the model beside the cost of the raw result. *meta* is the ``_meta`` of
+    the result, which is for the client and no model; empty if it is large."""
 
     envelope: ResultEnvelope
     cost: TokenCost
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _sealing_of(result: Mapping[str, Any]) -> Callable[[Callable[[], Sealed]], Awaitable[Sealed]]:
@@ -443,7 +445,8 @@ class ProxyRuntime:
                 return called
             execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.notes)
             self._note_run(called, context)
-            return execution
+            meta = called.result.get("_meta")
+            return replace(execution, meta=meta) if isinstance(meta, Mapping) and not is_bulky(meta) else execution
 
     async def call(
         self, tool_id: str, args: object, context: CallContext = LOCAL_CALL, *, for_app: bool = False

@@ -34,7 +34,7 @@ from wicketgate.faces.mcp.caller import (
 from wicketgate.faces.mcp.changes import Announcer
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
-from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came
+from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ours
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.log_text import correlation_id
@@ -259,12 +259,13 @@ _EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
 def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
     if result.as_it_came is not None:
         return as_it_came(result.as_it_came, version)
-    return {
+    answer: dict[str, Any] = {
         **WHOLE,
         "content": list(result.content),
         "structuredContent": result.structured,
         "isError": result.is_error,
     }
+    return without_ours({**answer, "_meta": result.meta}) if result.meta else answer
 
 
 def _failure(error: GatewayError) -> dict[str, Any]:
