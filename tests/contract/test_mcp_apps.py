@@ -1,8 +1,10 @@
-"""MCP Apps of several servers: pages, and what results carry for them (ROUTE-44, ROUTE-53, ROUTE-54)."""
+"""MCP Apps of several servers: pages, the extension, and what results carry (ROUTE-44, ROUTE-50, ROUTE-53,
+ROUTE-54)."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from mcp import types as t
 
 from tests.fleet.test_features import Scripted
@@ -13,6 +15,7 @@ from wicketgate.fleet.features import FeatureSupport
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
 
+APPS = "io.modelcontextprotocol/ui"
 NAMESPACED, GATEWAY = "/mcp/namespaced", "/mcp/gateway"
 
 OBJECT = {"type": "object"}
@@ -74,3 +77,24 @@ async def test_what_a_result_carries_beside_its_answer_passes_through_tool_execu
     assert "secret" not in result.model_dump_json()
     assert "theirs" not in (much.meta or {})
     assert "theirs" not in str([*result.content, result.structured_content])
+
+
+PLAIN = {"name": "plain", "inputSchema": OBJECT}
+
+
+@pytest.mark.parametrize(
+    ("shop", "shown"),
+    [
+        (Shop(FeatureSupport(extensions={APPS: {}}), PLAIN), True),
+        (Shop(FeatureSupport(), CART), True),
+        (Shop(FeatureSupport(extensions={"com.example/other": {}}), PLAIN), False),
+    ],
+    ids=["declared", "a tool has a page", "neither"],
+)
+@requirement("ROUTE-50")
+async def test_the_extension_is_shown_when_a_server_has_pages(shop: Shop, shown: bool) -> None:
+    async with running_service(upstreams=[shop]) as service:
+        async with mcp_client(service, "auto", path=NAMESPACED) as client:
+            assert (client.server_capabilities.extensions or {}) == ({APPS: {}} if shown else {})
+        async with mcp_client(service, "auto", path=GATEWAY) as client:
+            assert not client.server_capabilities.extensions

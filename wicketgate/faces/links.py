@@ -5,6 +5,7 @@ ROUTE-47). What holds none is the object that came.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.faces.uris import shown_uri
 
 _FETCHED = ("https:", "http:", "data:")
@@ -38,6 +39,11 @@ def with_pages(meta: object, server: str) -> object:
     if isinstance(ui, Mapping) and isinstance(page := ui.get("resourceUri"), str):
         changed["ui"] = {**ui, "resourceUri": shown_uri(server, page)}
     return {**meta, **changed} if changed else meta
+
+
+def names_page(item: SelectableItem) -> bool:
+    ui = (item.definition.get("_meta") or {}).get("ui")
+    return isinstance(ui, Mapping) and isinstance(ui.get("resourceUri"), str)
 
 
 def _each(given: list[Any], server: str, rewrite: Callable[[Any, str], Any]) -> list[Any]:

@@ -21,7 +21,7 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from wicketgate.faces.links import with_links, with_pages
+from wicketgate.faces.links import names_page, with_links, with_pages
 from wicketgate.faces.meta_tool import CONNECTING, ToolLists, json_result
 from wicketgate.faces.routing import (
     INVALID_PARAMS,
@@ -116,6 +116,10 @@ class NamespacedFace:
             return Refusal(UPSTREAM_FAILED, f"Server '{server}' is unavailable: {why}")
         return Refusal(INVALID_PARAMS, f"Tool '{routed.namespaced_name[:256]}' not found")
 
+    def has_pages(self) -> bool:
+        """True if some tool names a page of an MCP App."""
+        return self._index().has_pages
+
     def knows(self, server: str, context: CallContext) -> bool:
         """True if the caller may know of this server: it sees a tool of it, or may use all of them."""
         if server not in self._statuses():
@@ -150,7 +154,7 @@ class NamespacedFace:
         names = ToolNames(items.values())
         shown = [(items[tool_id], _tool(items[tool_id], name)) for tool_id, name in names.shown.items()]
         shown.sort(key=lambda pair: (pair[1].name.casefold(), pair[1].name))
-        self._indexed = indexed = _Index(catalog, names, shown)
+        self._indexed = indexed = _Index(catalog, names, shown, any(map(names_page, items.values())))
         if names.aliases:
             some = ", ".join(sorted(names.aliases)[:_MAX_LOGGED])
             log.warning("%d tools have an alias, since models cannot say their names: %s", len(names.aliases), some)
@@ -166,6 +170,7 @@ class _Index:
     catalog: Catalog
     names: ToolNames
     tools: Sequence[tuple[SelectableItem, SurfaceTool]]
+    has_pages: bool
 
 
 def _tool(item: SelectableItem, name: str) -> SurfaceTool:

@@ -35,6 +35,8 @@ from wicketgate.ports import CallContext
 # A plugin refused the request or the result (ROUTE-21).
 BLOCKED = -32000
 
+APPS = "io.modelcontextprotocol/ui"
+
 Right = Literal["resources", "prompts"]
 Operation = Literal["read", "prompt", "complete"]
 
@@ -68,6 +70,12 @@ class NamespacedOffers:
     def offered(self, offer: Offer) -> bool:
         support = self._fleet.support().values()
         return any(one is None or getattr(one, offer) for one in support)
+
+    def extensions(self) -> Mapping[str, Any]:
+        """MCP Apps, if a server declared them or has a tool with a page. Settings of several servers cannot be one, so
+        there are none (ROUTE-50)."""
+        declared = any(one is not None and APPS in one.extensions for one in self._fleet.support().values())
+        return {APPS: {}} if declared or self._face.has_pages() else {}
 
     def instructions(self, context: CallContext) -> str:
         """The introduction, then by server the instructions of those that the caller may know, bounded."""

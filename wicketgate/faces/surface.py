@@ -123,6 +123,10 @@ class Offers(Protocol):
         """True if any server has it, or may have it once it is connected."""
         ...
 
+    def extensions(self) -> Mapping[str, Any]:
+        """The extensions of the protocol that are passed on for some server, with their settings."""
+        ...
+
     def instructions(self, context: CallContext) -> str:
         """The servers' own instructions."""
         ...

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -27,13 +27,15 @@ ADDRESS: Mapping[FeatureKind, str] = {"resources": "uri", "templates": "uriTempl
 
 @dataclass(frozen=True, slots=True)
 class FeatureSupport:
-    """The features that one server declared when it was connected; *instructions* are its own words for a model."""
+    """The features that one server declared when it was connected; *instructions* are its own words for a model, and
+    *extensions* those of the protocol that it declared, by name."""
 
     resources: bool = False
     prompts: bool = False
     completions: bool = False
     subscriptions: bool = False
     instructions: str = ""
+    extensions: Mapping[str, Any] = field(default_factory=dict)
 
     def has(self, kind: FeatureKind) -> bool:
         return self.prompts if kind == "prompts" else self.resources

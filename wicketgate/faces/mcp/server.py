@@ -240,7 +240,10 @@ class _Server(Server[Any]):
         if self._offers is None:
             return can
         names: tuple[Offer, ...] = ("resources", "prompts", "completions")
-        return can.model_copy(update={name: None for name in names if not self._offers.offered(name)})
+        changes: dict[str, Any] = {name: None for name in names if not self._offers.offered(name)}
+        if extensions := self._offers.extensions():
+            changes["extensions"] = {**(can.extensions or {}), **extensions}
+        return can.model_copy(update=changes)
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any

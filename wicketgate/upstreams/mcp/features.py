@@ -166,6 +166,7 @@ def _support_of(agreement: Agreement, *, instructions: bool) -> FeatureSupport:
         completions=can.completions is not None,
         subscriptions=can.resources is not None and bool(can.resources.subscribe),
         instructions=agreement.instructions if instructions else "",
+        extensions=can.extensions or {},
     )
 
 
