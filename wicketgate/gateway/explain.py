@@ -81,9 +81,9 @@ def _absent(
         if _is_id(wanted, tool_id):
             yield f"{tool_id}: left aside for everybody: a subscription, which no tool call can carry"
             return
-    for tool_id in catalog.app_tools:
-        if _is_id(wanted, tool_id):
-            yield f"{tool_id}: hidden from models: its server keeps it for pages of MCP Apps (namespaced face only)"
+    for app_tool in catalog.app_tools:
+        if _is_id(wanted, app_tool):
+            yield f"{app_tool}: hidden from models: its server keeps it for pages of MCP Apps (namespaced face only)"
             return
     # Listed by its upstream, and not in the catalog.
     for server, tools in declared.items():
