@@ -439,3 +439,12 @@ def test_a_tool_that_gains_icons_and_meta_keeps_its_id_its_card_and_its_digest()
     assert now.items[tool_id].digest == before.items[tool_id].digest
     assert now.items[tool_id].definition["_meta"] == {"theirs": 1}
     assert now.version != before.version
+
+
+@requirement("EXEC-26")
+def test_what_a_model_would_not_be_given_is_not_counted_as_spared() -> None:
+    bare = definition("read", "Read a file.")
+    more = {**bare, "outputSchema": {"type": "object", "description": "x" * 1_000}, "title": "y" * 1_000}
+    assert catalog(files=[more]).definition_chars() == catalog(files=[bare]).definition_chars()
+    longer = {**bare, "description": "Read a file." + "z" * 100}
+    assert catalog(files=[longer]).definition_chars() == catalog(files=[bare]).definition_chars() + 100
