@@ -119,7 +119,7 @@ class McpClient:
         """
 
         async def page(cursor: str | None) -> dict[str, Any]:
-            return await self._request("tools/list", {"cursor": cursor} if cursor is not None else {}, None)
+            return await self.ask("tools/list", {"cursor": cursor} if cursor is not None else {}, None)
 
         tools, complete = await read_pages(page, "tools", _MAX_TOOLS, _MAX_PAGES)
         if not complete:
@@ -145,7 +145,7 @@ class McpClient:
     async def ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> dict[str, Any]:
         """Any request. Raises as ``call_tool``."""
         if context is None or not self._modern:
-            return await self._request(method, params, context)
+            return whole(await self._request(method, params, context))
 
         async def attempt(answers: InputAnswers | None) -> dict[str, Any]:
             return await self._request(method, {**params, **_second(answers)}, context)
@@ -215,15 +215,18 @@ async def with_answers(name: str, attempt: Attempt, context: CallContext) -> dic
     answers = context.answers
     for _ in range(_MAX_ROUNDS):
         result = await attempt(answers)
-        match result.get("resultType"):
-            case None | "complete":
-                return result
-            case "input_required":
-                answers = await _answered(name, result, context)
-            case _:
-                # Such as the task of an extension, which is not offered: the call may not be over.
-                raise Malformed(NOT_VALID)
+        if result.get("resultType") != "input_required":
+            return whole(result)
+        answers = await _answered(name, result, context)
     raise UpstreamError(f"{name} asked for input again and again; the call was given up.")
+
+
+def whole(result: dict[str, Any]) -> dict[str, Any]:
+    """*result*, which is complete. Raises Malformed for one of another kind, such as the task of an extension that was
+    not offered: what was asked for may not be over."""
+    if result.get("resultType") not in (None, "complete"):
+        raise Malformed(NOT_VALID)
+    return result
 
 
 async def _answered(name: str, result: Mapping[str, Any], context: CallContext) -> InputAnswers:
