@@ -36,6 +36,7 @@ from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
+from wicketgate.faces.meta_tool import compact_json
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, Caller, InputAnswers, session_key, source_of
@@ -81,7 +82,7 @@ class McpDoor:
         self._new_id = new_id
         self._listings = ToolListings()
         self._shown: Sequence[SurfaceTool] = ()
-        self._schemas: tuple[Sequence[SurfaceTool], dict[str, Mapping[str, Any]]] = ((), {})
+        self._by_name: tuple[Sequence[SurfaceTool], dict[str, SurfaceTool]] = ((), {})
         self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
         self.server: Server[Any] = _Server(
             face.offers,
@@ -145,7 +146,11 @@ class McpDoor:
     async def _call_tool(self, ctx: Ctx, params: t.CallToolRequestParams) -> dict[str, Any] | t.InputRequiredResult:
         async def run(context: CallContext) -> dict[str, Any]:
             result = await self._surface.call(params.name, params.arguments, context)
-            return _result_json(result, ctx.protocol_version)
+            answer = _result_json(result, ctx.protocol_version)
+            # Clients check structured content against the schema that they were shown, that of an error too.
+            if result.is_error and result.as_it_came is None and self._is_typed(params.name, ctx):
+                del answer["structuredContent"]
+            return answer
 
         try:
             return await self._carry(ctx, run)
@@ -154,10 +159,11 @@ class McpDoor:
         except UnknownTool:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}") from None
         except GatewayError as error:
-            return _failure(error)
+            return _failure(error, typed=self._is_typed(params.name, ctx))
         except Exception:
             log.exception("tools/call failed")
-            return _failure(UpstreamError("The call failed inside the gateway."))
+            failed = UpstreamError("The call failed inside the gateway.")
+            return _failure(failed, typed=self._is_typed(params.name, ctx))
 
     async def _carry(self, ctx: Ctx, run: Callable[[CallContext], Awaitable[R]]) -> R | t.InputRequiredResult:
         """Run it for the client that waits: it is notified, may be asked, and may leave.
@@ -176,10 +182,19 @@ class McpDoor:
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool. Without this the SDK lists all tools before each call of the newer era."""
-        tools = self._surface.tools(self._context_of_caller())
-        if tools is not self._schemas[0]:
-            self._schemas = tools, {tool.name: tool.input_schema for tool in tools}
-        return self._schemas[1].get(name)
+        tool = self._tool(name, self._context_of_caller())
+        return None if tool is None else tool.input_schema
+
+    def _is_typed(self, name: str, ctx: Ctx) -> bool:
+        """True for a tool that is shown with an output schema."""
+        tool = self._tool(name, CallContext(self._who(ctx), "-", "-"))
+        return tool is not None and tool.output_schema is not None
+
+    def _tool(self, name: str, context: CallContext) -> SurfaceTool | None:
+        tools = self._surface.tools(context)
+        if tools is not self._by_name[0]:
+            self._by_name = tools, {tool.name: tool for tool in tools}
+        return self._by_name[1].get(name)
 
     def _context_of_caller(self) -> CallContext:
         return CallContext(calling.get() or self._local or _NOBODY, "-", "-")
@@ -267,8 +282,10 @@ def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
     }
 
 
-def _failure(error: GatewayError) -> dict[str, Any]:
+def _failure(error: GatewayError, *, typed: bool) -> dict[str, Any]:
     body = error.as_dict()
+    if typed:
+        return {**WHOLE, "content": [{"type": "text", "text": compact_json(body)}], "isError": True}
     content = [{"type": "text", "text": body["message"]}]
     return {**WHOLE, "content": content, "structuredContent": body, "isError": True}
 
