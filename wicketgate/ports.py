@@ -27,6 +27,11 @@ class Caller(Protocol):
     @property
     def answers(self) -> AnswerTime: ...
 
+    @property
+    def elicitation(self) -> Mapping[str, Any] | None:
+        """The capability ``elicitation`` as the client declared it; None if it did not. Tool servers are shown it."""
+        ...
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Forward progress; nothing happens if the client did not ask for it. Never raises."""
         ...
@@ -45,6 +50,7 @@ class SilentCaller:
     """A caller that hears nothing until the call is over, and cannot be asked."""
 
     answers: AnswerTime = "never"
+    elicitation: Mapping[str, Any] | None = None
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         return

@@ -216,6 +216,7 @@ def _addressed(part: object, routed: RoutedRequest) -> object:
 
 def _refusal(error: GatewayError, routed: RoutedRequest) -> Refusal:
     if isinstance(error, UpstreamRefused):
-        return Refusal(error.upstream_code, prepare_outgoing_response(error.refusal, routed), error.data)
+        message = prepare_outgoing_response(error.refusal, routed)
+        return Refusal(error.upstream_code, message, error.data, theirs=True)
     code = BLOCKED if isinstance(error, Forbidden) else UPSTREAM_FAILED
     return Refusal(code, error.message, {"error": error.code, "retryable": error.retryable})

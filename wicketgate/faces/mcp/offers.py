@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
 from wicketgate.faces.mcp.changes import Announcer
+from wicketgate.faces.mcp.codes import mcp_error
 from wicketgate.faces.mcp.fit import WHOLE, fitting, paged, without_ours
 from wicketgate.faces.surface import Offer, Offers, Refusal
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureKind, ListChanged, ResourceChanged
@@ -132,7 +133,7 @@ class OfferMethods:
         try:
             return await self._offers.subscribe(uri, self._context_of(ctx))
         except Refusal as refusal:
-            raise MCPError(refusal.code, refusal.message, refusal.data) from None
+            raise mcp_error(refusal, ctx) from None
 
     def _announce(self, change: FeatureChange) -> None:
         match change:

@@ -32,6 +32,7 @@ from wicketgate.faces.mcp.caller import (
     set_log_level,
 )
 from wicketgate.faces.mcp.changes import Announcer
+from wicketgate.faces.mcp.codes import is_answered_by, mcp_error
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came
@@ -146,6 +147,8 @@ class McpDoor:
     async def _call_tool(self, ctx: Ctx, params: t.CallToolRequestParams) -> dict[str, Any] | t.InputRequiredResult:
         async def run(context: CallContext) -> dict[str, Any]:
             result = await self._surface.call(params.name, params.arguments, context)
+            if result.refused is not None and is_answered_by(result.refused, ctx):
+                raise mcp_error(result.refused, ctx)
             answer = _result_json(result, ctx.protocol_version)
             # Clients check structured content against the schema that they were shown, that of an error too.
             if result.is_error and result.as_it_came is None and self._is_typed(params.name, ctx):
@@ -176,7 +179,7 @@ class McpDoor:
                 async with ClientCaller(ctx) as caller:
                     return await run(self._context(ctx, caller, given))
         except Refusal as refusal:
-            raise MCPError(refusal.code, refusal.message, refusal.data) from None
+            raise mcp_error(refusal, ctx) from None
         except InputRequired as question:
             return ask_later(ctx, question)
 

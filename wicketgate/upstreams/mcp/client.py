@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, Self
 
-from mcp_types import HEADER_MISMATCH
+from mcp_types import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
 
 from wicketgate.errors import InputRequired, UpstreamError
 from wicketgate.log_text import META_KEY
@@ -136,6 +136,8 @@ class McpClient:
         try:
             return await self.ask("tools/call", params, context)
         except Refused as refused:
+            if not self._modern and (pages := _pages_to_open(refused, context)):
+                raise InputRequired(pages, None) from None
             if refused.code != HEADER_MISMATCH or not self._modern:
                 raise
         # It was refused unseen: the tool has another schema by now, or was never listed.
@@ -183,9 +185,10 @@ class McpClient:
 
     def _meta(self, call: Call) -> dict[str, Any]:
         if call.context is None:
-            return self._stamp.meta(asked=True, progress_token=None)
-        asked = call.caller.answers != "never"
-        meta = self._stamp.meta(asked=asked, progress_token=None if call.silent else call.token)
+            return self._stamp.meta()
+        elicitation = call.caller.elicitation
+        capabilities = {} if elicitation is None else {"elicitation": elicitation}
+        meta = self._stamp.meta(capabilities=capabilities, progress_token=None if call.silent else call.token)
         meta[META_KEY] = call.context.correlation_id
         return meta
 
@@ -219,6 +222,24 @@ async def with_answers(name: str, attempt: Attempt, context: CallContext) -> dic
             return whole(result)
         answers = await _answered(name, result, context)
     raise UpstreamError(f"{name} asked for input again and again; the call was given up.")
+
+
+def _pages_to_open(refused: Refused, context: CallContext) -> dict[str, Any]:
+    """The questions of a client of the newer era in place of an error that only older versions have: the pages that a
+    person must open before the call. Empty for another error, and where they were opened or cannot be shown."""
+    caller, answered = context.caller, context.answers is not None
+    if refused.code != URL_ELICITATION_REQUIRED or answered or caller.answers != "later":
+        return {}
+    if "url" not in (caller.elicitation or {}) or not isinstance(refused.data, Mapping):
+        return {}
+    pages = refused.data.get("elicitations")
+    if not isinstance(pages, list) or len(pages) > _MAX_REQUESTS:
+        return {}
+    return {
+        f"page-{number}": {"method": ELICIT, "params": page}
+        for number, page in enumerate(pages, 1)
+        if isinstance(page, Mapping) and page.get("mode") == "url"
+    }
 
 
 def whole(result: dict[str, Any]) -> dict[str, Any]:
