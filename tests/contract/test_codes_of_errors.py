@@ -10,7 +10,7 @@ from tests.support.scripted_server import HANDSHAKE, MODERN, scripted_server
 from tests.support.service import running_service
 from tests.support.wire_client import WireClient
 
-RESOURCES = {"tools": {}, "resources": {}}
+RESOURCES: dict[str, Any] = {"tools": {}, "resources": {}}
 URL = {"mode": "url", "url": "https://login.example/x", "elicitationId": "e-1", "message": "Log in."}
 LOGIN: dict[str, Any] = {"code": -32042, "message": "Log in first", "data": {"elicitations": [URL]}}
 LACKS: dict[str, Any] = {"code": -32021, "message": "No", "data": {"requiredCapabilities": {"sampling": {}}}}

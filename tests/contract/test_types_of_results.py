@@ -60,7 +60,7 @@ async def test_an_unknown_type_of_result_is_an_error_for_the_engines_model() -> 
 async def test_an_unknown_type_of_what_is_read_is_an_error(server_era: str) -> None:
     contents = {"contents": [{"uri": "demo://x", "text": "x"}]}
     answers = {"resources/read": lambda params: {"result": {**contents, "resultType": "com.example/odd"}}}
-    capabilities = {"tools": {}, "resources": {}}
+    capabilities: dict[str, Any] = {"tools": {}, "resources": {}}
     async with (
         scripted_server(answers, era=server_era, capabilities=capabilities) as server,
         running_service(upstreams=[server.upstream]) as service,

@@ -137,7 +137,7 @@ class McpClientUpstream:
         if "progress_callback" in self._calling:
             extras["progress_callback"] = context.caller.progress
         if "meta" in self._calling:
-            extras["meta"] = {META_KEY: context.correlation_id}
+            extras["meta"] = {**context.meta, META_KEY: context.correlation_id}
         try:
             async with asyncio.timeout(timeout_s):
                 result = _wire(await self._session.call_tool(name, dict(arguments), **extras))

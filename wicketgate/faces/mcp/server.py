@@ -41,6 +41,7 @@ from wicketgate.faces.meta_tool import compact_json
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, Caller, InputAnswers, session_key, source_of
+from wicketgate.travelling_meta import travelling
 
 log = logging.getLogger("wicketgate.mcp")
 
@@ -214,6 +215,7 @@ class McpDoor:
         if caller is None:
             return CallContext(identity, trace, session, source=source)
         asked = (ctx.meta or {}).get(ORDER_META_KEY)
+        headers: Mapping[str, str] = {} if ctx.request is None else ctx.request.headers
         return CallContext(
             identity,
             trace,
@@ -223,6 +225,7 @@ class McpDoor:
             AskingApprover(caller),
             source=source,
             cache_stable=asked if isinstance(asked, bool) else None,
+            meta=travelling((ctx.params or {}).get("_meta"), headers),
         )
 
     def _who(self, ctx: Ctx) -> Identity:

@@ -189,8 +189,7 @@ class McpClient:
         elicitation = call.caller.elicitation
         capabilities = {} if elicitation is None else {"elicitation": elicitation}
         meta = self._stamp.meta(capabilities=capabilities, progress_token=None if call.silent else call.token)
-        meta[META_KEY] = call.context.correlation_id
-        return meta
+        return {**call.context.meta, **meta, META_KEY: call.context.correlation_id}
 
 
 async def _answer(connection: Connection, request: OutgoingRequest) -> dict[str, Any]:
