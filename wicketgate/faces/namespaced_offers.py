@@ -75,9 +75,8 @@ class NamespacedOffers:
             for item in items:
                 name = join_name(server, item[address])
                 shown.setdefault(name, {**item, address: name})
-        return Listed(
-            [shown[name] for name in sorted(shown, key=lambda name: (name.casefold(), name))], listing.missing
-        )
+        ordered = sorted(shown, key=lambda name: (name.casefold(), name))
+        return Listed([shown[name] for name in ordered], listing.missing, listing.fresh_ms)
 
     async def read_resource(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("resources/read", params, "resources", context)

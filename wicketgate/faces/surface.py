@@ -103,10 +103,12 @@ class ModelSurface(ToolSurface, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Items in MCP wire JSON, each once. *missing* gives by server the reason that its items are left out."""
+    """Items in MCP wire JSON, each once. *missing* gives by server the reason that its items are left out, *fresh_ms*
+    how long the list is good for (FACE-62)."""
 
     items: Sequence[Mapping[str, Any]]
     missing: Mapping[str, str]
+    fresh_ms: int = 0
 
 
 Offer = Literal["resources", "prompts", "completions"]

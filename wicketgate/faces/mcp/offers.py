@@ -78,7 +78,8 @@ class OfferMethods:
         async def lister(ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
             listed = await self._offers.list_all(kind, self._context_of(ctx))
             page, following = paged(listed.items, params.cursor, lambda item: str(item[address]))
-            answer: dict[str, Any] = {**WHOLE, key: fitting(method, key, page, ctx.protocol_version)}
+            shown = fitting(method, key, page, ctx.protocol_version)
+            answer: dict[str, Any] = {**WHOLE, key: shown, "ttlMs": listed.fresh_ms}
             if following is not None:
                 answer["nextCursor"] = following
             if listed.missing:
@@ -110,7 +111,8 @@ class OfferMethods:
         return t.EmptyResult()
 
     async def _listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
-        """Resources that the caller may not subscribe to are left out of the acknowledgement."""
+        """Resources that the caller may not subscribe to are left out of the acknowledgement, and lists that no server
+        has (FACE-61)."""
         releases: dict[str, Callable[[], None]] = {}
         try:
             for uri in dict.fromkeys(params.notifications.resource_subscriptions or ()):
@@ -118,7 +120,13 @@ class OfferMethods:
                     releases[uri] = await self._watch(ctx, uri)
                 except MCPError:
                     continue
-            wanted = params.notifications.model_copy(update={"resource_subscriptions": list(releases)})
+            asked, offered = params.notifications, self._offers.offered
+            wanted = t.SubscriptionFilter(
+                tools_list_changed=asked.tools_list_changed,
+                prompts_list_changed=asked.prompts_list_changed if offered("prompts") else None,
+                resources_list_changed=asked.resources_list_changed if offered("resources") else None,
+                resource_subscriptions=list(releases),
+            )
             may = self._may_follow(ctx, list(releases))
             return await self._announcer.listen(ctx, params.model_copy(update={"notifications": wanted}), may)
         finally:

@@ -92,7 +92,7 @@ class McpDoor:
             "wicketgate",
             version=version,
             instructions=face.instructions,
-            on_subscriptions_listen=self.announcer.listen,
+            on_subscriptions_listen=self._listen,
             get_tool_input_schema=self._input_schema,
             cache_hints={"tools/list": CacheHint(_TOOLS_FRESH_MS, "private"), **OFFERS_FRESH},
         )
@@ -136,6 +136,11 @@ class McpDoor:
     async def prepare(self, identity: Identity) -> None:
         """Work out beside the event loop what requests of this caller ask at once, the SDK included (BROWSE-59)."""
         await self._surface.prepare(CallContext(identity, "-", "-"))
+
+    async def _listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
+        """For a face with tools alone: nothing else is acknowledged (FACE-61)."""
+        honoured = t.SubscriptionFilter(tools_list_changed=params.notifications.tools_list_changed)
+        return await self.announcer.listen(ctx, params.model_copy(update={"notifications": honoured}))
 
     async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
         context = self._context(ctx)
