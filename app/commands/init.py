@@ -205,11 +205,10 @@ def _taken_over(configs: "Sequence[ClientConfig]", source: str) -> _Servers:
 
 def _example(environ: Mapping[str, str]) -> _Servers:
     """Returns the time server, if this machine has it or can fetch it; otherwise only comments."""
+    # The gate finds what is installed beside it though that is not on the PATH, and a bare name outlives a move.
     beside = Path(sys.executable).with_name("mcp-server-time")
-    found = shutil.which("mcp-server-time", path=environ.get("PATH"))
-    if found or beside.is_file():
-        # Beside this program it may not be on the PATH of the service.
-        command, about = ["mcp-server-time" if found else str(beside)], "tells the time"
+    if shutil.which("mcp-server-time", path=environ.get("PATH")) or beside.is_file():
+        command, about = ["mcp-server-time"], "tells the time"
     elif shutil.which("uvx", path=environ.get("PATH")):
         command, about = ["uvx", "mcp-server-time"], "tells the time; the first start fetches it"
     else:

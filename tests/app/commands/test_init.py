@@ -100,6 +100,19 @@ def test_the_example_is_what_this_machine_can_start(
 
 
 @requirement("OPS-69")
+def test_a_server_beside_this_program_is_written_by_its_name_which_outlives_a_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "mcp-server-time").touch()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    assert run().exit_code == 0
+    (time,) = written().upstreams
+    assert time.command == ("mcp-server-time", "--local-timezone=UTC")
+
+
+@requirement("OPS-69")
 @pytest.mark.parametrize(
     ("environ", "provider"),
     [
