@@ -95,7 +95,7 @@ class NamespacedFace:
         except UpstreamRefused as error:
             called = routed.update_request(replace(routed.request, name=error.name or routed.request.name))
             message = prepare_outgoing_response(error.refusal, called)
-            raise Refusal(error.upstream_code, message, error.data) from None
+            raise Refusal(error.upstream_code, message, error.data, theirs=True) from None
         except (UpstreamUnavailable, UpstreamTimeout, UpstreamError) as error:
             raise Refusal(UPSTREAM_FAILED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         except GatewayError as error:
