@@ -252,7 +252,7 @@ def test_a_full_disk_leaves_no_file_behind(monkeypatch: pytest.MonkeyPatch) -> N
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(command.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     result = run()
     assert result.exit_code == 1 and "No space left" in str(result.exception)
     assert list(Path().iterdir()) == []
