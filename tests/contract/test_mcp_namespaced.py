@@ -461,7 +461,7 @@ async def test_a_list_says_which_servers_are_missing_and_a_call_to_one_says_why(
         assert (listed.meta or {})[MISSING_KEY] == {"away": "the command was not found"}
         with pytest.raises(MCPError) as refused:
             await client.call_tool("away__x", {})
-    assert refused.value.code == -32004
+    assert refused.value.code == (-31004 if mode == NEW else -32004)
     assert refused.value.message == "Server 'away' is unavailable: the command was not found"
 
 

@@ -111,7 +111,11 @@ async def is_told_what_is_wrong(client: Client) -> None:
         with pytest.raises(MCPError) as refused:
             await client.read_resource(uri)
         assert refused.value.message == message
-    assert (refused.value.code, refused.value.data) == (-32002, {"uri": "alpha+demo://missing"})
+    asked = {"uri": "alpha+demo://missing"}
+    if client.protocol_version == NEW:
+        assert (refused.value.code, refused.value.data) == (-32602, {**asked, "upstream_code": -32002})
+    else:
+        assert (refused.value.code, refused.value.data) == (-32002, asked)
     with pytest.raises(MCPError) as unknown:
         await client.get_prompt("alpha__nope")
     assert unknown.value.message == "Unknown prompt: alpha__nope"

@@ -19,6 +19,7 @@ from wicketgate.faces.meta_tool import (
     ToolLists,
     compact_json,
     dry_run_result,
+    failure,
     json_result,
     read_fields,
     read_text,
@@ -139,8 +140,7 @@ class GatewayFace:
         try:
             result = await self._call(name, arguments, context)
         except GatewayError as error:
-            result = json_result(error.as_dict(), is_error=True)
-            result = replace(result, out_of_order=isinstance(error, OutOfOrder))
+            result = replace(failure(error), out_of_order=isinstance(error, OutOfOrder))
         outcome = result.structured.get("error") or result.structured.get("status") or "ok"
         self._meter.meta_tool(name, outcome, clock() - began, result.cost)
         return result

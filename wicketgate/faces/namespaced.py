@@ -97,7 +97,7 @@ class NamespacedFace:
         except UpstreamRefused as error:
             called = routed.update_request(replace(routed.request, name=error.name or routed.request.name))
             message = prepare_outgoing_response(error.refusal, called)
-            raise Refusal(error.upstream_code, message, data_with_uri(error.data, routed)) from None
+            raise Refusal(error.upstream_code, message, data_with_uri(error.data, routed), theirs=True) from None
         except (UpstreamUnavailable, UpstreamTimeout, UpstreamError) as error:
             raise Refusal(UPSTREAM_FAILED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         except GatewayError as error:

@@ -96,9 +96,8 @@ class NamespacedOffers:
             for item in items:
                 name = _SHOWN[kind](server, item[address])
                 shown.setdefault(name, {**item, address: name})
-        return Listed(
-            [shown[name] for name in sorted(shown, key=lambda name: (name.casefold(), name))], listing.missing
-        )
+        ordered = sorted(shown, key=lambda name: (name.casefold(), name))
+        return Listed([shown[name] for name in ordered], listing.missing, listing.fresh_ms)
 
     async def read_resource(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("resources/read", params, "resources", context)
@@ -254,6 +253,6 @@ def _addressed(part: object, routed: RoutedRequest) -> object:
 def _refusal(error: GatewayError, routed: RoutedRequest) -> Refusal:
     if isinstance(error, UpstreamRefused):
         message = prepare_outgoing_response(error.refusal, routed)
-        return Refusal(error.upstream_code, message, data_with_uri(error.data, routed))
+        return Refusal(error.upstream_code, message, data_with_uri(error.data, routed), theirs=True)
     code = BLOCKED if isinstance(error, Forbidden) else UPSTREAM_FAILED
     return Refusal(code, error.message, {"error": error.code, "retryable": error.retryable})

@@ -33,6 +33,7 @@ class SurfaceResult:
     shorter form. *as_it_came* is a tool server's own result in faces that show results unchanged; MCP clients get this
     instead of everything above. *out_of_order*: it failed for a reason that fails every other call too (OutOfOrder).
     *meta* is a server's ``_meta``, for the client and no model.
+    *refused* is the server's error that this failure comes from, if it is for the client and not for a model (FACE-57).
     """
 
     content: Sequence[Mapping[str, Any]]
@@ -44,6 +45,7 @@ class SurfaceResult:
     shown: str = ""
     out_of_order: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict)
+    refused: "Refusal | None" = None
 
     def __post_init__(self) -> None:
         if not self.shown:
@@ -59,13 +61,15 @@ class UnknownTool(LookupError):
 
 
 class Refusal(Exception):
-    """A JSON-RPC error that a face gives as its answer (ROUTE-13). The client sees all of it."""
+    """A JSON-RPC error that a face gives as its answer (ROUTE-13). The client sees all of it. *theirs*: the code and
+    the data are a tool server's, not ours."""
 
-    def __init__(self, code: int, message: str, data: object = None) -> None:
+    def __init__(self, code: int, message: str, data: object = None, *, theirs: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.data = data
+        self.theirs = theirs
 
 
 class ToolSurface(Protocol):
@@ -102,10 +106,12 @@ class ModelSurface(ToolSurface, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Items in MCP wire JSON, each once. *missing* gives by server the reason that its items are left out."""
+    """Items in MCP wire JSON, each once. *missing* gives by server the reason that its items are left out, *fresh_ms*
+    how long the list is good for (FACE-62)."""
 
     items: Sequence[Mapping[str, Any]]
     missing: Mapping[str, str]
+    fresh_ms: int = 0
 
 
 Offer = Literal["resources", "prompts", "completions"]

@@ -13,6 +13,7 @@ from wicketgate.faces.meta_tool import (
     CONNECTING,
     ToolLists,
     dry_run_result,
+    failure,
     json_result,
     object_schema,
     read_fields,
@@ -73,7 +74,7 @@ class TransparentFace:
         try:
             return await self._call(name, arguments, context)
         except GatewayError as error:
-            return json_result(error.as_dict(), is_error=True)
+            return failure(error)
 
     async def _call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         if not self._started():
