@@ -66,7 +66,7 @@ def read_operations(document: Document, *, own_servers: bool = False, reserved_h
     found: list[OpenApiOperation] = []
     skipped: list[str] = []
     for number, (method, path, shared, raw) in enumerate(_all(document)):
-        where = f"{method.upper()} {path[:200]}"
+        where = f"{method.upper()} {path[:200]}".strip()
         if number >= MAX_OPERATIONS:
             skipped.append(f"{where}: only the first {MAX_OPERATIONS:,} operations are read")
             break
@@ -81,11 +81,15 @@ def read_operations(document: Document, *, own_servers: bool = False, reserved_h
 
 
 def _all(document: Document) -> Iterator[tuple[str, str, Mapping[str, Any], Any]]:
+    """Yields method, path, path item and operation; the reason in its place if the path item cannot be followed."""
     for path, item in document.root.get("paths", {}).items():
+        if path.startswith("x-"):
+            continue
         try:
             item = document.resolve(item)
-        except Unusable:
-            item = {"get": None}  # reported as an operation that cannot be read
+        except Unusable as reason:
+            yield "", path, {}, reason
+            continue
         for method in _METHODS:
             if method in item:
                 yield method, path, item, item[method]
@@ -104,8 +108,11 @@ class _OperationReader:
 
     def read(self, method: str, path: str, shared: Mapping[str, Any], raw: object) -> OpenApiOperation | None:
         """Returns None for an operation that its author keeps from gateways. Raises Unusable."""
+        if isinstance(raw, Unusable):
+            raise raw
         if not isinstance(raw, Mapping):
             raise Unusable("it is not an object")
+        raw = self._document.resolve(raw)
         if raw.get("x-internal") is True or raw.get("x-mcp") is False:
             return None
         _check_path(path)
@@ -185,9 +192,10 @@ def _output_schema(document: Document, raw: Mapping[str, Any], schemas: ToolSche
     Returns None if it would be large: it is only a help."""
     for content in _successes(document, raw):
         for media_type, media in content.items():
-            if is_json_type(media_type) and isinstance(media, Mapping) and "schema" in media:
+            if is_json_type(media_type) and isinstance(media, Mapping) and ("schema" in media or "$ref" in media):
                 try:
-                    return _object_schema(document, media["schema"], schemas)
+                    media = document.resolve(media)
+                    return _object_schema(document, media.get("schema", {}), schemas)
                 except Unusable:
                     return None
     return None
@@ -207,13 +215,16 @@ def _object_schema(document: Document, raw: object, schemas: ToolSchemas) -> dic
 
 def _successes(document: Document, raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yields the ``content`` of every response that is a success, the lowest status first."""
-    responses = raw.get("responses")
+    try:
+        responses = document.follow(raw.get("responses"))
+    except Unusable:
+        return
     if not isinstance(responses, Mapping):
         return
     statuses = sorted(status for status in responses if status[:1] == "2" and len(status) == 3)
     for status in statuses or (["default"] if "default" in responses else []):
         try:
-            content = document.resolve(responses[status]).get("content")
+            content = document.follow(document.resolve(responses[status]).get("content"))
         except Unusable:
             continue  # the form of the answer is only a help: the operation can be called without
         if isinstance(content, Mapping):

@@ -66,9 +66,11 @@ class SchemaReader:
         return self._shared[reference]
 
     def name(self, reference: str) -> str:
-        """Returns the schema's name under ``$defs``, the same in every tool."""
+        """Returns the schema's name under ``$defs``, the same in every tool. Those of two files never share one."""
         if reference not in self._names:
-            base = re.sub(r"[^A-Za-z0-9_.-]+", "_", reference.rpartition("/")[2])[:60] or "schema"
+            path, _, pointer = reference.partition("#")
+            last = pointer.rpartition("/")[2] or path.rpartition("/")[2].rpartition(".")[0]
+            base = re.sub(r"[^A-Za-z0-9_.-]+", "_", last)[:60] or "schema"
             name, number = base, 1
             while name in self._taken:
                 number += 1
@@ -198,7 +200,7 @@ class _Translation:
                 read[key] = {name: self.read(part, depth + 1) for name, part in named.items()}
         # Properties of the other direction are left out, and are not required.
         left_out: set[str] = set()
-        if isinstance(properties := schema.get("properties"), dict):
+        if isinstance(properties := self._document.follow(schema.get("properties")), dict):
             left_out = {name for name, part in properties.items() if self._is_unwanted(part)}
             read["properties"] = {
                 name: self.read(part, depth + 1) for name, part in properties.items() if name not in left_out
