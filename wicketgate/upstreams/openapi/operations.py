@@ -16,6 +16,7 @@ from wicketgate.upstreams.openapi.document import Document, Unusable
 from wicketgate.upstreams.openapi.inputs import InputReader, Inputs
 from wicketgate.upstreams.openapi.parameters import Parameter
 from wicketgate.upstreams.openapi.schemas import SchemaReader, ToolSchemas
+from wicketgate.upstreams.openapi.security import SecurityReader
 
 MAX_OPERATIONS = 10_000
 # Sizes as ``schemas.py`` counts them: of one tool, and of all. Beyond them an input schema is cut, and an output schema
@@ -36,7 +37,8 @@ SUBSCRIPTION = {OPERATION_KEY: "subscription"}
 
 @dataclass(frozen=True, slots=True)
 class OpenApiOperation:
-    """One operation. *template* is its path with ``{names}``, *tool* its definition for MCP."""
+    """One operation. *template* is its path with ``{names}``, *tool* its definition for MCP. *missing* names the
+    credentials that it asks for and that are not configured."""
 
     name: str
     method: str
@@ -46,6 +48,7 @@ class OpenApiOperation:
     accept: str
     streams: bool
     tool: Mapping[str, Any]
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,15 @@ class Reading:
     skipped: tuple[str, ...]
 
 
-def read_operations(document: Document, *, own_servers: bool = False, reserved_headers: frozenset[str]) -> Reading:
+def read_operations(
+    document: Document, *, own_servers: bool = False, reserved_headers: frozenset[str], oauth: bool = False
+) -> Reading:
     """Read all operations. Takes seconds for thousands, so call it in a thread.
 
     *own_servers*: calls go to the document's server, so an operation with servers of its own cannot be called.
-    *reserved_headers* (in lower case) are sent by the gateway and never an argument.
+    *reserved_headers* (in lower case) are sent by the gateway and never an argument; with *oauth* so is a token.
     """
-    reader = _OperationReader(document, own_servers, reserved_headers)
+    reader = _OperationReader(document, own_servers, reserved_headers, oauth)
     found: list[OpenApiOperation] = []
     skipped: list[str] = []
     for number, (method, path, shared, raw) in enumerate(_all(document)):
@@ -98,8 +103,9 @@ def _all(document: Document) -> Iterator[tuple[str, str, Mapping[str, Any], Any]
 class _OperationReader:
     """Reads the operations of one document one by one. The size of all their schemas together is bounded."""
 
-    def __init__(self, document: Document, own_servers: bool, reserved_headers: frozenset[str]) -> None:
+    def __init__(self, document: Document, own_servers: bool, reserved_headers: frozenset[str], oauth: bool) -> None:
         self._document = document
+        self._security = SecurityReader(document, reserved_headers, oauth)
         self._own_servers = own_servers
         self._reserved_headers = reserved_headers
         self._requests = SchemaReader(document, "request")
@@ -135,6 +141,7 @@ class _OperationReader:
             accept=_accept_header(media_types),
             streams=streams,
             tool=_tool(method, raw, inputs, None if streams else self._output(raw), streams),
+            missing=self._security.missing(raw),
         )
 
     def _output(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:

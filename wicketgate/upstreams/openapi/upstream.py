@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, Protocol
@@ -33,6 +34,7 @@ from wicketgate.upstreams.openapi.document import (
 )
 from wicketgate.upstreams.openapi.exchange import HttpRequest, answer_to_result, build_request, media_type_of
 from wicketgate.upstreams.openapi.operations import OpenApiOperation, read_operations
+from wicketgate.upstreams.openapi.security import security_notes
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -274,7 +276,8 @@ class ServiceAccess:
 
 
 class OpenApiUpstream:
-    """Implements Upstream, HasPing and HasLeftOut. Works while ``supervise`` runs, which closes *http* at its end."""
+    """Implements Upstream, HasPing, HasLeftOut and HasNotes. Works while ``supervise`` runs, which closes *http* at its
+    end."""
 
     def __init__(
         self,
@@ -314,6 +317,11 @@ class OpenApiUpstream:
     @property
     def left_out(self) -> Sequence[str]:
         return self._service.skipped if self._service is not None else self._refused
+
+    @property
+    def notes(self) -> Sequence[str]:
+        operations = self._service.operations.values() if self._service is not None else ()
+        return security_notes(operation.missing for operation in operations)
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
         """Reads the document again and again; after a failure with delays that grow up to ten seconds."""
@@ -393,9 +401,19 @@ class OpenApiUpstream:
         if answer.cut and answer.status < 300:
             raise UpstreamError(f"{self._name} gave an answer of more than {self._access.max_answer_bytes:,} bytes.")
         uri = f"openapi://{self._name}/{operation.name}"
+        unconfigured = answer.status == HTTPStatus.UNAUTHORIZED and self._is_without_credential(operation)
+        if unconfigured:
+            asked = (
+                f"it asks for {operation.missing}" if operation.missing else "no headers and no oauth are configured"
+            )
+            log.warning("%s: %s was answered with 401: %s", self._name, operation.name, asked)
         if len(answer.body) > _BULKY_BYTES:
-            return await asyncio.to_thread(answer_to_result, answer, uri)
-        return answer_to_result(answer, uri)
+            return await asyncio.to_thread(answer_to_result, answer, uri, unconfigured)
+        return answer_to_result(answer, uri, unconfigured)
+
+    def _is_without_credential(self, operation: OpenApiOperation) -> bool:
+        """Returns whether a 401 is for want of configuration: by the document, or because nothing is configured."""
+        return bool(operation.missing) or not (self._headers or self._access.credentials)
 
     async def _refresh(self, changed: Callable[[str], None]) -> bool:
         """Puts the document in force if it has changed. Returns False if it cannot be read or used."""
@@ -431,7 +449,12 @@ class OpenApiUpstream:
         document = read_document(data, self._source.name, self._source.other)
         reserved = frozenset((*self._headers, HEADER.lower()))
         base_url = self._access.base_url or server_url(document, self._source.url)
-        reading = read_operations(document, own_servers=not self._access.base_url, reserved_headers=reserved)
+        reading = read_operations(
+            document,
+            own_servers=not self._access.base_url,
+            reserved_headers=reserved,
+            oauth=self._access.credentials is not None,
+        )
         unread = document.others.unread
         before = self._service.unread if self._service is not None else frozenset(unread)
         if broken := sorted(unread.keys() - before):
@@ -453,6 +476,8 @@ class OpenApiUpstream:
         self._trouble = ""
         if is_new:
             log.info("%s: document read, %d operations", self._name, len(service.operations))
+            for note in self.notes:
+                log.warning("%s: %s", self._name, note)
             changed(self._name)
 
     def _failed(self, reason: str, mend: str = "") -> None:
