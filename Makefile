@@ -14,7 +14,7 @@ CODE   := wicketgate app routers middleware examples bench tests hatch_build.py
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators fuzz-validation
-.PHONY: help run test quick coverage explore lint types imports pytest format openapi bench-catalog bench-pause bench-execute bench-engine bench-filters soak lock image test-image clean
+.PHONY: help run test quick coverage explore lint types imports pytest format openapi picture bench-catalog bench-pause bench-execute bench-engine bench-filters soak lock image test-image clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ format: $(VENV)/.dev ## rewrite the code in the house style
 openapi: $(VENV)/.dev ## write openapi/ from the code
 	@$(BIN)/python -m app openapi --write openapi
 	@$(BIN)/python -m app schema > openapi/wicketgate.schema.json
+
+picture: $(VENV)/.dev ## write docs/gate.svg, the picture of README, with the numbers of the demo
+	@$(BIN)/python -m examples.picture
 
 bench-catalog: $(VENV)/.dev ## how well tools are found and what browsing costs, beside peers (ARGS="--no-peers --no-costs")
 	@$(BIN)/python -m bench.catalog $(ARGS)

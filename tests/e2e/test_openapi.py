@@ -85,7 +85,7 @@ async def test_a_model_finds_and_calls_the_operations_of_a_service(tmp_path: Pat
 @requirement("UP-28")
 async def test_the_example_of_the_guide_works(tmp_path: Path) -> None:
     section = (ROOT / "docs" / "guide" / "openapi-services.md").read_text()
-    document, config = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    _, document, config = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
     (tmp_path / "orders.yaml").write_text(document)
     answer = Reply(json.dumps({"access_token": "t", "token_type": "Bearer"}).encode())
     async with HttpService(lambda seen: answer) as token_server, HttpService(lambda seen: Reply(b"{}")) as service:

@@ -1,0 +1,89 @@
+"""Links of the documentation lead somewhere, and the picture is the one that the program draws."""
+
+import asyncio
+import re
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from examples.picture import Numbers, draw
+from tests.docs.pages import anchors, links, pages, path_from, text_of
+from tests.support.process import ROOT, START_BOUND_S
+from tests.support.requirement import requirement
+
+PICTURE = ROOT / "docs" / "gate.svg"
+
+
+@requirement("OPS-130")
+@pytest.mark.parametrize("page", pages())
+def test_every_link_leads_to_a_file_and_a_heading(page: str) -> None:
+    lost = []
+    for link in links(page):
+        target, _, anchor = link.partition("#")
+        path = path_from(page, target).resolve() if target else ROOT / page
+        if not path.exists() or (anchor and anchor not in anchors(path.relative_to(ROOT).as_posix())):
+            lost.append(link)
+    assert lost == []
+
+
+@requirement("OPS-130")
+def test_every_page_of_the_guide_is_on_its_first_page() -> None:
+    listed = {link.partition("#")[0] for link in links("docs/guide/README.md")}
+    there = {path.name for path in (ROOT / "docs" / "guide").glob("*.md")} - {"README.md"}
+    assert sorted(there - listed) == []
+    assert len(there) > 10
+
+
+@requirement("OPS-131")
+async def test_the_picture_has_the_numbers_of_the_demo() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "examples.picture", "--print"),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(START_BOUND_S):
+        out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    assert out.decode() == PICTURE.read_text("utf-8"), "run: make picture"
+    # The table of the README has the same numbers.
+    found = re.search(r"takes? ([\d,]+) tokens", out.decode())
+    told = re.search(r"three tools of the gate, ([\d,]+) tokens, and one browse adds (\d+)", out.decode())
+    assert found is not None
+    assert told is not None
+    assert f"| {found[1]} tokens | {told[1]} tokens, and {told[2]} for a browse |" in text_of("README.md")
+
+
+@requirement("OPS-131")
+def test_the_picture_tells_its_content_and_takes_nothing_from_elsewhere() -> None:
+    text = draw(Numbers((("a<b", 3), ("c", 4)), 1000, 100, 10), "x & y")
+    root = ElementTree.fromstring(text)
+    kinds = [element.tag.rpartition("}")[2] for element in root.iter()]
+    assert {"title", "desc"} <= set(kinds)
+    assert not {"script", "image", "use", "foreignObject"} & set(kinds)
+    assert "7 tools of 2 servers" in text
+    assert "a&lt;b" in text
+    assert not re.search(r"url\(|@import|@font-face|href", text)
+    assert len(PICTURE.read_bytes()) < 10_000
+
+
+@requirement("OPS-131")
+def test_the_table_of_the_readme_has_the_figures_of_the_benchmarks() -> None:
+    readme, figures = text_of("README.md"), text_of("docs/benchmarks.md")
+    rows = {(row[0], row[1].split()[0]): row for row in table_rows(figures) if row[2:3] == ["100"]}
+    found = {
+        name: ", ".join(f"{float(rows[data, name][4]):.0f}" for data in ("azure", "metatool", "bfcl"))
+        for name in ("wicketgate", "bm25s", "fastmcp")
+    }
+    assert f"| BM25: {found['bm25s']}; FastMCP: {found['fastmcp']} | {found['wicketgate']} |" in readme
+    (direct, inside, through) = next(row[1:4] for row in table_rows(figures) if row[0] == "http, 100 B, 1")
+    whole = [float(re.findall(r"[\d.]+", cell)[1]) for cell in (direct, inside, through)]
+    assert "| {:.1f} ms, direct | {:.1f} ms in your process; {:.1f} ms through `/mcp` |".format(*whole) in readme
+    (azure,) = re.findall(r"`azure` \(200\) take ([\d,]+) tokens", figures)
+    browse = next(row[7] for row in table_rows(figures) if row[:3] == ["azure", "wicketgate", "236"])
+    assert re.search(rf"\| 200 tools [^|]*\| {azure} tokens \| 258 tokens, and {browse} for a browse \|", readme)
+
+
+def table_rows(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.M)]
