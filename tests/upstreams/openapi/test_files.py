@@ -250,6 +250,29 @@ async def test_a_change_of_any_file_is_seen(tmp_path: Path) -> None:
 
 
 @requirement("UP-92")
+async def test_what_is_refused_and_does_not_change_is_not_read_again(tmp_path: Path) -> None:
+    paths = {f"/{name}": {"$ref": name} for name in ("link.yaml", "folder.yaml", "pipe.yaml", "gone.yaml", "bad.yaml")}
+    source = lay(tmp_path, {"docs/openapi.json": document(paths=paths), "docs/bad.yaml": "a: [", "a.yaml": "get: {}"})
+    (tmp_path / "docs/link.yaml").symlink_to(tmp_path / "a.yaml")
+    (tmp_path / "docs/folder.yaml").mkdir()
+    os.mkfifo(tmp_path / "docs/pipe.yaml")
+    data = await source.load()
+    assert data is not None
+    assert len(read_operations(read_document(data, source.name, source.other), reserved_headers=NONE).skipped) == 5
+    assert await source.load() is None
+
+
+@requirement("UP-92")
+async def test_a_file_whose_rights_change_is_read_again(tmp_path: Path) -> None:
+    source = lay(tmp_path, {"x.json": document("a"), "other.yaml": "a"})
+    assert await source.load() is not None
+    source.other("other.yaml")
+    assert await source.load() is None
+    (tmp_path / "other.yaml").chmod(0o400)
+    assert await source.load() is not None
+
+
+@requirement("UP-92")
 async def test_a_file_that_breaks_or_goes_takes_no_tool_away_and_one_that_comes_is_seen(tmp_path: Path) -> None:
     files = {name: text for name, text in SHOP.items() if name != "paths/pet.yml"}
     source = Watched(lay(tmp_path, files))

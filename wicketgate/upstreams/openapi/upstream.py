@@ -95,12 +95,12 @@ class DocumentSource(Protocol):
         ...
 
 
-_Mark = tuple[int, int, int]
+_Mark = tuple[int, int, int, int]
 
 
 class FileSource:
-    """A document on disk, with the files below its folder that it refers to. One has changed if its size, time or inode
-    has, or if it comes or goes."""
+    """A document on disk, with the files below its folder that it refers to. One has changed if its size, inode or
+    one of its times has (that of its rights too), or if it comes or goes."""
 
     url = ""
 
@@ -116,7 +116,8 @@ class FileSource:
         return await asyncio.to_thread(self._load)
 
     def other(self, path: str) -> bytes:
-        self._others[path] = None
+        # Before it is read, so that a change from now on is seen.
+        self._others[path] = self._mark_of(path)
         try:
             # Links may lead to other places below the folder, as they do in a volume of Kubernetes, and nowhere else.
             real = (self._folder / path).resolve(strict=True)
@@ -124,10 +125,8 @@ class FileSource:
                 raise Unusable("a link leads out of the document's folder; it is not followed")
             # Without waiting: a pipe would hold the thread.
             with os.fdopen(os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-                stat = os.fstat(file.fileno())
-                if not S_ISREG(stat.st_mode):
+                if not S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise Unusable("it is not a file")
-                self._others[path] = _mark(stat)
                 return file.read(MAX_DOCUMENT_BYTES + 1)
         except FileNotFoundError:
             raise Unusable("there is no such file") from None
@@ -163,7 +162,7 @@ class FileSource:
 
 
 def _mark(stat: os.stat_result) -> _Mark:
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
 
 
 class UrlSource:
