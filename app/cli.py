@@ -5,27 +5,34 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from pydantic import ValidationError
 
 from app.commands.connect import connect
-from app.commands.groups import Group, NearChoice, TaskGroup, exit_codes
+from app.commands.groups import Group, NearChoice, TaskGroup, exit_codes, usage_hint
 from app.commands.import_command import import_command
 from app.commands.init import init
-from app.commands.options import parse_identity, with_config, with_identity, with_served_config
-from app.commands.output import log_to_terminal, printable_text
+from app.commands.options import (
+    parse_identity,
+    with_checked_config,
+    with_config,
+    with_identity,
+    with_served_config,
+)
+from app.commands.output import log_to_terminal, printable, printable_text
 from app.commands.schema import schema
 from app.commands.terminal import browse, chat, execute, view
 from app.conform.command import conform
 from app.local_key import new_key
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import FACES, KeySettings, Settings
-from wicketgate.config.settings_file import load_settings
+from wicketgate.config.settings_file import configuration_line, load_settings
 from wicketgate.errors import ConfigError
 
 _SECTIONS = {
@@ -107,7 +114,7 @@ def mcp(config: Path | None, face: str | None, folder: Path | None, actor: str, 
         }
     )
 )
-@with_config
+@with_checked_config
 @click.option(
     "--model", is_flag=True, help="Also ask each configured model one tiny question, which may cost a little."
 )
@@ -119,12 +126,9 @@ def check(config: Path | None, model: bool, everything: bool, as_json: bool) -> 
     Calls no tool. Reports each upstream as it connects on stderr, then tools, a table, and last what is wrong.
     """
     settings = load_settings(config)
-    source = config or "The default configuration"
     number = len(settings.upstreams)
-    click.echo(
-        f"{source} is valid: {number} upstream{'' if number == 1 else 's'}.{' Connecting ...' if number else ''}",
-        err=True,
-    )
+    found = f"Valid: {number} upstream{'' if number == 1 else 's'}.{' Connecting ...' if number else ''}"
+    click.echo(f"{printable(configuration_line(config, os.environ))}. {found}", err=True)
     from app.commands.check import check_all
 
     sys.exit(asyncio.run(check_all(settings, config, model=model, everything=everything, as_json=as_json)))
@@ -273,7 +277,7 @@ def key_new(
     try:
         KeySettings.model_validate(entry)
     except ValidationError as error:
-        faults = "; ".join(": ".join([*map(str, fault["loc"]), fault["msg"]]) for fault in error.errors())
+        faults = "; ".join(": ".join([*map(str, fault["loc"]), _fault(fault)]) for fault in error.errors())
         raise click.UsageError(f"not a usable key: {faults}") from None
     if as_json:
         click.echo(json.dumps({"key": secret, "entry": entry}))
@@ -339,15 +343,39 @@ def main(args: list[str] | None = None) -> None:
         cli.main(args=args, prog_name="wicketgate", standalone_mode=False)
     except click.ClickException as error:
         error.show()
+        if hint := usage_hint(error):
+            click.echo(hint, err=True)
         sys.exit(error.exit_code)
     except ConfigError as error:
         click.echo(printable_text(f"wicketgate: {error}"), err=True)
         sys.exit(1)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
-    except BrokenPipeError:  # such as "| head": nobody reads on, and the interpreter must not try to write the rest
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    except BrokenPipeError:
+        _end_unread()
+    except BaseExceptionGroup as group:  # the task group of an open gate wraps what ended the command
+        if group.split(BrokenPipeError)[1] is None:
+            _end_unread()
+        if group.split((KeyboardInterrupt, asyncio.CancelledError))[1] is None:
+            sys.exit(130)
+        raise
+
+
+def _end_unread() -> NoReturn:
+    """Such as ``| head``: nobody reads on, and the interpreter must not try to write the rest."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)
+
+
+_FORMS = {
+    "id": "must be lower-case letters, digits and hyphens, at most 32, no hyphen first",
+    "actor": "must be letters, digits and ._@:/-, at most 128, a letter or digit first",
+}
+
+
+def _fault(fault: Mapping[str, Any]) -> str:
+    form = _FORMS.get(str(fault["loc"][0])) if fault["type"] == "string_pattern_mismatch" and fault["loc"] else None
+    return form or str(fault["msg"]).removeprefix("Value error, ")
 
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60}

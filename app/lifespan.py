@@ -40,6 +40,10 @@ _USUAL_ADDRESS = "http://127.0.0.1:8000"
 _EVERY_ADDRESS = (("//0.0.0.0:", "//127.0.0.1:"), ("//[::]:", "//[::1]:"))
 _ADDRESS_IS_THE_SERVERS = "at the address that your server shows (here as uvicorn has it by default)"
 _LAST_ENDS_S = 1.0
+_CONFIGURED_KEYS = (
+    "  Key: one of auth.keys, here as WG_KEY. Each was shown when it was made (wicketgate init, wicketgate key new);",
+    "  the file holds only hashes. Another one: wicketgate key new --actor me",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ async def service_lifespan(
         await stack.enter_async_context(doors.running())
         # Required upstreams: they keep another server from starting; the own one answers meanwhile.
         if server is None and _required(gate):
-            await _wait_for_required(gate)
+            await _wait_for_required(gate, logs=True)
         # Signals: reloads, and the drain under another server.
         if program is not None:
             reloader = Reloader(
@@ -165,21 +169,22 @@ def _required(gate: Gate) -> list[str]:
     return [upstream.name for upstream in gate.settings.upstreams if upstream.required and upstream.name in there]
 
 
-async def _wait_for_required(gate: Gate) -> None:
-    """Waits until the gate is ready. Raises ConfigError, and logs it: a server shows a traceback at most."""
+async def _wait_for_required(gate: Gate, *, logs: bool) -> None:
+    """Waits until the gate is ready. Raises ConfigError, and *logs* it where that would be a traceback at most."""
     await gate.wait_ready()
     missing = gate.lifecycle.missing(_required(gate))
     if missing:
         names = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
         error = ConfigError(f"An upstream that is required is not there ({names}). Start it, or set required: false")
-        log.error("%s", error)
+        if logs:
+            log.error("%s", error)
         raise error
 
 
 async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey | None, start: _Start | None) -> None:
     server = program.server if program is not None else None
     try:
-        await _wait_for_required(gate)
+        await _wait_for_required(gate, logs=start is None)  # a terminal is shown the last words of the command
     except ConfigError as error:
         if server is not None:
             server.fail(error)
@@ -212,13 +217,12 @@ def _greeting(address: str, local: LocalKey | None) -> str:
     url = reachable(address or _USUAL_ADDRESS)
     lines = ["", f"Wicketgate is ready on {address}" if address else f"Wicketgate is ready, {_ADDRESS_IS_THE_SERVERS}"]
     lines.append(f"  MCP clients: {url}/mcp")
-    if local is not None:
-        lines += [
-            *_key_lines(local, one_process=bool(address)),
-            "",
-            "Try it:",
-            *chat_lines(url, local, "What time is it in Tokyo?"),
-        ]
+    lines += [
+        *(_CONFIGURED_KEYS if local is None else _key_lines(local, one_process=bool(address))),
+        "",
+        "Try it:",
+        *chat_lines(url, local, "What time is it in Tokyo?"),
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -229,9 +233,9 @@ def reachable(address: str) -> str:
     return address
 
 
-def chat_lines(url: str, local: LocalKey, question: str) -> list[str]:
+def chat_lines(url: str, local: LocalKey | None, question: str) -> list[str]:
     """Returns a command that asks *question*; it can be pasted as it is, if the key was made by this start."""
-    key = local.secret if local.file is None else "$KEY"
+    key = local.secret if local is not None and local.file is None else "$WG_KEY"
     body = {"messages": [{"role": "user", "content": question}], "metadata": {"correlation_id": "hello-1"}}
     return [
         f'  curl -N {url}/engine/chat -H "Authorization: Bearer {key}" \\',

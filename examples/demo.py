@@ -103,7 +103,10 @@ def _number(tools: int) -> str:
 
 
 def tool_tokens(gate: Gate) -> tuple[int, int]:
-    """Returns the tokens of the definitions that the model is shown, and of those of all tools."""
+    """Returns the tokens of the definitions that the model is shown, and of those of all tools.
+
+    Counted by the tokenizer; ``usage.naive_tool_tokens`` of a chat is an estimate of the same, by characters.
+    """
     shown = [(tool.name, tool.description, tool.input_schema) for tool in gate.surface.tools(LOCAL_CALL)]
     behind = [(item.name, item.description, item.args_schema) for item in gate.runtime.catalog().tools.values()]
     return _tokens(gate, shown), _tokens(gate, behind)

@@ -4,6 +4,7 @@ A page in a browser can let its own name point to this service (DNS rebinding); 
 Host. An address as Host cannot come from there, and is taken.
 """
 
+import logging
 import re
 from collections.abc import Iterable
 from ipaddress import ip_address
@@ -15,6 +16,10 @@ from middleware.refusals import closing_headers, send_refusal
 ANY_HOST_PATHS = frozenset({"/healthz", "/readyz"})
 """Asked by orchestrators under any name. They give nothing away without a credential."""
 
+log = logging.getLogger("wicketgate.http")
+
+_MOST_SHOWN = 200
+_MOST_TOLD = 20
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z_.-]+)(?::([0-9]{1,5}))?")
 _FOREIGN_HOST = "The Host header names another host. Names of this service stand in server.allowed_hosts"
 _FOREIGN_ORIGIN = "Pages of this origin may not call. Origins that may stand in server.allowed_origins"
@@ -52,13 +57,29 @@ class HostMiddleware:
     def __init__(self, app: ASGIApp, rule: HostRule) -> None:
         self._app = app
         self._rule = rule
+        self._told: set[str] = set()
+
+    def _tell(self, header: str, values: list[str], setting: str) -> None:
+        """Says once for each value which setting takes it; strangers choose the values, so only some are told."""
+        value = repr(", ".join(values)[:_MOST_SHOWN])
+        if f"{header} {value}" not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(f"{header} {value}")
+            log.warning(
+                "a request with %s %s was refused; if it is meant for this service, add it to %s",
+                header,
+                value,
+                setting,
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in ANY_HOST_PATHS:
             return await self._app(scope, receive, send)
         if not self._is_ours(scope):
+            self._tell("Host", _values(scope, b"host"), "server.allowed_hosts")
             return await send_refusal(send, 421, "misdirected_request", _FOREIGN_HOST)
-        if not all(self._rule.takes_origin(origin) for origin in _values(scope, b"origin")):
+        origins = _values(scope, b"origin")
+        if not all(map(self._rule.takes_origin, origins)):
+            self._tell("Origin", origins, "server.allowed_origins")
             return await send_refusal(send, 403, "forbidden", _FOREIGN_ORIGIN, closing_headers(scope))
         await self._app(scope, receive, send)
 

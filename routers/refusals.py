@@ -5,7 +5,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 _CODES = {
-    404: ("not_found", "There is nothing at this path"),
+    404: ("not_found", "There is nothing at this path; chats are at /engine/chat, MCP at /mcp, tools at /operations"),
     405: ("method_not_allowed", "This path does not take that method"),
     408: ("request_timeout", ""),
     413: ("payload_too_large", ""),
@@ -24,6 +24,8 @@ def refuse_in_one_shape(app: FastAPI) -> None:
         detail = str(error.detail) if isinstance(error, HTTPException) else ""
         code, message = _CODES.get(status, ("invalid_request" if status < 500 else "internal_error", ""))
         headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+        if status == 405 and "Allow" in headers:
+            message += f"; it takes {headers['Allow']}"
         return refuse(status, code, message or detail, headers)
 
     app.add_exception_handler(HTTPException, on_http_exception)

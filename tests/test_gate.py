@@ -20,6 +20,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings
 from wicketgate.engine.contract import parse_chat_request
 from wicketgate.errors import ConfigError, UpstreamUnavailable
+from wicketgate.fleet.turns import AT_ONCE, Turns
 from wicketgate.gate import Gate
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.ports import UpstreamStatus
@@ -269,3 +270,19 @@ async def test_closing_a_gate_while_a_token_is_fetched_leaves_no_task(kind: str)
             assert _token_requests() == 1
         assert _token_requests() == 0
         go_on.set()
+
+
+@requirement("UP-72", "UP-56")
+async def test_those_that_wait_for_their_turn_to_connect_are_waited_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds: list[float] = []
+
+    async def wait(bound_s: float) -> None:
+        bounds.append(bound_s)
+
+    for count in (1, 1 + 4 * AT_ONCE):
+        upstreams = [{"name": f"u{number}", "url": "http://127.0.0.1:1"} for number in range(count)]
+        gate = Gate(Settings.model_validate({"upstreams": upstreams}))
+        monkeypatch.setattr(gate.lifecycle, "wait_settled", wait)
+        await gate.wait_settled()
+    assert bounds[1] - bounds[0] == pytest.approx(Turns.longest_wait_s(4 * AT_ONCE))
+    assert bounds[1] > bounds[0]

@@ -175,8 +175,9 @@ class Gate:
     async def wait_settled(self) -> None:
         """Waits as ``wait_ready`` does, but for each upstream as long as its own timeouts allow, whatever
         ``server.start_deadline_s`` is: for a program that needs all tools, and runs once."""
-        bounds = (up.connect_within_s + upstream_limits(up).listing_s for up in self.settings.upstreams if up.enabled)
-        await self.lifecycle.wait_settled(max(bounds, default=self.settings.server.start_deadline_s))
+        bounds = [up.connect_within_s + upstream_limits(up).listing_s for up in self.settings.upstreams if up.enabled]
+        longest_s = max(bounds, default=self.settings.server.start_deadline_s)
+        await self.lifecycle.wait_settled(longest_s + Turns.longest_wait_s(len(bounds)))
 
     def key_life(self) -> Mapping[str, KeyLife]:
         """Returns the last use and the end of each key, by its id."""

@@ -27,6 +27,7 @@ from app.commands.connect_entry import (
 from app.commands.connect_file import read_client_file, replace_client_file
 from app.commands.connect_gate import gate_to_reach, gate_to_start, holds_secret
 from app.commands.connect_json import NotEditable
+from app.commands.groups import NearChoice
 from app.commands.options import with_config
 from app.commands.output import printable, printable_text
 from wicketgate.config.settings import FACES
@@ -49,7 +50,7 @@ _NEXT: Mapping[str, str] = {
 
 
 @click.command()
-@click.argument("client", required=False, type=click.Choice(list(CLIENTS)), metavar="[CLIENT]")
+@click.argument("client", required=False, type=NearChoice(list(CLIENTS)), metavar="[CLIENT]")
 @click.option("--write", is_flag=True, help="Put the entry into the client's file. Without it: print the entry.")
 @click.option("--url", help="Reach a running service at this URL. Without it: the client starts the gate by itself.")
 @click.option(
@@ -58,7 +59,7 @@ _NEXT: Mapping[str, str] = {
     "the client can.",
 )
 @with_config
-@click.option("--face", type=click.Choice(FACES), help="The face that the client sees; without it: mcp.face.")
+@click.option("--face", type=NearChoice(FACES), help="The face that the client sees; without it: mcp.face.")
 @click.option("--name", default="wicketgate", show_default=True, help="The name of the entry.")
 @click.option(
     "--env", "variables", multiple=True, metavar="NAME", help="Copy this variable into the entry; may be repeated."

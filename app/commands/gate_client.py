@@ -20,10 +20,12 @@ from wicketgate.engine.contract import ChatRequest
 from wicketgate.faces.surface import ToolSurface
 from wicketgate.gate import Gate
 from wicketgate.net import HttpClient, make_http_client
+from wicketgate.net.outgoing import shown_origin, trouble_of
 from wicketgate.net.sse import SseDecoder
 from wicketgate.ports import CallContext, session_key
 
 _CONNECT_S = 10.0
+_NO_URL = "--url (or WG_URL) is no URL of a service; it looks like http://127.0.0.1:8080"
 _MOST_ASKED = 50
 """Each short id costs a request."""
 
@@ -87,8 +89,9 @@ class LocalGate:
 class RemoteGate:
     """*http* has the URL of the service as its base, without a path."""
 
-    def __init__(self, http: HttpClient) -> None:
+    def __init__(self, http: HttpClient, *, with_key: bool) -> None:
         self._http = http
+        self._with_key = with_key
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
         # A single POST of MCP without sessions.
@@ -151,12 +154,16 @@ class RemoteGate:
             return False
         return response.status_code == 200
 
-    @staticmethod
-    async def _receive(sending: Any) -> httpx.Response:
+    async def _receive(self, sending: Any) -> httpx.Response:
         try:
             response: httpx.Response = await sending
-        except (httpx.HTTPError, httpx.InvalidURL):
-            raise GateFailed("the service cannot be reached; is --url right?") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            told = trouble_of(error).told(str(self._http.base_url), "--url (or WG_URL)")
+            raise GateFailed(f"the service cannot be reached: {told}; wicketgate serve starts one") from None
+        if response.status_code == 401:
+            await response.aread()
+            reason = "the key is not one of the service" if self._with_key else "a key is missing"
+            raise GateFailed(f"the service refused it (HTTP 401): {reason}; give it by --key, or in WG_KEY")
         return response
 
 
@@ -166,14 +173,16 @@ async def open_gate(
 ) -> AsyncIterator[GateClient]:
     """Opens the service at *url*, or without one a gate in this process. Raises ConfigError and GateFailed."""
     if url:
+        if not shown_origin(url).startswith(("http://", "https://")):
+            raise GateFailed(_NO_URL)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             outgoing = outgoing_rules(settings)
             client = make_http_client(outgoing, base_url=url, headers=headers, timeout=httpx.Timeout(_CONNECT_S))
         except httpx.InvalidURL:
-            raise GateFailed("--url is no URL; it looks like http://127.0.0.1:8080") from None
+            raise GateFailed(_NO_URL) from None
         async with client as http:
-            yield RemoteGate(http)
+            yield RemoteGate(http, with_key=bool(key))
         return
     from app.commands.check import connected
 

@@ -2,6 +2,7 @@
 OPS-112, OPS-115)."""
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,3 +86,17 @@ class TaskGroup(Group):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+
+def usage_hint(error: click.ClickException) -> str:
+    """Returns what may be meant where a configuration, or an option, stands in the wrong place; otherwise nothing."""
+    command = error.ctx.command if isinstance(error, click.UsageError) and error.ctx is not None else None
+    if isinstance(error, click.NoSuchOption) and isinstance(command, click.Group):
+        return "Options stand behind the command: wicketgate COMMAND --option"
+    file = _EXTRA_FILE.search(error.message)
+    if command is not None and file and any(parameter.name == "config" for parameter in command.params):
+        return f"Is it the configuration? Then write --config {file[1]}"
+    return ""
+
+
+_EXTRA_FILE = re.compile(r"unexpected extra argument \((\S+\.(?:ya?ml|json))\)")

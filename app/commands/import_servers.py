@@ -5,7 +5,6 @@
 
 import json
 import os
-import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +21,7 @@ from app.commands.import_tools import ALL_TOOLS
 from app.commands.import_variables import Variables, Verbatim
 from app.commands.output import printable
 from wicketgate.catalog.card import one_line
+from wicketgate.config.client_entries import legal_name
 from wicketgate.errors import ConfigError
 from wicketgate.yaml_text import write_yaml
 
@@ -30,7 +30,6 @@ __all__ += ["without_comments"]
 
 _read_client_config = read_client_config
 
-_MAX_NAME_CHARS = 64
 _MAX_LINE_CHARS = 400
 _MAX_PLACES = 60
 _MAX_ORIGINS = 3
@@ -93,7 +92,7 @@ def take_over(config: ClientConfig) -> tuple[list[ImportedServer], Mapping[str, 
     for place, server in enumerate(config.servers):
         first = groups.get(place, place)
         if is_this_gate(server):
-            name = legal_name(server.name, ())
+            name = legal_name(server.name)
             done.append(
                 ImportedServer(
                     name, None, _with_origin(server, "it leads to a Wicketgate; if not to this one, add it by hand")
@@ -107,18 +106,6 @@ def take_over(config: ClientConfig) -> tuple[list[ImportedServer], Mapping[str, 
                 names[first] = done[-1].name
                 used[done[-1].name] = None
     return done, variables.descriptions
-
-
-def legal_name(name: str, used: Collection[str]) -> str:
-    """*name* changed to a legal upstream name that is none of *used*."""
-    legal = re.sub(r"_{2,}", "_", re.sub(r"[^a-z0-9_-]+", "-", name[:1000].lower())).strip("-_")
-    if not legal[:1].isalpha():
-        legal = f"server-{legal}".strip("-")
-    number, suffix = 1, ""
-    while (candidate := legal[: _MAX_NAME_CHARS - len(suffix)].rstrip("-_") + suffix) in used:
-        number += 1
-        suffix = f"-{number}"
-    return candidate
 
 
 def as_yaml(imported: Sequence[ImportedServer], source: str) -> str:
@@ -144,7 +131,7 @@ def _alike(servers: Sequence[ClientServer]) -> dict[int, int]:
     # By the way to a server the groups that there are, by name and by file.
     known: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
     for place, server in enumerate(servers):
-        name = legal_name(server.name, ())
+        name = legal_name(server.name)
         settings = import_entry(server, name, Verbatim()).settings
         if settings is None or is_this_gate(server):
             continue

@@ -205,11 +205,10 @@ def _taken_over(configs: "Sequence[ClientConfig]", source: str) -> _Servers:
 
 def _example(environ: Mapping[str, str]) -> _Servers:
     """Returns the time server, if this machine has it or can fetch it; otherwise only comments."""
+    # The gate finds what is installed beside it though that is not on the PATH, and a bare name outlives a move.
     beside = Path(sys.executable).with_name("mcp-server-time")
-    found = shutil.which("mcp-server-time", path=environ.get("PATH"))
-    if found or beside.is_file():
-        # Beside this program it may not be on the PATH of the service.
-        command, about = ["mcp-server-time" if found else str(beside)], "tells the time"
+    if shutil.which("mcp-server-time", path=environ.get("PATH")) or beside.is_file():
+        command, about = ["mcp-server-time"], "tells the time"
     elif shutil.which("uvx", path=environ.get("PATH")):
         command, about = ["uvx", "mcp-server-time"], "tells the time; the first start fetches it"
     else:
@@ -266,12 +265,18 @@ def _text(key: str, model: str, servers: _Servers) -> str:
 
 def _create(path: Path, text: str) -> None:
     """Raises ConfigError; then there is no file, or a different one."""
+    made = False
     try:
         with path.open("x", encoding="utf-8") as file:
+            made = True
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
     except FileExistsError:
         raise ConfigError(f"{path} exists already, and init never writes over a file") from None
     except OSError as error:
+        if made:  # half of it, which would be in the way of the next try
+            path.unlink(missing_ok=True)
         raise ConfigError(f"Cannot write {path}: {error.strerror}") from None
 
 
@@ -284,6 +289,8 @@ def _write_schema(path: Path) -> bool:
     from wicketgate.config.schema import TITLE
 
     try:
+        if os.path.lexists(path) and not path.is_file():
+            return False  # such as a pipe, which would not end
         if path.exists() and TITLE not in path.read_text(encoding="utf-8", errors="replace")[:200]:
             return False
         path.write_text(schema_text(), encoding="utf-8")

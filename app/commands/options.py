@@ -36,13 +36,21 @@ def with_config(command: F) -> F:
 
 def with_served_config(command: F) -> F:
     """The same for a command whose log says which file is in force. In a terminal an error comes with that line."""
+    return _said_with_errors(command, lambda: sys.stderr.isatty())
 
+
+def with_checked_config(command: F) -> F:
+    """The same for a command that says it by itself, in a line with more. An error comes with the usual line."""
+    return _said_with_errors(command, lambda: True)
+
+
+def _said_with_errors(command: F, is_said: Callable[[], bool]) -> F:
     @wraps(command)
     def run(*args: Any, **given: Any) -> Any:
         try:
             return command(*args, **given)
         except ConfigError:
-            if sys.stderr.isatty():
+            if is_said():
                 _say_configuration(given["config"])
             raise
 

@@ -19,12 +19,26 @@ class TerminalFormatter(logging.Formatter):
         self._redact = Redactor()
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable_text(self._redact(super().format(record)))
+        # What follows a line break is set in, so that no server can write a line that looks like one of ours.
+        return printable_text(self._redact(super().format(record))).replace("\n", "\n    ")
+
+
+class _NoRepeats(logging.Filter):
+    """Leaves out a line that is the same as the one before it, such as that of a second attempt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        last, self._last = self._last, record.getMessage()
+        return last != self._last
 
 
 def log_to_terminal() -> None:
     """Logs warnings to stderr. A command that serves replaces this by its own log."""
     handler = logging.StreamHandler()
+    handler.addFilter(_NoRepeats())
     handler.setLevel(logging.WARNING)
     handler.setFormatter(TerminalFormatter())
     logging.getLogger().addHandler(handler)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import secrets
 import sys
 from collections.abc import Callable, Coroutine, Mapping
@@ -14,9 +15,12 @@ from app.commands.options import asked_url, parse_identity, with_config, with_id
 from app.commands.output import printable, printable_text
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import load_settings
+from wicketgate.daemon_threads import DaemonThreads
 
 if TYPE_CHECKING:  # brings an HTTP client, which most commands do not need
     from app.commands.gate_client import GateClient, ToolAnswer
+
+_MOST_TYPED = 65_536
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,7 +74,7 @@ def execute(tool_id: str, args: str, dry_run: bool, as_json: bool, **where: Any)
     wicketgate execute --config wicketgate.yaml shop:search_customers '{"words": "Ada"}'
     """
     text = sys.stdin.read() if args == "-" else args
-    arguments = {"tool_id": tool_id, "args": _json(text, "ARGS"), "dry_run": dry_run}
+    arguments = {"tool_id": tool_id, "args": _json(text, "ARGS", '{"name": "value"}'), "dry_run": dry_run}
     _run(where, lambda gate: _show(gate, "tool_execute", arguments, as_json))
 
 
@@ -86,7 +90,7 @@ def view(handle: str, selector: str, as_json: bool, **where: Any) -> None:
 
     Without --url this finds artifacts of earlier commands only if 'storage' is a file: memory ends with its process.
     """
-    arguments = {"handle": handle, "selector": _json(selector, "SELECTOR")}
+    arguments = {"handle": handle, "selector": _json(selector, "SELECTOR", '{"type": "head", "chars": 2000}')}
     _run(where, lambda gate: _show(gate, "tool_view", arguments, as_json))
 
 
@@ -137,7 +141,8 @@ async def _show(gate: "GateClient", tool: str, arguments: Mapping[str, Any], as_
 
 def _print_error(answer: "ToolAnswer") -> None:
     body = answer.structured
-    click.echo(printable(f"{body.get('error')}: {body.get('message')}"), err=True)
+    message = str(body.get("message")).replace("tool_browse", "wicketgate browse")  # the words are meant for a model
+    click.echo(printable(f"{body.get('error')}: {message}"), err=True)
     details = dict(body.get("details") or {})
     near = details.pop("did_you_mean", None)
     if near:
@@ -149,11 +154,12 @@ def _print_error(answer: "ToolAnswer") -> None:
 
 
 async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> int:
+    asking = DaemonThreads(1, "question")  # a Ctrl-C does not wait for the line that nobody will type
     conversation, messages = f"cli_{secrets.token_hex(8)}", list[dict[str, str]]()
     once, failed = message is not None, False
     while True:
         # The next message: the given one, or one from the terminal.
-        text = message if message is not None else await asyncio.to_thread(_ask)
+        text = message if message is not None else await asking.run(_ask)
         message = None
         if not text:
             return 1 if failed else 0
@@ -176,6 +182,10 @@ async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> i
 
 
 def _ask() -> str:
+    if sys.stdin.isatty():
+        # Not through sys.stdin, whose lock the end of the process would wait for. A terminal gives one line at a time.
+        click.echo("> ", nl=False, err=True)
+        return os.read(sys.stdin.fileno(), _MOST_TYPED).decode("utf-8", "replace").strip()
     try:
         return click.prompt(">", prompt_suffix=" ", default="", show_default=False, err=True).strip()
     except (EOFError, click.Abort):
@@ -202,12 +212,12 @@ def _line(body: Mapping[str, Any]) -> str:
     return printable(json.dumps(body, ensure_ascii=False))
 
 
-def _json(text: str, what: str) -> Any:
+def _json(text: str, what: str, example: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
         at = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise click.UsageError(f"{what} is not JSON{at}") from None
+        raise click.UsageError(f"{what} is not JSON{at}; it looks like '{example}', in single quotes") from None
 
 
 def _run(where: Mapping[str, Any], work: Callable[["GateClient"], Coroutine[None, None, int]]) -> None:

@@ -69,9 +69,9 @@ def test_the_help_of_every_command_names_the_file_that_it_takes(command: str) ->
 
 @requirement("OPS-25")
 def test_check_says_which_file_it_has_read() -> None:
-    assert "The default configuration is valid: 0 upstreams" in run("check").stderr
+    assert "only defaults; wicketgate init writes one. Valid: 0 upstreams." in run("check").stderr
     Path("wicketgate.yaml").write_text("server: {port: 9000}\n")
-    assert "wicketgate.yaml is valid: 0 upstreams" in run("check").stderr
+    assert "Configuration: ./wicketgate.yaml. Valid: 0 upstreams." in run("check").stderr
 
 
 @requirement("OPS-25")
@@ -125,7 +125,7 @@ def test_every_command_says_on_stderr_which_file_is_in_force(command: str) -> No
 @requirement("OPS-58")
 def test_without_a_file_a_command_says_how_to_get_one() -> None:
     line = "Configuration: no file, only defaults; wicketgate init writes one"
-    assert run("check").stderr.splitlines()[0] == line
+    assert run("check").stderr.splitlines()[0] == f"{line}. Valid: 0 upstreams."
     assert run("learned", "--json").stdout == run("learned").stdout == ""  # memory has nothing to list
 
 

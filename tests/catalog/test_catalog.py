@@ -427,3 +427,12 @@ def test_a_catalog_by_hand_refuses_two_tools_of_one_id_and_browses_nothing_that_
     too_large = item(TOO_LONG, LONG_SERVER)
     made = Catalog([too_large])
     assert (made.all(), list(made.quarantine)) == ((), [too_large.id])
+
+
+@requirement("EXEC-26")
+def test_what_a_model_would_not_be_given_is_not_counted_as_spared() -> None:
+    bare = definition("read", "Read a file.")
+    more = {**bare, "outputSchema": {"type": "object", "description": "x" * 1_000}, "title": "y" * 1_000}
+    assert catalog(files=[more]).definition_chars() == catalog(files=[bare]).definition_chars()
+    longer = {**bare, "description": "Read a file." + "z" * 100}
+    assert catalog(files=[longer]).definition_chars() == catalog(files=[bare]).definition_chars() + 100

@@ -15,7 +15,7 @@ from tests.support.supervised import connected
 from wicketgate.access.identity import Identity
 from wicketgate.config.runtime import call_policies
 from wicketgate.config.settings import Settings, UpstreamSettings
-from wicketgate.config.upstreams import make_upstream
+from wicketgate.config.upstreams import fetching_program, make_upstream
 from wicketgate.net import Outgoing
 from wicketgate.ports import CallContext, Upstream
 
@@ -81,3 +81,21 @@ def test_kept_results_are_shared_among_actors_only_where_the_upstream_says_so() 
         ("own", True, False),
         ("common", True, True),
     ]
+
+
+@requirement("UP-66")
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("npx -y some-server", "npx"),
+        ("/usr/bin/uvx some-server", "uvx"),
+        ("docker run -i image", "docker"),
+        ("pnpm dlx some-server", "pnpm"),
+        ("uv run server.py", "uv"),
+        ("uv pip list", ""),
+        ("python -m server", ""),
+        ("npm-server exec", ""),
+    ],
+)
+def test_a_program_that_fetches_its_server_is_known_by_its_command(command: str, program: str) -> None:
+    assert fetching_program(command.split()) == program

@@ -93,11 +93,36 @@ async def test_a_start_and_a_stop_in_a_terminal(tmp_path: Path) -> None:
 
 @requirement("OPS-98")
 async def test_a_stop_with_nothing_to_wait_for_is_one_line(tmp_path: Path) -> None:
-    config = write_config(tmp_path, upstreams=[ECHO])
+    key = {"id": "first", "sha256": "0" * 64, "actor": "me", "permissions": ["*"]}
+    config = write_config(tmp_path, upstreams=[ECHO], auth={"keys": [key]})
     async with in_terminal("app", "serve", "--config", config, "--port", "0", env={"NO_COLOR": "1"}) as terminal:
         await terminal.wait_for(r'"correlation_id": "hello-1"\}\}\'\n')
         start = terminal.shown
+        # A key of the file was shown when it was made; the line to try refers to it.
+        assert "wicketgate key new" in start
+        assert 'Authorization: Bearer $WG_KEY"' in start
         terminal.press(CTRL_C)
         assert await terminal.ended() == 0
     assert terminal.shown[len(start) :].strip().removeprefix("^C").strip() == "Stopping ... done"
     assert "\x1b" not in terminal.raw
+
+
+@requirement("OPS-97")
+async def test_a_required_server_that_is_missing_is_told_once(tmp_path: Path) -> None:
+    config = write_config(tmp_path, upstreams=[{**DEAD, "required": True}])
+    async with in_terminal("app", "serve", "--config", config, "--port", "0") as terminal:
+        assert await terminal.ended() == 1
+    assert terminal.shown.count("An upstream that is required is not there (db: ") == 1
+
+
+@requirement("OPS-129")
+async def test_ctrl_c_at_the_question_ends_a_chat_at_once(tmp_path: Path) -> None:
+    config = write_config(tmp_path, upstreams=[])
+    async with in_terminal("app", "chat", "--config", config) as terminal:
+        await terminal.wait_for("> ")
+        terminal.press(b"hello\n")
+        await terminal.wait_for(r"(?s)> .*\n> ")
+        terminal.press(CTRL_C)
+        assert await terminal.ended() == 130
+    assert "Traceback" not in terminal.shown
+    assert "Fatal" not in terminal.shown

@@ -52,7 +52,7 @@ async def test_mistakes_are_reported_in_plain_words_and_by_the_exit_code(tmp_pat
     code, _, stderr = await wicketgate("browse", "x")
     assert (code, "--config FILE" in stderr) == (2, True)
     code, _, stderr = await wicketgate("browse", "x", "--url", "http://a\x7fb")
-    assert (code, "--url is no URL" in stderr) == (1, True)
+    assert (code, "is no URL of a service" in stderr) == (1, True)
 
 
 @pytest.fixture

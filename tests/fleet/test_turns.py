@@ -10,7 +10,7 @@ from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from wicketgate.config.settings import Settings
 from wicketgate.fleet import turns
-from wicketgate.fleet.turns import AT_ONCE, Turns, cancel_in_turns
+from wicketgate.fleet.turns import AT_ONCE, LONGEST_S, Turns, cancel_in_turns
 from wicketgate.gate import Gate
 
 BOUND_S = 20.0
@@ -160,3 +160,12 @@ async def test_a_turn_that_is_waited_for_is_not_lost_when_its_waiter_leaves(canc
         (await waiting).end()
     async with asyncio.timeout(BOUND_S):
         (await own.take()).end()
+
+
+async def test_the_last_of_many_gets_its_turn_within_the_longest_wait() -> None:
+    turns = Turns(longest_s=0.01)
+    others = 3 * AT_ONCE
+    for _ in range(others):
+        await turns.take()  # none of them ends its turn by itself
+    assert Turns.longest_wait_s(others) == 3 * LONGEST_S
+    assert Turns.longest_wait_s(AT_ONCE - 1) == 0

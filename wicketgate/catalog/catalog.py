@@ -191,7 +191,8 @@ class Catalog:
         return build_inner_card(node.path, node.label, node.namespace, node.tool_count, node.members, self._tokens)
 
     def definition_chars(self, visible: Visible | None = None) -> int:
-        """The length of the definitions of the visible tools together, as JSON: what a prompt is spared."""
+        """The length of name, description and parameters of the visible tools together, as JSON: what a prompt is
+        spared."""
         if visible is None:
             return self._tables.chars
         by_id = self._tables.by_id
@@ -258,8 +259,8 @@ on."""
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """*chars*: length of the definition as JSON. *card* is None for a subscription, and when it cannot fit, which has
-    a *reason*."""
+    """*chars*: length of what a model would be given of it, as JSON. *card* is None for a subscription, and when it
+    cannot fit, which has a *reason*."""
 
     item: SelectableItem
     digest: str
@@ -312,9 +313,9 @@ class _Reading:
     def _read(self, definition: object) -> "tuple[_Key, _Entry]":
         if not isinstance(definition, Mapping):
             raise CatalogError("definition: not an object")
-        digest, chars = _fingerprint(definition)
+        digest = _fingerprint(definition)
         key = (self._server, self._source, self._spellings, digest)
-        return key, self._known.get(key) or _read(definition, key, chars, self._tokens)
+        return key, self._known.get(key) or _read(definition, key, self._tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,21 +336,27 @@ def _listed(definitions: Mapping[str, Sequence[object]]) -> Iterator[tuple[str, 
         yield from ((server, index, definition) for index, definition in enumerate(listed))
 
 
-def _fingerprint(definition: Mapping[str, Any]) -> tuple[str, int]:
-    """Digest and length of the definition as compact JSON."""
+def _fingerprint(definition: Mapping[str, Any]) -> str:
+    """Digest of the definition as compact JSON."""
     try:
         text = compact_json(definition)
     except RecursionError:
         raise CatalogError("definition: nested too deeply") from None
     except (TypeError, ValueError):
         raise CatalogError("definition: not JSON") from None
-    return hashlib.sha256(text.encode()).hexdigest(), len(text)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _read(definition: Mapping[str, Any], key: _Key, chars: int, tokens: TokenCounter) -> _Entry:
+def _chars_for_model(item: SelectableItem) -> int:
+    """The length of what a model without a gate would be given: the output schema, annotations and titles are not."""
+    parameters = {"name": item.name, "description": item.description, "parameters": dict(item.args_schema)}
+    return len(compact_json(parameters))
+
+
+def _read(definition: Mapping[str, Any], key: _Key, tokens: TokenCounter) -> _Entry:
     server, source, spellings, digest = key
     item = mcp_tool_to_selectable(definition, server, infer=source != "named", named=source != "unnamed", digest=digest)
-    return _entry(replace(item, spellings=spellings) if spellings else item, digest, chars, tokens)
+    return _entry(replace(item, spellings=spellings) if spellings else item, digest, tokens)
 
 
 def _check_namespace(item: SelectableItem, owners: Mapping[str, str]) -> None:
@@ -363,11 +370,12 @@ def _check_namespace(item: SelectableItem, owners: Mapping[str, str]) -> None:
 
 def _by_hand(item: SelectableItem, tokens: TokenCounter) -> _Entry:
     schemas = {"inputSchema": dict(item.args_schema), "outputSchema": item.output_schema and dict(item.output_schema)}
-    digest, chars = _fingerprint({"name": item.upstream_name, "description": item.description, **schemas})
-    return _entry(item if item.digest else replace(item, digest=digest), digest, chars, tokens)
+    digest = _fingerprint({"name": item.upstream_name, "description": item.description, **schemas})
+    return _entry(item if item.digest else replace(item, digest=digest), digest, tokens)
 
 
-def _entry(item: SelectableItem, digest: str, chars: int, tokens: TokenCounter) -> _Entry:
+def _entry(item: SelectableItem, digest: str, tokens: TokenCounter) -> _Entry:
+    chars = _chars_for_model(item)
     if item.operation == "subscription":
         return _Entry(item, digest, chars, None, "")
     try:

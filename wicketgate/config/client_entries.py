@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 _MAX_NAME_CHARS = 64
+_MOST_READ = 1_000
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]|_(?!_|$)){0,63}")
 
 MCP_SERVERS = "mcpServers"
@@ -43,7 +44,7 @@ class Spread:
 
 def legal_name(name: str, used: Collection[str] = ()) -> str:
     """Returns *name* changed to a legal name of an upstream that is none of *used*."""
-    legal = re.sub(r"_{2,}", "_", re.sub(r"[^a-z0-9_-]+", "-", name.lower())).strip("-_")
+    legal = re.sub(r"_{2,}", "_", re.sub(r"[^a-z0-9_-]+", "-", name[:_MOST_READ].lower())).strip("-_")
     if not legal[:1].isalpha():
         legal = f"server-{legal}".strip("-")
     number, suffix = 1, ""

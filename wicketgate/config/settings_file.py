@@ -129,6 +129,11 @@ def no_upstreams_line(settings: Settings) -> str:
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"Cannot read the configuration file {path}: there is no such file; wicketgate init --config {path} writes "
+            "one to start from"
+        ) from None
     except OSError as error:
         raise ConfigError(f"Cannot read the configuration file {path}: {error.strerror}") from None
     except UnicodeDecodeError:

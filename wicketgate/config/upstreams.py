@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -81,7 +82,26 @@ def make_upstream(
         turns=turns,
         instructions=settings.instructions,
         tried=shown_origin(settings.url) if settings.url else settings.command[0],
+        fetches=fetching_program(settings.command),
     )
+
+
+_FETCHING = frozenset({"npx", "uvx", "bunx", "pnpx", "docker", "podman"})
+_FETCHING_WITH: Mapping[str, frozenset[str]] = {
+    "npm": frozenset({"exec", "x"}),
+    "pnpm": frozenset({"dlx"}),
+    "yarn": frozenset({"dlx"}),
+    "bun": frozenset({"x"}),
+    "uv": frozenset({"run", "tool"}),
+    "pipx": frozenset({"run"}),
+}
+
+
+def fetching_program(command: Sequence[str]) -> str:
+    """Returns the name of the program in *command* that fetches what it starts at the first run; empty if none does."""
+    program = Path(command[0]).stem.lower() if command else ""
+    with_word = _FETCHING_WITH.get(program, frozenset())
+    return program if program in _FETCHING or with_word.intersection(command[1:2]) else ""
 
 
 def _connect(settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownSecrets) -> Connect:

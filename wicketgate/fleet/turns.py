@@ -21,6 +21,11 @@ class Turns:
         self._free = asyncio.Semaphore(at_once)
         self._longest_s = LONGEST_S if longest_s is None else longest_s
 
+    @staticmethod
+    def longest_wait_s(others: int) -> float:
+        """Returns how long one may wait for its turn behind *others* that all take as long as they can."""
+        return others // AT_ONCE * LONGEST_S
+
     async def take(self) -> "Turn":
         """Wait for a turn; ``end`` it, or leave it as a context."""
         await self._free.acquire()

@@ -5,10 +5,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from itertools import permutations
 from typing import Any
 
 import pytest
 
+from tests.support.requirement import requirement
 from wicketgate.upstreams.mcp.child_process import ChildEnded, ChildProcess
 
 BOUND_S = 30.0
@@ -132,3 +134,45 @@ def test_what_a_child_leaves_unread_is_bounded_and_its_output_can_be_left_for_a_
             await child.stop()
 
     run(play())
+
+
+@pytest.mark.parametrize("order", list(permutations(("output", "process", "stderr"))))
+@requirement("UP-11")
+async def test_its_end_is_told_after_its_last_words_in_whatever_order_the_signs_come(order: tuple[str, ...]) -> None:
+    """``sh -c "echo boom >&2; exit 3"``: its exit and the end of its output showed before its stderr was read."""
+    said: list[str] = []
+
+    class Said(Hearing):
+        def errors(self, data: bytes) -> None:
+            said.append(data.decode())
+
+        def ended(self, how: str) -> None:
+            said.append("ended")
+
+    def last_words() -> None:
+        child.pipe_data_received(2, b"boom")
+        child.pipe_connection_lost(2, None)
+
+    child = ChildProcess(Said(), 0.1)
+    signs: dict[str, Callable[[], None]] = {
+        "output": lambda: child.pipe_connection_lost(1, None),
+        "process": child.process_exited,
+        "stderr": last_words,
+    }
+    for sign in order:
+        signs[sign]()
+    assert said == ["boom", "ended"]
+
+
+async def test_a_process_that_is_left_behind_with_its_stderr_does_not_hide_its_end() -> None:
+    ended = asyncio.Event()
+
+    class Waiting(Hearing):
+        def ended(self, how: str) -> None:
+            ended.set()
+
+    child = ChildProcess(Waiting(), 0.1)
+    child.process_exited()
+    child.pipe_connection_lost(1, None)
+    async with asyncio.timeout(BOUND_S):
+        await ended.wait()

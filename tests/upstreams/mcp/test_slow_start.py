@@ -117,14 +117,13 @@ async def test_a_process_that_is_waited_for_holds_up_no_stop(tmp_path: Path) -> 
 
 
 @requirement("UP-66")
+@pytest.mark.parametrize(("fetches", "because"), [("", ""), ("npx", " (npx fetches the server at the first run)")])
 async def test_a_line_says_what_is_waited_for_and_which_setting_bounds_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fetches: str, because: str
 ) -> None:
     caplog.set_level(logging.INFO, "wicketgate.upstream")
-    slow = Slow(tmp_path, connect_timeout_s=LONG_S, notice_s=0.05)
-    line = (
-        "slow: still starting after 0.05 s (npx and uvx install at the first run); waits until connect_timeout_s = 60"
-    )
+    slow = Slow(tmp_path, connect_timeout_s=LONG_S, notice_s=0.05, fetches=fetches)
+    line = f"slow: still starting after 0.05 s{because}; waits until connect_timeout_s = 60"
     async with slow.running():
         async with asyncio.timeout(BOUND_S):
             while line not in caplog.messages:

@@ -42,7 +42,7 @@ def test_json_and_yaml_of_each_version_are_read(text: str, dialect_30: bool) -> 
         (b"- " * 100_000, "neither JSON nor YAML"),
         (b"a: &a [*a]", "neither JSON nor YAML"),
         (b"? [a]\n: b", "neither JSON nor YAML"),
-        (b"", "not an object"),
+        (b"", "the document is empty"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_plain_words(data: bytes, reason: str) -> None:

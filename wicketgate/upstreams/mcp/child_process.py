@@ -18,7 +18,9 @@ _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 GRACE_S = 2.0
 """Seconds that a child may take after the end of its input, and again after SIGTERM."""
 _SETTLE_S = 0.3
-"""The ends of the output and of the process show one after the other; the second is waited for this long."""
+"""The ends of its output, of its stderr and of the process show one after the other; the rest is waited for this long.
+
+A process that it leaves behind may hold its stderr open for ever."""
 _CLOSE_S = 1.0
 _WRITE_BUFFER = 1024 * 1024
 _MOST_UNREAD = 4 * _WRITE_BUFFER
@@ -48,7 +50,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._grace_s = grace_s
         self._transport: asyncio.SubprocessTransport | None = None
         self._stdin: asyncio.WriteTransport | None = None
-        self._reading = True
+        self._open = {1, 2}
         self._ended = False
         self._resumed = asyncio.Event()
         self._resumed.set()
@@ -144,15 +146,14 @@ class ChildProcess(asyncio.SubprocessProtocol):
             self._reader.output(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        if fd == 1:
-            self._reading = False
-            self._settle(complete=self._exited.is_set())
-        elif fd == 0:
-            self._settle(complete=False)
+        self._open.discard(fd)
+        # The end of stderr alone is no sign: a server may close it and go on.
+        if fd != 2 or self._settling is not None:
+            self._settle()
 
     def process_exited(self) -> None:
         self._exited.set()
-        self._settle(complete=not self._reading)
+        self._settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._exited.set()
@@ -168,11 +169,12 @@ class ChildProcess(asyncio.SubprocessProtocol):
         # Its input can be closed some time before its end is known, and uvloop raises then.
         return not self._ended and self._stdin is not None and not self._stdin.is_closing()
 
-    def _settle(self, *, complete: bool) -> None:
-        """One sign of the end came. An answer that was given before it may still come; so may the exit code."""
+    def _settle(self) -> None:
+        """One sign of the end came. An answer that was given before it may still come; so may the exit code, and its
+        last words."""
         if self._ended:
             return
-        if complete:
+        if self._exited.is_set() and not self._open:
             self._lost()
         elif self._settling is None:
             self._settling = asyncio.get_running_loop().call_later(_SETTLE_S, self._lost)

@@ -57,12 +57,13 @@ class McpServerUpstream:
         ping_s: float = PING_S,
         instructions: bool = False,
         tried: str = "",
+        fetches: str = "",
         notice_s: float = NOTICE_S,
         patience: float = PATIENCE,
     ) -> None:
         """*jitter* returns 0 to 1 and spreads reconnections. *turns* are shared with other upstreams, so that not all
         connect at once. *instructions*: the server's words for a model are taken. *tried* is the command or the origin
-        of the URL, as the operator is told it."""
+        of the URL, as the operator is told it. *fetches* is the program that may have to fetch the server first."""
         self._name = name
         self._connect = connect
         self._connect_timeout_s = connect_timeout_s
@@ -72,6 +73,7 @@ class McpServerUpstream:
         self._mode_now = mode
         self._ping_s = ping_s
         self._tried = tried
+        self._fetches = fetches
         self._notice_s = notice_s
         self._patience = patience
         self._noticed = False
@@ -288,7 +290,7 @@ class McpServerUpstream:
         self._noticed = True
         waits = f"after {self._notice_s:g} s"
         if starts:
-            waits += " (npx and uvx install at the first run)"
+            waits += f" ({self._fetches} fetches the server at the first run)" if self._fetches else ""
         log.info(
             "%s: still %s %s; waits until connect_timeout_s = %g",
             self._name,

@@ -64,8 +64,8 @@ class PythonUpstream:
             # In a thread: importing can take long, and everything else is served meanwhile.
             self._tools = await self._threads.run(functools.partial(_load, self._target, self._folder))
         except _NotLoaded as error:
-            log.error("%s: %s", self._name, error, exc_info=error.__cause__)
-            self._status = UpstreamStatus("down", str(error))
+            log.error("%s: %s", self._name, error.detail or error, exc_info=error.__cause__)
+            self._status = UpstreamStatus("down", str(error), detail=error.detail)
         else:
             self._status = UpstreamStatus("ready")
             changed(self._name)
@@ -140,8 +140,17 @@ class PythonUpstream:
             raise UpstreamUnavailable(f"{self._name} is not ready ({self._status.error or 'importing its module'}).")
 
 
+_NOT_FOUND = "install it beside this program, or name its folder in cwd"
+_NO_REGISTRY = "python names the module and its registry"
+
+
 class _NotLoaded(Exception):
-    """The module cannot be loaded. The text names it and the class of the error, never its words."""
+    """The module cannot be loaded. The text names it and the class of the error, never its words; *mend* is for the
+    operator."""
+
+    def __init__(self, reason: str, mend: str = "") -> None:
+        super().__init__(reason)
+        self.detail = f"{reason}: {mend}" if mend else ""
 
 
 class _Awaited:
@@ -182,12 +191,13 @@ def _load(target: str, folder: str) -> dict[str, PythonTool]:
         found: Any = _import(module_name, folder)
     except BaseException as error:
         # An error of a foreign module while it is imported, sys.exit() too, concerns this upstream alone.
-        raise _NotLoaded(f"the module {module_name} cannot be imported ({type(error).__name__})") from error
+        mend = _NOT_FOUND if isinstance(error, ModuleNotFoundError) and error.name == module_name else ""
+        raise _NotLoaded(f"the module {module_name} cannot be imported ({type(error).__name__})", mend) from error
     try:
         for part in attribute.split("."):
             found = getattr(found, part)
     except AttributeError:
-        raise _NotLoaded(f"the module {module_name} has no {attribute}") from None
+        raise _NotLoaded(f"the module {module_name} has no {attribute}", _NO_REGISTRY) from None
     if not isinstance(found, ToolRegistry):
         raise _NotLoaded(f"{target} is not a ToolRegistry of wicketgate.tools")
     try:
