@@ -247,6 +247,16 @@ class HasLeftOut(Protocol):
         ...
 
 
+@runtime_checkable
+class HasNotes(Protocol):
+    """An upstream that works, and has something to say to the operator all the same."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """One line for each; in the server's words in part."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """Bytes kept out of the model's context. *handle* is content-addressed (EXEC-28)."""
