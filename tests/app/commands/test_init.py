@@ -221,7 +221,7 @@ def test_a_folder_that_takes_no_file_is_told_before_anything_is_asked(
         Path("no").write_text("")
     elif kind == "read-only":  # os.access says yes to root
         Path("no").mkdir()
-        monkeypatch.setattr(os, "access", lambda *_: False)
+        monkeypatch.setattr("os.access", lambda *_: False)
     result = run("--config", "no/gate.yaml", answers="\n\n")
     assert isinstance(result.exception, ConfigError)
     assert "Which" not in result.output
@@ -284,7 +284,7 @@ def test_a_full_disk_leaves_no_file_behind(monkeypatch: pytest.MonkeyPatch) -> N
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     result = run()
     assert result.exit_code == 1 and "No space left" in str(result.exception)
     assert list(Path().iterdir()) == []
