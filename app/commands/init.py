@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,16 +79,13 @@ class _Servers:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A client whose *files* hold servers."""
+    """A client whose *files* hold servers, and the *count* of those that can be taken over."""
 
     name: str
     title: str
     files: tuple[str, ...]
     configs: "tuple[ClientConfig, ...]"
-
-    @property
-    def count(self) -> int:
-        return sum(len(config.servers) for config in self.configs)
+    count: int
 
 
 @click.command("init")
@@ -118,7 +115,7 @@ def init(config: Path | None, source: str | None, yes: bool) -> None:
         )
     asks = not yes and in_terminal()
     try:
-        servers = _from(source) if source else _choose_servers() if asks else _example(os.environ)
+        servers = _from(source) if source else _choose_servers(asks=asks)
         model = _choose_model(_default_model(os.environ)) if asks else _default_model(os.environ)
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nNothing was written.", err=True)
@@ -150,10 +147,16 @@ def _from(source: str) -> _Servers:
     return _taken_over(found.configs, found.title)
 
 
-def _choose_servers() -> _Servers:
-    found = _clients_here()
-    if not found:
-        return _example(os.environ)
+def _choose_servers(*, asks: bool) -> _Servers:
+    found = [each for each in _clients_here() if each.count]
+    if not found or not asks:
+        example = _example(os.environ)
+        added = [f"{name} is put in as an example" for name in example.names]
+        if found:
+            said = [*added, "wicketgate import shows the servers that MCP clients have here"]
+        else:
+            said = ["No MCP client with servers to take over was found here", *added]
+        return replace(example, notes=(f"{'; '.join(said)}.", *example.notes))
     click.echo("Which servers shall stand behind the gate?")
     click.echo("  1  an example, which tells the time")
     for number, each in enumerate(found, 2):
@@ -184,10 +187,17 @@ def _clients_here() -> list[_Found]:
             config = machine.read(client.name, path)
             if config.servers:
                 found.setdefault(client.name, []).append((machine.shown(path), config))
-    return [
-        _Found(name, CLIENTS[name].title, tuple(file for file, _ in read), tuple(config for _, config in read))
-        for name, read in found.items()
-    ]
+    return [_found(name, read) for name, read in found.items()]
+
+
+def _found(name: str, read: "Sequence[tuple[str, ClientConfig]]") -> _Found:
+    from app.commands.import_file import merge
+    from app.commands.import_servers import take_over
+
+    configs = tuple(config for _, config in read)
+    imported, _ = take_over(merge(configs))
+    count = sum(each.settings is not None for each in imported)
+    return _Found(name, CLIENTS[name].title, tuple(file for file, _ in read), configs, count)
 
 
 def _taken_over(configs: "Sequence[ClientConfig]", source: str) -> _Servers:
