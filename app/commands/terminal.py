@@ -16,6 +16,7 @@ from app.commands.output import printable, printable_text
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import load_settings
 from wicketgate.daemon_threads import DaemonThreads
+from wicketgate.errors import HydrateFailed
 
 if TYPE_CHECKING:  # brings an HTTP client, which most commands do not need
     from app.commands.gate_client import GateClient, ToolAnswer
@@ -141,9 +142,14 @@ async def _show(gate: "GateClient", tool: str, arguments: Mapping[str, Any], as_
 
 def _print_error(answer: "ToolAnswer") -> None:
     body = answer.structured
-    message = str(body.get("message")).replace("tool_browse", "wicketgate browse")  # the words are meant for a model
-    click.echo(printable(f"{body.get('error')}: {message}"), err=True)
     details = dict(body.get("details") or {})
+    # The words are meant for a model.
+    message = str(body.get("message")).replace("tool_browse", "wicketgate browse")
+    line = f"{body.get('error')}: {message}"
+    if body.get("error") == HydrateFailed.code:
+        none = f"no such tool: {body.get('path')}; wicketgate browse WORDS finds ids"
+        line = f"wicketgate: {none if message.startswith('No') else message}"
+    click.echo(printable(line), err=True)
     near = details.pop("did_you_mean", None)
     if near:
         click.echo(
