@@ -223,7 +223,7 @@ def _example(environ: Mapping[str, str]) -> _Servers:
         command, about = ["uvx", "mcp-server-time"], "tells the time; the first start fetches it"
     else:
         return _Servers(
-            "upstreams: []\n  # The sources of tools, such as\n"
+            "upstreams: []\n  # Sources of tools, such as\n"
             "  # - {name: time, command: [uvx, mcp-server-time, --local-timezone=UTC]}\n" + _MORE,
             (),
             ("No example server: neither mcp-server-time nor uvx is on the PATH. Add servers under upstreams:",),

@@ -238,7 +238,8 @@ def _run(where: Mapping[str, Any], work: Callable[["GateClient"], Coroutine[None
     identity = parse_identity(where["actor"], where["permissions"])
     settings = Settings() if url else load_settings(config)
     if not url:
-        click.echo(f"Connecting to {len(settings.upstreams)} upstreams ...", err=True)
+        number = len(settings.upstreams)
+        click.echo(f"Connecting to {number} upstream{'' if number == 1 else 's'} ...", err=True)
 
     async def open_and_work() -> int:
         async with open_gate(settings, identity, url, where["key"]) as gate:
