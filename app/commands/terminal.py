@@ -160,6 +160,8 @@ def _print_error(answer: "ToolAnswer") -> None:
 
 
 async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> int:
+    from app.commands.transcript import Transcript
+
     asking = DaemonThreads(1, "question")  # a Ctrl-C does not wait for the line that nobody will type
     conversation, messages = f"cli_{secrets.token_hex(8)}", list[dict[str, str]]()
     once, failed = message is not None, False
@@ -173,7 +175,7 @@ async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> i
         metadata = {"correlation_id": f"cli_{secrets.token_hex(8)}", "conversation_id": conversation}
         # One run: print its events, keep its text for the conversation.
         texts: list[str] = []
-        failed = False
+        failed, transcript = False, Transcript()
         async for name, data in gate.chat({"messages": messages, "metadata": metadata}):
             failed = failed or name == "error"
             if name == "text-delta":
@@ -181,7 +183,7 @@ async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> i
             if as_json:
                 click.echo(_line({"event": name, "data": data}))
             else:
-                _print_event(name, data)
+                transcript.show(name, data)
         messages.append({"role": "assistant", "content": "".join(texts)})
         if once:
             return 1 if failed else 0
@@ -196,22 +198,6 @@ def _ask() -> str:
         return click.prompt(">", prompt_suffix=" ", default="", show_default=False, err=True).strip()
     except (EOFError, click.Abort):
         return ""
-
-
-def _print_event(name: str, data: Mapping[str, Any]) -> None:
-    match name:
-        case "text-delta":
-            click.echo(printable_text(data["content"]), nl=False)
-        case "tool-call":
-            arguments = json.dumps(data["arguments"], ensure_ascii=False)
-            click.echo(f"\n[{printable(data['name'])} {printable(arguments[:200])}]", err=True)
-        case "tool-result" if "error" in data:
-            click.echo(f"[failed: {printable(data['error'][:200])}]", err=True)
-        case "done":
-            reason = data["finish_reason"]
-            click.echo("" if reason == "stop" else f"\n[{reason}]")
-        case "error":
-            click.echo("\n" + printable(f"{data['code']}: {data['message']}"), err=True)
 
 
 def _line(body: Mapping[str, Any]) -> str:
