@@ -46,8 +46,14 @@ async def check_all(settings: Settings, config: Path | None, *, model: bool, eve
     Raises ConfigError for settings that the model, the plugins or the audit sinks cannot work with.
     """
     with progress([upstream.name for upstream in settings.upstreams]) as lines:
-        findings, trials = await asyncio.gather(_look(settings, lines), try_models(settings) if model else _no_trials())
-    findings = findings.with_models(trials)
+        asking = asyncio.create_task(try_models(settings) if model else _no_trials())
+        try:
+            findings = await _look(settings, lines)
+            findings = findings.with_models(await asking)
+        finally:
+            # Nothing is left to the end of the loop, which would break it off in the middle of its cleaning up.
+            asking.cancel()
+            await asyncio.wait([asking])
     if as_json:
         click.echo(json.dumps({"config": str(config) if config else None, **findings.as_dict()}, indent=2))
     else:

@@ -19,13 +19,16 @@ Nothing here reads or writes files. Where the spellings were found, in November 
 - opencode: opencode.ai/docs/mcp-servers and /docs/migrate-v1: version 2 reads ``mcp.NAME`` of version 1 too.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from app.clients import Client
 from app.commands.connect_json import NotEditable, append_item, read_json, render_json, set_member
 from app.commands.connect_toml import read_toml, set_table
+from app.commands.import_variables import looks_secret
 from wicketgate.yaml_text import NotYaml, read_yaml, write_yaml
 
 KEY_VARIABLE = "WG_KEY"
@@ -212,17 +215,29 @@ def holds_only(client: Client, name: str, text: str) -> bool:
 
 
 def show_entry(entry: Mapping[str, Any]) -> str:
-    """Returns an entry for a terminal. Values of variables and headers are hidden."""
+    """Returns an entry for a terminal. Hidden are the values of variables and headers, and what looks like a secret."""
 
-    def hide(value: Any) -> Any:
+    def hide(name: str, value: Any) -> Any:
         if isinstance(value, Mapping):
             return {
-                key: dict.fromkeys(each, "...") if key in _HIDDEN and isinstance(each, Mapping) else hide(each)
+                key: dict.fromkeys(each, "...") if key in _HIDDEN and isinstance(each, Mapping) else hide(key, each)
                 for key, each in value.items()
             }
-        return value
+        if isinstance(value, list):  # a value may follow the flag that names it
+            return [hide(before if isinstance(before, str) else "", each) for before, each in pairwise(["", *value])]
+        return _without_secret(name, value) if isinstance(value, str) else value
 
-    return render_json(hide(dict(entry)))
+    return render_json(hide("", dict(entry)))
+
+
+def _without_secret(name: str, text: str) -> str:
+    if "://" in text:
+        # All that may be a credential in a URL stands before the @ or behind the question mark.
+        return re.sub(r"(?<=[?#]).*", "...", re.sub(r"(?<=://)[^/@]*@", "...@", text), flags=re.DOTALL)
+    key, equals, value = text.partition("=")
+    if equals and looks_secret(key, value):
+        return f"{key}=..."
+    return "..." if looks_secret(name, text) else text
 
 
 _HIDDEN = frozenset({"env", "environment", "headers", "http_headers"})

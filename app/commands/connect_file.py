@@ -4,6 +4,7 @@ import codecs
 import itertools
 import os
 import secrets
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,10 @@ def read_client_file(path: Path) -> ClientFile:
     """Raises ConfigError."""
     real = Path(os.path.realpath(path))
     try:
-        if real.stat().st_size > _MAX_BYTES:
+        status = real.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"Cannot read {path}: it is not a file")
+        if status.st_size > _MAX_BYTES:
             raise ConfigError(f"{path} is larger than {_MAX_BYTES // 1024 // 1024} MiB")
         return ClientFile(real, real.read_bytes())
     except FileNotFoundError:

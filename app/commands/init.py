@@ -275,12 +275,18 @@ def _text(key: str, model: str, servers: _Servers) -> str:
 
 def _create(path: Path, text: str) -> None:
     """Raises ConfigError; then there is no file, or a different one."""
+    made = False
     try:
         with path.open("x", encoding="utf-8") as file:
+            made = True
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
     except FileExistsError:
         raise ConfigError(f"{path} exists already, and init never writes over a file") from None
     except OSError as error:
+        if made:  # half of it, which would be in the way of the next try
+            path.unlink(missing_ok=True)
         raise ConfigError(f"Cannot write {path}: {error.strerror}") from None
 
 
@@ -293,6 +299,8 @@ def _write_schema(path: Path) -> bool:
     from wicketgate.config.schema import TITLE
 
     try:
+        if os.path.lexists(path) and not path.is_file():
+            return False  # such as a pipe, which would not end
         if path.exists() and TITLE not in path.read_text(encoding="utf-8", errors="replace")[:200]:
             return False
         path.write_text(schema_text(), encoding="utf-8")

@@ -19,7 +19,8 @@ class TerminalFormatter(logging.Formatter):
         self._redact = Redactor()
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable_text(self._redact(super().format(record)))
+        # What follows a line break is set in, so that no server can write a line that looks like one of ours.
+        return printable_text(self._redact(super().format(record))).replace("\n", "\n    ")
 
 
 class _NoRepeats(logging.Filter):

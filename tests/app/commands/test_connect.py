@@ -231,6 +231,24 @@ def test_an_entry_that_differs_is_replaced_and_shown(home: Home, client: str) ->
 
 
 @requirement("OPS-72")
+@pytest.mark.parametrize(
+    "before",
+    [
+        {"command": "npx", "args": ["-y", "srv", "--api-key", "hush-hush", "--token=hush-hush"]},
+        {"command": "npx", "args": ["-y", "srv", "postgres://me:hush-hush@db/x", "hushhush1hushhush2hushhush3"]},
+        {"url": "https://me:hush-hush@host.example/mcp?key=hush-hush"},
+        {"url": "https://host.example/mcp", "bearer_token": "hush-hush"},
+        {"command": "docker", "args": ["run", "-e", "GITHUB_TOKEN=hush-hush", "image"]},
+    ],
+)
+def test_an_entry_that_was_replaced_is_shown_without_its_secrets(home: Home, before: dict[str, Any]) -> None:
+    home.has("cursor", json.dumps({"mcpServers": {"wicketgate": before}}))
+    shown = run("cursor", "--write").stderr
+    assert "Before it was" in shown and "hush" not in shown
+    assert before.get("command", "host.example") in shown
+
+
+@requirement("OPS-72")
 def test_what_the_client_keeps_in_the_entry_stays(home: Home) -> None:
     own = {"autoApprove": ["tool_browse"], "disabled": True, "timeout": 90}
     old = {"command": "old", "cwd": "/old", "env": {"TOKEN": "ghp_secret_value"}, **own}
@@ -281,6 +299,15 @@ def test_a_file_that_cannot_be_written_or_read_is_told_in_one_line(home: Home, m
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # as for a file without the right to write
     assert "it is read-only" in str(run("zed", "--write", code=1).exception)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+@requirement("OPS-73")
+def test_what_is_no_file_is_refused_at_once(home: Home) -> None:
+    """Reading a pipe that nobody writes to would never end."""
+    path = home.folder / "pipe"
+    os.mkfifo(path)
+    assert "is not a file" in str(run("cursor", "--write", "--path", str(path), code=1).exception)
+    assert stat.S_ISFIFO(path.stat().st_mode)
 
 
 @requirement("OPS-73")

@@ -5,7 +5,9 @@ import os
 import shlex
 from pathlib import Path
 
-from app.commands.check import connected
+import pytest
+
+from app.commands.check import check_all, connected
 from tests.support.process import ROOT
 from tests.support.requirement import requirement
 from tests.support.supervised import BOUND_S, UNRULY
@@ -23,3 +25,19 @@ async def test_a_command_waits_for_a_server_that_starts_slower_than_the_start_de
     async with asyncio.timeout(BOUND_S), connected(settings) as gate:
         await letting_go
         assert gate.fleet.statuses()["slow"].phase == "ready"
+
+
+@requirement("OPS-105")
+async def test_a_check_that_is_broken_off_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What still ran when the command ends would be cancelled by the end of the loop in the middle of its cleaning up,
+    and hang."""
+    settings = Settings.model_validate({"upstreams": [{"name": "mute", "command": ["cat"]}]})
+    before = asyncio.all_tasks()
+    checking = asyncio.create_task(check_all(settings, None, model=False, everything=False, as_json=True))
+
+    def interrupt(_: Settings) -> None:
+        checking.cancel()  # as Ctrl-C does, while the gate is made
+
+    monkeypatch.setattr("app.commands.check.search_python_folders", interrupt)
+    await asyncio.wait([checking])
+    assert checking.cancelled() and asyncio.all_tasks() <= before

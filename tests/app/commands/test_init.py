@@ -1,6 +1,8 @@
 """``wicketgate init`` writes a configuration that works, and nothing else (OPS-69)."""
 
+import errno
 import json
+import os
 import re
 import shutil
 import sys
@@ -279,3 +281,26 @@ def test_a_foreign_file_of_the_name_of_the_schema_stays() -> None:
     Path("wicketgate.schema.json").write_text("{}")
     assert run().exit_code == 0
     assert Path("wicketgate.schema.json").read_text() == "{}"
+
+
+@requirement("OPS-69")
+def test_a_full_disk_leaves_no_file_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the next try would find a configuration that exists already, and is empty."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    result = run()
+    assert result.exit_code == 1 and "No space left" in str(result.exception)
+    assert list(Path().iterdir()) == []
+
+
+@requirement("OPS-69")
+@pytest.mark.parametrize("kind", ["pipe", "dangling link"])
+def test_the_schema_is_written_over_nothing_but_an_earlier_one(kind: str, tmp_path: Path) -> None:
+    """Reading a pipe would never end, and the key that was made would never be shown."""
+    path = Path("wicketgate.schema.json")
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to(tmp_path / "elsewhere")
+    assert "Your key" in run().stdout
+    assert not path.is_file() and not (tmp_path / "elsewhere").exists()
