@@ -57,6 +57,7 @@ def cli() -> None:
     """Wicketgate: a gate in front of MCP tool servers. A model sees three tools and finds the rest on demand."""
 
 
+_MOST_ACTORS = 5
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")
 
 
@@ -136,7 +137,7 @@ def check(config: Path | None, model: bool, everything: bool, as_json: bool) -> 
 
 @cli.command(epilog=exit_codes({0: "the actor can call it", 1: "it cannot, or there is no such tool"}))
 @click.argument("tool")
-@click.option("--actor", required=True, help="The actor that would call.")
+@click.option("--actor", help="The actor that would call.  [default: the actor of auth.keys, if there is only one]")
 @click.option(
     "--permission",
     "permissions",
@@ -147,14 +148,14 @@ def check(config: Path | None, model: bool, everything: bool, as_json: bool) -> 
 @_as_json
 @with_config
 def explain(
-    tool: str, actor: str, permissions: tuple[str, ...], query: str, as_json: bool, config: Path | None
+    tool: str, actor: str | None, permissions: tuple[str, ...], query: str, as_json: bool, config: Path | None
 ) -> None:
     """Explain why TOOL is visible, hidden, or waits for approval.
 
     TOOL is an id, namespace:name, or the tool's own name. Connects to the upstreams, and calls nothing.
     """
     settings = load_settings(config)
-    identity = _identity(settings, actor, permissions)
+    identity = _identity(settings, actor or _only_actor(settings), permissions)
     from app.commands.explain import explain_tool
 
     sys.exit(asyncio.run(explain_tool(settings, tool, identity, query, as_json=as_json)))
@@ -388,6 +389,18 @@ def _after(duration: str) -> str:
         raise click.UsageError(f"not a duration: {duration!r}. Write 90d, 12h or 30m")
     end = datetime.now(UTC) + timedelta(seconds=int(match[1]) * _UNITS_S[match[2]])
     return end.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _only_actor(settings: Settings) -> str:
+    """Returns the actor of all keys, and says so. Raises click.UsageError if there is none, or more than one."""
+    actors = list(dict.fromkeys(key.actor for key in settings.auth.keys))
+    if not actors:
+        raise click.UsageError("auth.keys is empty, so there is no actor to take; give --actor NAME --permission '*'")
+    if len(actors) > 1:
+        shown = ", ".join(actors[:_MOST_ACTORS]) + (", ..." if len(actors) > _MOST_ACTORS else "")
+        raise click.UsageError(f"auth.keys has keys of {shown}; say for whom with --actor")
+    click.echo(f"For {actors[0]}, the only actor of auth.keys; --actor names another.", err=True)
+    return actors[0]
 
 
 def _identity(settings: Settings, actor: str, permissions: tuple[str, ...]) -> Identity:

@@ -46,11 +46,11 @@ class StartLines:
         log.leave_out(self._is_said_here)
         gate.on_upstream(self._report)
         if names:
-            servers = "1 server" if len(names) == 1 else f"{len(names)} servers"
-            log.say(f"Wicketgate {VERSION}: connecting {servers} ...")
+            upstreams = "1 upstream" if len(names) == 1 else f"{len(names)} upstreams"
+            log.say(f"Wicketgate {VERSION}: connecting {upstreams} ...")
             self._later = asyncio.get_running_loop().call_later(_STILL_CONNECTING_S, self._say_who_is_missing)
         else:
-            log.say(f"Wicketgate {VERSION}: no servers are configured (upstreams)")
+            log.say(f"Wicketgate {VERSION}: no upstreams are configured")
 
     def end(self) -> str:
         """Returns the table of all upstreams; empty if there are none. No line is left out of the log from now on, but
@@ -71,7 +71,7 @@ class StartLines:
         drawn = Console(
             file=text, force_terminal=not plain, no_color=plain, highlight=False, markup=False, emoji=False, width=width
         )
-        drawn.print(table(("server", "state", "tools", "seconds"), rows))
+        drawn.print(table(("upstream", "state", "tools", "seconds"), rows))
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).strip("\n")
 
     def _row(self, name: str) -> tuple[str, str, str, str]:

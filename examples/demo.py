@@ -17,6 +17,7 @@ import click
 from app.commands.output import log_to_terminal, printable_text
 from app.lifespan import chat_lines, reachable
 from app.local_key import LocalKey
+from app.port.listener import CannotListen
 from wicketgate.config.settings_file import load_settings
 from wicketgate.errors import ConfigError
 from wicketgate.gate import Gate
@@ -49,6 +50,9 @@ def main() -> None:
         with shop() as url:
             os.environ["SHOP_URL"] = url
             sys.exit(_serve(port))
+    except CannotListen as error:
+        click.echo(f"demo: {error.problem}. Choose another: make run PORT={8081 if port != 8081 else 8082}", err=True)
+        sys.exit(1)
     except ConfigError as error:
         click.echo(printable_text(f"demo: {error}"), err=True)
         sys.exit(1)

@@ -1,6 +1,10 @@
 """A small service with an OpenAPI document, to try behind the gate: ``python -m examples.orders``."""
 
 import argparse
+import errno
+import socket
+import sys
+from contextlib import suppress
 from typing import Annotated
 
 import uvicorn
@@ -38,13 +42,25 @@ def get_order(order_id: Annotated[str, Path(description="Such as o-1.")]) -> Ord
     return _ORDERS[order_id]
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.orders", description="A small service of orders.")
     parser.add_argument("--port", type=int, default=9000, help="port on 127.0.0.1")
     port = parser.parse_args().port
-    print(f"Orders will be ready on http://127.0.0.1:{port}", flush=True)
-    uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+            listener.listen()  # binding alone does not claim the port
+        except OSError as error:
+            said = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
+            hint = "choose another with --port, and write it in the configuration"
+            print(f"orders: port {port} {said}; {hint}", file=sys.stderr)
+            return 1
+        print(f"Orders will be ready on http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -44,7 +44,11 @@ def test_scalars_are_those_of_version_1_2(text: str, value: Any, strict: bool) -
 @pytest.mark.parametrize(
     ("text", "problem", "value"),
     [
-        ("a: 1\nb:\n  c: 1\n  c: 2", "line 4, column 3: the key 'c' is given twice", {"a": 1, "b": {"c": 2}}),
+        (
+            "a: 1\nb:\n  c: 1\n  c: 2",
+            "line 4, column 3: the key 'c' is given twice: line 3 has it",
+            {"a": 1, "b": {"c": 2}},
+        ),
         ("1: a\n'1': b", "line 2, column 1: the key '1' is given twice", {"1": "b"}),
         ("a: !include secret.yaml", "line 1, column 4: tags", {"a": "secret.yaml"}),
         ("!!python/object/apply:os.system [ls]", "line 1, column 1: tags", ["ls"]),

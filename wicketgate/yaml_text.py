@@ -126,7 +126,7 @@ class _Open:
     holder: Any
     anchor: str | None
     key: Any = _NO_KEY
-    own_keys: set[str] = field(default_factory=set)
+    own_keys: dict[str, int] = field(default_factory=dict)
     merges: bool = False
     values: int = 1
 
@@ -192,8 +192,10 @@ class _Builder:
                 raise NotYaml("a key that is not a single value", event.start_mark)
             into.key = _key(value)
             if into.key in into.own_keys:
-                self._refuse_if_strict(f"the key {into.key!r} is given twice", event)
-            into.own_keys.add(into.key)
+                mend = "; put what stands under both under that one" if len(self._stack) == 1 else "; keep one of them"
+                line = into.own_keys[into.key]
+                self._refuse_if_strict(f"the key {into.key!r} is given twice: line {line} has it too{mend}", event)
+            into.own_keys[into.key] = event.start_mark.line + 1
             # A quoted "<<" is a key like any other.
             into.merges = into.key == "<<" and not getattr(event, "style", None)
         else:

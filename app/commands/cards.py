@@ -7,6 +7,7 @@ from rich.text import Text
 
 from app.commands.console import console
 from app.commands.output import printable
+from wicketgate.catalog.shortlist import NO_CLEAR_MATCH
 
 _MOST_FOR_ID = 48
 
@@ -32,6 +33,7 @@ def print_cards(cards: Sequence[Mapping[str, Any]], short_ids: Mapping[str, str]
         out.print(line)
     if hint:
         out.print(Text(printable(hint), "dim"))
-    best = next((name for name, card in shown if card.get("kind") != "internal"), "")
+    # What is not a clear match is not proposed.
+    best = "" if NO_CLEAR_MATCH in hint else next((name for name, card in shown if card.get("kind") != "internal"), "")
     if best:
         out.print(Text(f"Run one: wicketgate execute {best} '{{...}}'", "dim"))

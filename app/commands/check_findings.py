@@ -166,10 +166,8 @@ def show(findings: Findings, *, everything: bool) -> None:
     out = console()
     if not out.is_terminal:
         out.width = _WIDTH
-    # Tools, by upstream.
+    # Tools, by upstream. Each id begins with its name; its state stands in the table.
     for each in findings.upstreams:
-        if each.tools:
-            out.print(Text(f"{each.name}: "), Text(each.state, STATES[each.state]), sep="")
         shown = each.tools if everything else each.tools[:_SHOWN_TOOLS]
         longest = max((len(tool_id) for tool_id, _ in shown), default=0)
         for tool_id, description in shown:
@@ -211,7 +209,7 @@ def _tool_line(tool_id: str, description: str, longest: int, width: int) -> Text
 
 
 def _upstream_table(upstreams: Sequence[FoundUpstream]) -> Table:
-    made = table(("server", "state", "tools", "left out", "seconds"), ())
+    made = table(("upstream", "state", "tools", "left out", "seconds"), ())
     for each in upstreams:
         made.add_row(
             Text(each.name),

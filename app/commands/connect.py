@@ -4,7 +4,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from app.commands.connect_entry import (
     Reach,
     Start,
     find_entry,
+    holds_only,
     make_entry,
     put_entry,
     render_entry,
@@ -179,7 +181,7 @@ class _Connection:
             click.echo(f"{self.client.title} is already connected, nothing changed: {self.name} in {path}", err=True)
             self._print_notes()
             return
-        if not self.target.found:
+        if not self.target.found and change.before is None:
             click.echo(f"{self.client.title} was not found on this machine; its file is made all the same.", err=True)
         if new_folder:
             click.echo(f"Made the folder {printable(str(self.target.path.parent))}", err=True)
@@ -227,7 +229,7 @@ def _target(client: Client, name: str, project: bool, other: Path | None) -> _Ta
         folders = _user(user_folders, client)
     path = _first(files)
     others = tuple(file for file in files if file != path and file.is_file())
-    return _Target(path, others, _is_here(files, folders), folders[0])
+    return _Target(path, others, _is_here(files, folders, _ours(name)), folders[0])
 
 
 def _first(files: Sequence[Path]) -> Path:
@@ -236,8 +238,28 @@ def _first(files: Sequence[Path]) -> Path:
     return there or next((file for file in files if file.parent.is_dir()), files[0])
 
 
-def _is_here(files: Sequence[Path], folders: Sequence[Path]) -> bool:
-    return any(file.is_file() for file in files) or any(folder.is_dir() for folder in folders)
+def _is_here(files: Sequence[Path], folders: Sequence[Path], ours: Collection[Path]) -> bool:
+    """Returns true if a file or a folder is there that is not only of our making."""
+    return any(file.is_file() and file not in ours for file in files) or any(
+        folder.is_dir() and not _is_ours(folder, ours) for folder in folders
+    )
+
+
+def _is_ours(folder: Path, ours: Collection[Path]) -> bool:
+    return any(file.is_relative_to(folder) for file in ours) and all(
+        path in ours for path in folder.rglob("*") if not path.is_dir()
+    )
+
+
+def _ours(name: str) -> frozenset[Path]:
+    """Returns the files of clients in which nothing stands but our entry *name*."""
+    found: set[Path] = set()
+    for client in CLIENTS.values():
+        for file in _user(written_files, client, name):
+            with suppress(ConfigError):
+                if file.is_file() and holds_only(client, name, read_client_file(file).text()):
+                    found.add(file)
+    return frozenset(found)
 
 
 def _user(find: Any, client: Client, *name: str) -> tuple[Path, ...]:
@@ -263,13 +285,17 @@ def _list_clients(name: str, project: bool, *, as_json: bool) -> None:
         return
     from app.commands.console import console, table
 
+    out = console()
     cells = [
         (row["client"], "found" if row["found"] else "not found", _SAYS[row["connected"]], _from_home(row["path"]))
         for row in rows
     ]
-    made = table(("client", "here", "connected", "file"), cells)
-    made.columns[-1].overflow = "fold"
-    console().print(made)
+    if out.is_terminal:
+        room = out.width - _BESIDE_FILE
+        cells = [(*state, _shortened(path, room)) for *state, path in cells]
+    else:
+        out.width = _BESIDE_FILE + max(len(path) for *_, path in cells)
+    out.print(table(("client", "here", "connected", "file"), cells))
     for row in rows:
         if row["problem"]:
             click.echo(printable(f"{row['path']}: {row['problem']}"), err=True)
@@ -277,6 +303,17 @@ def _list_clients(name: str, project: bool, *, as_json: bool) -> None:
 
 
 _SAYS: Mapping[bool | None, str] = {True: "yes", False: "no", None: "unknown"}
+
+
+_BESIDE_FILE = 43
+"""Columns of the other cells, and of the space between them."""
+
+
+def _shortened(path: str, room: int) -> str:
+    """Returns *path* without its first folders if it is longer than *room*; its name stays whole."""
+    while len(path) > room and (rest := path.removeprefix("…/").partition("/")[2]):
+        path = f"…/{rest}"
+    return path
 
 
 def _from_home(path: str | None) -> str:

@@ -205,6 +205,15 @@ def put_entry(client: Client, name: str, entry: Entry, text: str) -> Change:
     return Change(text, before, tuple(key for key in kept if kept[key] != entry.settings.get(key)))
 
 
+def holds_only(client: Client, name: str, text: str) -> bool:
+    """Returns true for the file of which this program has written every word: the entry *name*, and nothing else."""
+    try:
+        settings = find_entry(client, name, text)
+        return bool(settings) and put_entry(client, name, Entry(dict(settings or {})), "").text == text
+    except NotEditable:
+        return False
+
+
 def show_entry(entry: Mapping[str, Any]) -> str:
     """Returns an entry for a terminal. Hidden are the values of variables and headers, and what looks like a secret."""
 

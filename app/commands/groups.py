@@ -36,8 +36,9 @@ class NearChoice(click.Choice[str]):
     """A choice whose refusal names the nearest value."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        said = super().get_invalid_choice_message(value, ctx)
-        return said + did_you_mean(str(value), [str(choice) for choice in self.choices])
+        # Many values before the nearest one would hide it.
+        meant = did_you_mean(str(value), [str(choice) for choice in self.choices])
+        return f"{str(value)!r} is not known.{meant}" if meant else super().get_invalid_choice_message(value, ctx)
 
 
 class Group(click.Group):

@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,16 +80,13 @@ class _Servers:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A client whose *files* hold servers."""
+    """A client whose *files* hold servers, and the *count* of those that can be taken over."""
 
     name: str
     title: str
     files: tuple[str, ...]
     configs: "tuple[ClientConfig, ...]"
-
-    @property
-    def count(self) -> int:
-        return sum(len(config.servers) for config in self.configs)
+    count: int
 
 
 @click.command("init")
@@ -120,7 +117,7 @@ def init(config: Path | None, source: str | None, yes: bool) -> None:
     _check_folder(path)
     asks = not yes and in_terminal()
     try:
-        servers = _from(source) if source is not None else _choose_servers() if asks else _example(os.environ)
+        servers = _from(source) if source is not None else _choose_servers(asks=asks)
         model = _choose_model(_default_model(os.environ)) if asks else _default_model(os.environ)
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nNothing was written.", err=True)
@@ -161,10 +158,16 @@ def _from(source: str) -> _Servers:
     return _taken_over(found.configs, found.title)
 
 
-def _choose_servers() -> _Servers:
-    found = _clients_here()
-    if not found:
-        return _example(os.environ)
+def _choose_servers(*, asks: bool) -> _Servers:
+    found = [each for each in _clients_here() if each.count]
+    if not found or not asks:
+        example = _example(os.environ)
+        added = [f"{name} is put in as an example" for name in example.names]
+        if found:
+            said = [*added, "wicketgate import shows the servers that MCP clients have here"]
+        else:
+            said = ["No MCP client with servers to take over was found here", *added]
+        return replace(example, notes=(f"{'; '.join(said)}.", *example.notes))
     click.echo("Which servers shall stand behind the gate?")
     click.echo("  1  an example, which tells the time")
     for number, each in enumerate(found, 2):
@@ -195,10 +198,17 @@ def _clients_here() -> list[_Found]:
             config = machine.read(client.name, path)
             if config.servers:
                 found.setdefault(client.name, []).append((machine.shown(path), config))
-    return [
-        _Found(name, CLIENTS[name].title, tuple(file for file, _ in read), tuple(config for _, config in read))
-        for name, read in found.items()
-    ]
+    return [_found(name, read) for name, read in found.items()]
+
+
+def _found(name: str, read: "Sequence[tuple[str, ClientConfig]]") -> _Found:
+    from app.commands.import_file import merge
+    from app.commands.import_servers import take_over
+
+    configs = tuple(config for _, config in read)
+    imported, _ = take_over(merge(configs))
+    count = sum(each.settings is not None for each in imported)
+    return _Found(name, CLIENTS[name].title, tuple(file for file, _ in read), configs, count)
 
 
 def _taken_over(configs: "Sequence[ClientConfig]", source: str) -> _Servers:
@@ -230,7 +240,7 @@ def _example(environ: Mapping[str, str]) -> _Servers:
         command, about = ["uvx", "mcp-server-time"], "tells the time; the first start fetches it"
     else:
         return _Servers(
-            "upstreams: []\n  # The sources of tools, such as\n"
+            "upstreams: []\n  # Sources of tools, such as\n"
             "  # - {name: time, command: [uvx, mcp-server-time, --local-timezone=UTC]}\n" + _MORE,
             (),
             ("No example server: neither mcp-server-time nor uvx is on the PATH. Add servers under upstreams:",),

@@ -16,6 +16,7 @@ from app.commands.output import printable, printable_text
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import load_settings
 from wicketgate.daemon_threads import DaemonThreads
+from wicketgate.errors import HydrateFailed
 
 if TYPE_CHECKING:  # brings an HTTP client, which most commands do not need
     from app.commands.gate_client import GateClient, ToolAnswer
@@ -141,9 +142,14 @@ async def _show(gate: "GateClient", tool: str, arguments: Mapping[str, Any], as_
 
 def _print_error(answer: "ToolAnswer") -> None:
     body = answer.structured
-    message = str(body.get("message")).replace("tool_browse", "wicketgate browse")  # the words are meant for a model
-    click.echo(printable(f"{body.get('error')}: {message}"), err=True)
     details = dict(body.get("details") or {})
+    # The words are meant for a model.
+    message = str(body.get("message")).replace("tool_browse", "wicketgate browse")
+    line = f"{body.get('error')}: {message}"
+    if body.get("error") == HydrateFailed.code:
+        none = f"no such tool: {body.get('path')}; wicketgate browse WORDS finds ids"
+        line = f"wicketgate: {none if message.startswith('No') else message}"
+    click.echo(printable(line), err=True)
     near = details.pop("did_you_mean", None)
     if near:
         click.echo(
@@ -154,6 +160,8 @@ def _print_error(answer: "ToolAnswer") -> None:
 
 
 async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> int:
+    from app.commands.transcript import Transcript
+
     asking = DaemonThreads(1, "question")  # a Ctrl-C does not wait for the line that nobody will type
     conversation, messages = f"cli_{secrets.token_hex(8)}", list[dict[str, str]]()
     once, failed = message is not None, False
@@ -167,7 +175,7 @@ async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> i
         metadata = {"correlation_id": f"cli_{secrets.token_hex(8)}", "conversation_id": conversation}
         # One run: print its events, keep its text for the conversation.
         texts: list[str] = []
-        failed = False
+        failed, transcript = False, Transcript()
         async for name, data in gate.chat({"messages": messages, "metadata": metadata}):
             failed = failed or name == "error"
             if name == "text-delta":
@@ -175,7 +183,7 @@ async def _converse(gate: "GateClient", message: str | None, as_json: bool) -> i
             if as_json:
                 click.echo(_line({"event": name, "data": data}))
             else:
-                _print_event(name, data)
+                transcript.show(name, data)
         messages.append({"role": "assistant", "content": "".join(texts)})
         if once:
             return 1 if failed else 0
@@ -190,22 +198,6 @@ def _ask() -> str:
         return click.prompt(">", prompt_suffix=" ", default="", show_default=False, err=True).strip()
     except (EOFError, click.Abort):
         return ""
-
-
-def _print_event(name: str, data: Mapping[str, Any]) -> None:
-    match name:
-        case "text-delta":
-            click.echo(printable_text(data["content"]), nl=False)
-        case "tool-call":
-            arguments = json.dumps(data["arguments"], ensure_ascii=False)
-            click.echo(f"\n[{printable(data['name'])} {printable(arguments[:200])}]", err=True)
-        case "tool-result" if "error" in data:
-            click.echo(f"[failed: {printable(data['error'][:200])}]", err=True)
-        case "done":
-            reason = data["finish_reason"]
-            click.echo("" if reason == "stop" else f"\n[{reason}]")
-        case "error":
-            click.echo("\n" + printable(f"{data['code']}: {data['message']}"), err=True)
 
 
 def _line(body: Mapping[str, Any]) -> str:
@@ -232,7 +224,8 @@ def _run(where: Mapping[str, Any], work: Callable[["GateClient"], Coroutine[None
     identity = parse_identity(where["actor"], where["permissions"])
     settings = Settings() if url else load_settings(config)
     if not url:
-        click.echo(f"Connecting to {len(settings.upstreams)} upstreams ...", err=True)
+        number = len(settings.upstreams)
+        click.echo(f"Connecting to {number} upstream{'' if number == 1 else 's'} ...", err=True)
 
     async def open_and_work() -> int:
         async with open_gate(settings, identity, url, where["key"]) as gate:

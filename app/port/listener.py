@@ -17,6 +17,14 @@ _FIRST_PASSED = 3
 _VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
+class CannotListen(ConfigError):
+    """*problem* is the message without the sentence on how to choose another port."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{problem}. Choose another with --port or server.port.")
+        self.problem = problem
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
     """*address* is its URL, for people. *outlives_process*: whoever passed it listens on."""
@@ -70,9 +78,7 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)  # binding alone does not claim the port
     except OSError as error:
         listener.close()
-        raise ConfigError(
-            f"Cannot listen on {host} port {port}: {error.strerror}. Choose another with --port or server.port."
-        ) from None
+        raise CannotListen(f"Cannot listen on {host} port {port}: {error.strerror}") from None
     return listener
 
 

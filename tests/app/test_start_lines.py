@@ -47,12 +47,12 @@ async def test_each_server_has_its_line_and_its_row() -> None:
             await gate.wait_ready()
             table = lines.end()
     first, *rest = screen.getvalue().splitlines()
-    assert first == f"Wicketgate {VERSION}: connecting 2 servers ..."
+    assert first == f"Wicketgate {VERSION}: connecting 2 upstreams ..."
     assert len(rest) == 2
     assert any(line.endswith("down   token=*** refused\\n") for line in rest)
     assert any("ready  1 tool  " in line for line in rest)
     rows = [line.split() for line in table.splitlines()]
-    assert rows[0] == ["server", "state", "tools", "seconds"]
+    assert rows[0] == ["upstream", "state", "tools", "seconds"]
     assert [row[:3] for row in rows[2:]] == [["one", "ready", "1"], ["dead\\u001b[2J", "down", "0"]]
 
 
@@ -83,7 +83,7 @@ async def test_a_stop_before_the_end_of_the_start_says_nothing_more_of_servers(
             gate.on_upstream(lambda report: reported.set())
             slow.status = UpstreamStatus("down", "it was ended")
             await reported.wait()
-    assert screen.getvalue() == f"Wicketgate {VERSION}: connecting 1 server ...\n"
+    assert screen.getvalue() == f"Wicketgate {VERSION}: connecting 1 upstream ...\n"
 
 
 @requirement("OPS-97")
@@ -111,7 +111,7 @@ async def test_without_servers_there_is_no_table() -> None:
     gate, screen = made([]), io.StringIO()
     with service_logs("info", str, screen, log_format="text") as out:
         assert StartLines(out, gate).end() == ""
-    assert screen.getvalue() == f"Wicketgate {VERSION}: no servers are configured (upstreams)\n"
+    assert screen.getvalue() == f"Wicketgate {VERSION}: no upstreams are configured\n"
 
 
 @requirement("OPS-98")

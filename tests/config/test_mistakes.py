@@ -348,7 +348,10 @@ MISTAKES: list[tuple[str, dict[str, str], str]] = [
     (
         "server:\n  port: 1\nserver:\n  host: x",
         {},
-        "In the configuration file FILE, line 3, column 1: the key 'server' is given twice",
+        (
+            "In the configuration file FILE, line 3, column 1: the key 'server' is given twice: line 1 has it too; put "
+            "what stands under both under that one"
+        ),
     ),
     (
         "model:\n  api_key: @hush",

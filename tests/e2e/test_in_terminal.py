@@ -48,8 +48,8 @@ async def test_a_start_and_a_stop_in_a_terminal(tmp_path: Path) -> None:
             places = [
                 re.search(pattern, start)
                 for pattern in (
-                    r"connecting 2 servers",
-                    r"server +state +tools +seconds",
+                    r"connecting 2 upstreams",
+                    r"upstream +state +tools +seconds",
                     r"echo +ready +\d+ +\d+\.\d",
                     r"db +down +0 +\d+\.\d",
                     r"ready on",
@@ -59,7 +59,7 @@ async def test_a_start_and_a_stop_in_a_terminal(tmp_path: Path) -> None:
             ]
             assert all(places), start
             assert [place.start() for place in places if place] == sorted(place.start() for place in places if place)
-            table = start.index("server  ")
+            table = start.index("upstream  ")
             for one in (r"^echo  ready  \d+ tools  \d+\.\d s$", r"^db    down   \S.*$"):
                 assert re.search(one, start[:table], re.MULTILINE), start
             for noise in ("protocol", "catalog", "unchanged", "startup", "{"):

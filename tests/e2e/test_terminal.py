@@ -33,7 +33,7 @@ async def test_a_tool_is_found_run_and_read_from_a_configuration(tmp_path: Path)
     config = write_config(tmp_path, storage={"url": f"sqlite:///{tmp_path}/kept.db"})
     where = ("--config", str(config))
     code, cards, stderr = await wicketgate("browse", "give the text back", *where)
-    assert (code, echo_id() in cards, "Connecting to 1 upstreams" in stderr) == (0, True, True)
+    assert (code, echo_id() in cards, "Connecting to 1 upstream " in stderr) == (0, True, True)
     long = "many words " * 2_000
     code, envelope, _ = await wicketgate("execute", echo_id(), "-", *where, stdin=json.dumps({"text": long}))
     assert code == 0

@@ -26,6 +26,7 @@ _WORTH_SHOWING = 0.035
 _CLEAR_SCORE = 0.08
 _CLEAR_SHARE = 0.12
 
+NO_CLEAR_MATCH = "No clear match."
 NOTHING_MATCHES = "Nothing matches these words. Try other words, or browse '/' to see what there is."
 
 
@@ -87,7 +88,7 @@ def answer_text(cards: Sequence[ChoiceCard], forms: Iterator[str], tokens: Token
 
 def _elsewhere(namespaces: Sequence[str]) -> str:
     paths = ", ".join(f"/{namespace}" for namespace in namespaces)
-    return f"No clear match. Try other words{f', look in {paths}' if paths else ''}, or browse '/'."
+    return f"{NO_CLEAR_MATCH} Try other words{f', look in {paths}' if paths else ''}, or browse '/'."
 
 
 def _shares(scores: Sequence[float]) -> list[float]:

@@ -88,6 +88,16 @@ def test_a_pipe_gets_the_text_that_a_model_reads_and_json_the_whole_ids(capsys: 
 
 
 @requirement("OPS-113")
+def test_where_no_tool_matches_clearly_none_is_proposed_to_run() -> None:
+    words = "customer weather invoice holiday reservation"
+    lines = in_a_terminal("browse", words)
+    assert lines[-1].startswith("No clear match. ")
+    assert "Run one" not in "".join(lines)
+    cards = json.loads(in_a_terminal("browse", words, "--json")[0])["cards"]
+    assert len(lines) == len(cards) + 1, "the cards, and the hint"
+
+
+@requirement("OPS-113")
 def test_nothing_found_is_said_in_a_terminal_too() -> None:
     assert in_a_terminal("browse", "qqqqq") == [
         "Nothing matches these words. Try other words, or browse '/' to see what there is."

@@ -61,8 +61,9 @@ def test_each_upstream_is_reported_as_it_comes_and_again_in_a_table() -> None:
     assert result.exit_code == 1
     assert "local: ready, 2 tools, " in result.stderr
     assert "gone: down, " in result.stderr
+    assert "local: ready" not in result.stdout, "said twice is enough: as it comes, and in the table"
     rows = [line.split() for line in result.stdout.splitlines()]
-    assert ["server", "state", "tools", "left", "out", "seconds"] in rows
+    assert ["upstream", "state", "tools", "left", "out", "seconds"] in rows
     assert [row[:4] for row in rows if row[:1] in (["local"], ["gone"])] == [
         ["local", "ready", "2", "0"],
         ["gone", "down", "0", "0"],
@@ -78,7 +79,7 @@ def test_tools_have_their_descriptions_and_many_of_them_do_not_bury_the_faults()
     assert len(tools) == 20
     assert tools[0].split(maxsplit=1)[1] == "Gives the number 0."
     assert "  ... 5 more; wicketgate check --all lists them" in lines
-    table = next(number for number, line in enumerate(lines) if line.split()[:2] == ["server", "state"])
+    table = next(number for number, line in enumerate(lines) if line.split()[:2] == ["upstream", "state"])
     fault = next(number for number, line in enumerate(lines) if line.startswith("left out: pets: "))
     assert table < fault == len(lines) - 2
     every = check("--all", upstreams=upstreams).stdout.splitlines()

@@ -546,6 +546,8 @@ def test_a_configuration_that_cannot_be_used_is_told(home: Home) -> None:
 
 @requirement("OPS-75")
 def test_the_clients_of_this_machine_are_listed(home: Home) -> None:
+    (home.folder / ".cursor/extensions").mkdir(parents=True)
+    (home.folder / ".cursor/extensions/list").touch()
     run("cursor", "--write")
     home.has("codex", "broken = \n")
     (home.folder / ".continue").mkdir()
@@ -562,6 +564,36 @@ def test_the_clients_of_this_machine_are_listed(home: Home) -> None:
     assert "config.toml" in shown.stderr
     json_of_one = json.loads(run("cursor", "--json").stdout)
     assert json_of_one["entry"]["command"] == PROGRAM
+
+
+@requirement("OPS-75")
+def test_a_file_that_only_we_made_is_no_sign_of_a_client(home: Home) -> None:
+    """Neither one with nothing but our entry, nor the folder that was made for it."""
+    for client in CLIENTS:
+        assert run(client, "--write").exit_code == 0
+    rows = {row["client"]: row for row in json.loads(run("--json").stdout)}
+    assert {name for name, row in rows.items() if row["found"]} == set()
+    assert all(row["connected"] for row in rows.values())
+    assert re.search(r"cursor +not found +yes", run().stdout)
+    # Anything else in the file, or beside it, is the client's.
+    file = home.folder / ".cursor/mcp.json"
+    file.write_text(file.read_text().replace("{", '{"other": 1, ', 1))
+    (home.folder / ".codex/history.jsonl").touch()
+    rows = {row["client"]: row for row in json.loads(run("--json").stdout)}
+    assert {name for name, row in rows.items() if row["found"]} == {"cursor", "codex"}
+
+
+@requirement("OPS-75")
+def test_the_list_of_clients_breaks_no_name_apart(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json" in run().stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", run().stdout).splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = [line.split()[-1] for line in lines if " no " in line or " yes " in line]
+    assert len(shown) == len(CLIENTS), "a line for each"
+    assert any(path.startswith("…/") and path.endswith("/cline_mcp_settings.json") for path in shown)
+    assert any(path.endswith("/claude_desktop_config.json") for path in shown)
 
 
 @requirement("OPS-75")

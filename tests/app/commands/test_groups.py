@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from app.cli import cli, main
 from app.commands.groups import Group, TaskGroup
 from tests.support.requirement import requirement
+from wicketgate.access.identity import hash_key
 
 TOOLS = """
 from wicketgate.tools import ToolRegistry
@@ -162,6 +163,18 @@ def test_a_misspelt_tool_is_answered_with_the_nearest(capsys: pytest.CaptureFixt
     assert re.search(r"Did you mean local:double#\w{8}\?", capsys.readouterr().err)
     assert run("explain", "local:duble", "--actor", "ann", "--permission", "*") == 1
     assert "did you mean local:double#" in capsys.readouterr().out
+
+
+@requirement("OPS-135")
+def test_explain_takes_the_only_actor_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    configured()
+    file = Path("wicketgate.yaml")
+    keys = [{"id": each, "sha256": hash_key(each), "actor": "ann", "permissions": ["tools:*"]} for each in ("a", "b")]
+    file.write_text(json.dumps({**json.loads(file.read_text()), "auth": {"keys": keys}}))
+    assert run("explain", "local:double", "--json") == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["actor"] == "ann"
+    assert "For ann, the only actor of auth.keys; --actor names another." in shown.err
 
 
 @requirement("OPS-112")

@@ -181,6 +181,44 @@ def test_in_a_terminal_it_asks_for_servers_and_model(answers: str, names: list[s
     assert ([upstream.name for upstream in settings.upstreams], settings.model.provider) == (names, provider)
 
 
+GATE = {"wicketgate": {"command": "/opt/bin/wicketgate", "args": ["mcp", "--config", "/etc/gate.yaml"]}}
+
+
+@requirement("OPS-69")
+@pytest.mark.usefixtures("terminal")
+def test_only_what_can_be_taken_over_is_offered_and_counted() -> None:
+    write_servers("../.cursor/mcp.json", {**CURSOR, **GATE})
+    write_servers(".mcp.json", GATE)
+    result = run(answers="2\n\n")
+    assert result.exit_code == 0, result.output
+    assert "2  those of Cursor: 2 servers" in result.output
+    assert "Claude Code" not in result.output
+    assert [upstream.name for upstream in written().upstreams] == ["git", "web"]
+
+
+@requirement("OPS-69")
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("asks", [False, True])
+def test_where_it_finds_no_servers_it_says_so_and_puts_in_an_example(
+    there: bool, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "in_terminal", lambda: asks)
+    if there:
+        write_servers("../.cursor/mcp.json", GATE)
+    result = run(answers="\n" * asks)
+    assert result.exit_code == 0, result.output
+    assert "Which servers" not in result.output
+    assert "No MCP client with servers to take over was found here; time is put in as an example." in result.output
+    assert [upstream.name for upstream in written().upstreams] == ["time"]
+
+
+@requirement("OPS-69")
+def test_servers_that_are_there_are_named_when_it_may_not_ask() -> None:
+    write_servers("../.cursor/mcp.json", CURSOR)
+    shown = run("--yes").output
+    assert "time is put in as an example; wicketgate import shows the servers that MCP clients have here." in shown
+
+
 @requirement("OPS-69")
 @pytest.mark.usefixtures("terminal")
 def test_it_asks_nothing_when_told_so() -> None:

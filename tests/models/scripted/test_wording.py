@@ -33,6 +33,9 @@ from wicketgate.models.scripted.wording import MOST_LINES, in_words
         ({"total": 1, "orders": [{"id": "a", "by": {"north": 1}}]}, "total 1.\norders:\n- id a, by (north 1)"),
         ({"figures": {"cust_0020": 7}}, "figures:\n- cust_0020: 7"),
         ({"notes": []}, "notes: none."),
+        ({"total": 9, "orders": [7, 8], "page": 1}, "page 1.\norders, 2 of 9:\n- 7\n- 8"),
+        ({"total": 25, "rows": [*range(20)]}, "rows, 10 of 25:\n" + "\n".join(f"- {n}" for n in range(10))),
+        ({"total": 3, "a": [1], "b": [2]}, "total 3.\na:\n- 1\nb:\n- 2"),
         ([1, 2], "entries:\n- 1\n- 2"),
     ],
 )

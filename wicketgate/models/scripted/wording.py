@@ -34,14 +34,21 @@ def _time(value: Mapping[str, Any]) -> str:
 
 def _object(value: Mapping[str, Any]) -> str:
     plain = {key: each for key, each in value.items() if not isinstance(each, Mapping | list)}
+    lists = [each for each in value.values() if isinstance(each, list)]
+    # A total of more than are shown is said with the list, so that two counts do not contradict each other.
+    total = plain.get("total")
+    of = 0
+    if len(lists) == 1 and isinstance(total, int) and total > min(len(lists[0]), MOST_LINES) > 0:
+        of = plain.pop("total")
     parts = [f"{_fields(plain)}."] if plain else []
     for key, each in value.items():
         if isinstance(each, Mapping | list):
-            parts.append(_lines(key, each))
+            parts.append(_lines(key, each, of if isinstance(each, list) else 0))
     return "\n".join(parts)
 
 
-def _lines(key: str, value: Mapping[str, Any] | Sequence[Any]) -> str:
+def _lines(key: str, value: Mapping[str, Any] | Sequence[Any], of: int = 0) -> str:
+    """*of* is the number that there are in all, if that is known and *value* may be a part of them."""
     if isinstance(value, Mapping):
         lines = [f"- {_name(name)}: {_phrase(each, 1)}" for name, each in value.items()]
     else:
@@ -49,7 +56,12 @@ def _lines(key: str, value: Mapping[str, Any] | Sequence[Any]) -> str:
     if not lines:
         return f"{_name(key)}: none."
     shown = lines[:MOST_LINES]
-    head = f"{_name(key)}:" if len(shown) == len(lines) else f"{_name(key)}, the first {len(shown)} of {len(lines)}:"
+    if of:
+        head = f"{_name(key)}, {len(shown)} of {of}:"
+    elif len(shown) < len(lines):
+        head = f"{_name(key)}, the first {len(shown)} of {len(lines)}:"
+    else:
+        head = f"{_name(key)}:"
     return "\n".join([head, *shown])
 
 
