@@ -7,8 +7,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol, Self, cast
 
@@ -47,7 +48,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     def __init__(self, reader: ChildReader, grace_s: float) -> None:
         self._reader = reader
-        self._grace_s = grace_s
+        self._grace_s = self._stop_grace_s = grace_s
         self._transport: asyncio.SubprocessTransport | None = None
         self._stdin: asyncio.WriteTransport | None = None
         self._open = {1, 2}
@@ -119,20 +120,25 @@ class ChildProcess(asyncio.SubprocessProtocol):
     async def stop(self) -> None:
         """End it: its input is closed, 2 s, SIGTERM, 2 s, SIGKILL; the rest of its group is killed at any rate.
 
-        Takes its time even when the caller is cancelled, and no more than some five seconds.
+        Takes its time even when the caller is cancelled, and no more than some five seconds; hardly any when every task
+        of the loop is cancelled.
         """
         if self._transport is not None:
             self._end()
-            await to_its_end(self._stop(self._transport))
+            await to_its_end(partial(self._begin_stop, self._transport))
 
-    async def _stop(self, transport: asyncio.SubprocessTransport) -> None:
+    def _begin_stop(self, transport: asyncio.SubprocessTransport) -> Coroutine[None, None, None]:
+        grace_s, self._stop_grace_s = self._stop_grace_s, 0.0  # begun again, it was broken off: somebody is in a hurry
+        return self._stop(transport, grace_s)
+
+    async def _stop(self, transport: asyncio.SubprocessTransport, grace_s: float) -> None:
         try:
             if self._stdin is not None:
                 # Input that the child has not read yet would keep the pipe open.
                 self._stdin.abort() if self._stdin.get_write_buffer_size() else self._stdin.close()
-            if not await within(self._grace_s, self._exited):
+            if not await within(grace_s, self._exited):
                 self._signal(signal.SIGTERM)
-                await within(self._grace_s, self._exited)
+                await within(grace_s, self._exited)
         finally:
             self._signal(signal.SIGKILL)
             await within(self._grace_s, self._exited)

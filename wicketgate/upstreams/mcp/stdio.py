@@ -7,7 +7,8 @@ import logging
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -33,6 +34,7 @@ from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES, LineReader
 log = logging.getLogger("wicketgate.upstream")
 
 _END_S = 0.5
+_UNDO_S = 0.3
 _ERROR_LINE = 1_000
 _KEPT_LINES = 20
 _SAME_S = 600.0
@@ -64,7 +66,7 @@ async def stdio_transport(
         yield connection
     finally:
         connection.exchange.close(CONNECTION_LOST)
-        await to_its_end(connection.close())
+        await to_its_end(connection.close)
 
 
 async def _started(start: Coroutine[None, None, ChildProcess]) -> ChildProcess:
@@ -73,13 +75,19 @@ async def _started(start: Coroutine[None, None, ChildProcess]) -> ChildProcess:
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        await to_its_end(_undo(starting))
+        await to_its_end(partial(_undo, starting))
         raise
 
 
 async def _undo(starting: asyncio.Task[ChildProcess]) -> None:
-    with suppress(OSError):
-        await (await starting).stop()
+    while not starting.done():
+        await asyncio.wait([starting], timeout=_UNDO_S)
+        if starting.cancelling():
+            # The program cancels every task. asyncio has killed the child, and waits for ever for pipes that it has not
+            # connected yet.
+            starting.cancel()
+    if not starting.cancelled() and starting.exception() is None:
+        await starting.result().stop()
 
 
 class _Stdio:
