@@ -50,12 +50,17 @@ def _serve(settings: Settings, load: Callable[[], Settings], watched: Path | Non
         app = create_app(settings, program=Program(load, watched, server, greeting))
         gate: Gate = app.state.gate
 
+        def begin_drain(drain_s: float) -> None:
+            if gate.drain.phase == "draining":  # asked for a second time
+                gate.hurry()
+            gate.drain.begin(drain_s)
+
         async def run() -> bool:
             stop = Stop(
                 settings.server.settle_s,
                 settings.server.drain_s,
                 settling=gate.drain.settle,
-                stopping=gate.drain.begin,
+                stopping=begin_drain,
                 drained=gate.drain.wait,
                 ready=gate.wait_ready,
             )

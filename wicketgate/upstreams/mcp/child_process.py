@@ -46,8 +46,9 @@ class ChildEnded(Exception):
 class ChildProcess(asyncio.SubprocessProtocol):
     """Made by ``start``; ``stop`` it once."""
 
-    def __init__(self, reader: ChildReader, grace_s: float) -> None:
+    def __init__(self, reader: ChildReader, grace_s: float, haste: asyncio.Event | None = None) -> None:
         self._reader = reader
+        self._haste = haste or asyncio.Event()
         self._grace_s = self._stop_grace_s = grace_s
         self._transport: asyncio.SubprocessTransport | None = None
         self._stdin: asyncio.WriteTransport | None = None
@@ -68,16 +69,17 @@ class ChildProcess(asyncio.SubprocessProtocol):
         cwd: str | None,
         reader: ChildReader,
         grace_s: float = GRACE_S,
+        haste: asyncio.Event | None = None,
     ) -> Self:
         """It inherits HOME, LOGNAME, PATH, SHELL, TERM and USER, and gets *env*. Servers installed beside this program
-        are found too, after those on PATH. Raises OSError."""
+        are found too, after those on PATH. *haste* ends its grace. Raises OSError."""
         if cwd is not None and not await asyncio.to_thread(Path(cwd).is_dir):
             raise NotADirectoryError(cwd)
         # Nothing else of our environment: it holds the secrets of other upstreams.
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
         transport, child = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(reader, grace_s),
+            lambda: cls(reader, grace_s, haste),
             *command,
             env={**inherited, "PATH": path, **env},
             cwd=cwd,
@@ -136,14 +138,24 @@ class ChildProcess(asyncio.SubprocessProtocol):
             if self._stdin is not None:
                 # Input that the child has not read yet would keep the pipe open.
                 self._stdin.abort() if self._stdin.get_write_buffer_size() else self._stdin.close()
-            if not await within(grace_s, self._exited):
+            if not await self._exits(grace_s):
                 self._signal(signal.SIGTERM)
-                await within(grace_s, self._exited)
+                await self._exits(grace_s)
         finally:
             self._signal(signal.SIGKILL)
             await within(self._grace_s, self._exited)
             transport.close()
             await within(_CLOSE_S, self._closed)
+
+    async def _exits(self, grace_s: float) -> bool:
+        """True if it ended in time, which is cut short by haste."""
+        waiting = [asyncio.create_task(event.wait()) for event in (self._exited, self._haste)]
+        try:
+            await asyncio.wait(waiting, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+        return self._exited.is_set()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:

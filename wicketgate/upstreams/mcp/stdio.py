@@ -53,12 +53,14 @@ async def stdio_transport(
     max_answer_bytes: int = MAX_MESSAGE_BYTES,
     grace_s: float = GRACE_S,
     last_words: "LastWords | None" = None,
+    haste: asyncio.Event | None = None,
 ) -> AsyncGenerator[Connection, None]:
     """Start *command* and talk to it. Leaving the context ends it, and all processes that it started. *last_words* is
-    shared by all starts of one server. Raises Gone where it cannot be started."""
+    shared by all starts of one server; *haste*, once set, leaves it no grace at its end. Raises Gone where it cannot be
+    started."""
     connection = _Stdio(name, lost, max_answer_bytes, last_words or LastWords(name))
     try:
-        child = await _started(ChildProcess.start(command, env, cwd, connection, grace_s))
+        child = await _started(ChildProcess.start(command, env, cwd, connection, grace_s, haste))
     except OSError as error:
         raise await asyncio.to_thread(cannot_start, error, command[0], env, cwd) from None
     connection.child = child
