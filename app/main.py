@@ -29,6 +29,7 @@ from app.process import Heap
 from middleware.auth import AuthMiddleware
 from middleware.client_address import ClientAddressMiddleware, TrustedProxies
 from middleware.correlation import CorrelationMiddleware
+from middleware.cors import CorsMiddleware
 from middleware.drain import DrainMiddleware
 from middleware.hosts import HostMiddleware, HostRule
 from middleware.refusals import BodyLimitMiddleware, LastResortMiddleware
@@ -134,9 +135,11 @@ def _make_app(
     local_only = local is not None and local.file is None
     app.add_middleware(AuthMiddleware, authenticator=gate.authenticator, uses=gate.key_uses, local_only=local_only)
     app.add_middleware(DrainMiddleware, drain=gate.drain)
+    app.add_middleware(LastResortMiddleware)
+    if server.allowed_origins:
+        app.add_middleware(CorsMiddleware, rule=HostRule((), (), server.allowed_origins))
     hosts = [f"{server.host}:*", *server.allowed_hosts]
     app.add_middleware(HostMiddleware, rule=HostRule(LOOPBACK_HOSTS, hosts, server.allowed_origins))
-    app.add_middleware(LastResortMiddleware)
     app.add_middleware(
         CorrelationMiddleware, new_id=lambda: f"req_{secrets.token_hex(12)}", measure=metrics.http_answer
     )

@@ -31,6 +31,7 @@ from wicketgate.faces.mcp.server import McpDoor, calling
 from wicketgate.fleet.member import loop_time
 
 SESSION_IDLE_S = 1_800
+_LAST_EVENT_ID = b"last-event-id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +144,9 @@ class McpEndpoint:
 
     async def _serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         identity: Identity = scope["state"]["identity"]
-        # httptools leaves trailing blanks on header values, and the SDK compares some of them to the body.
-        headers = [(key, value.strip()) for key, value in scope["headers"]]
+        # httptools leaves trailing blanks on header values, and the SDK compares some of them to the body. It
+        # would fail to resume after an event, because no event is kept: such a stream is a new one.
+        headers = [(key, value.strip()) for key, value in scope["headers"] if key != _LAST_EVENT_ID]
         scope = {**scope, "headers": headers}
         if not opens_session(scope):
             await self._serve_request(scope, receive, send)

@@ -35,6 +35,7 @@ from wicketgate.engine.loop import Engine
 from wicketgate.errors import ProviderError
 from wicketgate.log_text import CORRELATION_ID, HEADER, correlation_id, is_correlation_id
 from wicketgate.ports import CallContext, source_of
+from wicketgate.travelling_meta import travelling
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -75,7 +76,8 @@ def engine_router(
             request.scope["state"]["correlation_id"] = chat_request.metadata.correlation_id
             # A run that its client can resume.
             if resumed is not None:
-                reader = await keyed.open(chat_request, identity, resumed, source_of(request.scope))
+                source, meta = source_of(request.scope), travelling(None, request.headers)
+                reader = await keyed.open(chat_request, identity, resumed, source, meta)
                 _hand_over(request, None if reader.ends_with_run else reader.revoke)
                 return EventStream(
                     reader.pieces(), heartbeat_s=heartbeat_s, on_leave=reader.disconnect, on_end=reader.aclose
@@ -89,8 +91,10 @@ def engine_router(
         except ShareRefused as refused:
             return _full(refused)
         _hand_over(request, None)
+        meta = travelling(None, request.headers)
+        context = call_context(chat_request, identity, source_of(request.scope), meta)
         return EventStream(
-            _pieces(engine, chat_request, call_context(chat_request, identity, source_of(request.scope)), place),
+            _pieces(engine, chat_request, context, place),
             heartbeat_s=heartbeat_s,
             on_leave=partial(place.interruption.request, "disconnected"),
             on_end=partial(_leave, place),

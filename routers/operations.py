@@ -26,6 +26,7 @@ from wicketgate.faces.operations import (
 )
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, session_key, source_of
+from wicketgate.travelling_meta import travelling
 
 
 class OperationEntry(BaseModel):
@@ -51,12 +52,15 @@ class ErrorMeaning(BaseModel):
 
 
 class OperationSpec(OperationEntry):
+    """*definition* has the other fields of the server's own definition, such as title, annotations and ``_meta``."""
+
     visibility: Literal["external"]
     input_schema: dict[str, Any]
     output_schema: dict[str, Any] | None
     examples: list[Any]
     error_schemas: list[ErrorMeaning]
     access_control: dict[str, Any]
+    definition: dict[str, Any] | None = None
 
 
 class OperationFailure(BaseModel):
@@ -227,7 +231,8 @@ def _too_many(scope: Scope) -> OperationError:
 def _context(request: Request) -> CallContext:
     identity: Identity = request.scope["state"]["identity"]
     session = session_key("named", identity.actor, "")
-    return CallContext(identity, correlation_id.get(), session, source=source_of(request.scope))
+    source, meta = source_of(request.scope), travelling(None, request.headers)
+    return CallContext(identity, correlation_id.get(), session, source=source, meta=meta)
 
 
 def _number(text: str) -> object:

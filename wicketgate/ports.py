@@ -27,6 +27,11 @@ class Caller(Protocol):
     @property
     def answers(self) -> AnswerTime: ...
 
+    @property
+    def elicitation(self) -> Mapping[str, Any] | None:
+        """The capability ``elicitation`` as the client declared it; None if it did not. Tool servers are shown it."""
+        ...
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Forward progress; nothing happens if the client did not ask for it. Never raises."""
         ...
@@ -45,6 +50,7 @@ class SilentCaller:
     """A caller that hears nothing until the call is over, and cannot be asked."""
 
     answers: AnswerTime = "never"
+    elicitation: Mapping[str, Any] | None = None
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         return
@@ -111,6 +117,9 @@ def approval_required(call: PendingCall, **details: str) -> ApprovalRequired:
 NO_APPROVER = _NoApprover()
 
 
+NO_META: Mapping[str, Any] = MappingProxyType({})
+
+
 @dataclass(slots=True)
 class CallMarks:
     """Facts about one call that show only on its way, set there and read when it is over.
@@ -128,7 +137,8 @@ class CallContext:
     """The caller's identity, trace and browsing session (BROWSE-25), with the ways to reach the caller while
     the call runs, the answers to the tool server's questions, and the owner's approval. *source* is the address of the
     client, empty over stdio and in a program that embeds the runtime. *cache_stable* asks for that order of cards, or
-    for the best first; None is as the runtime is set (BROWSE-27)."""
+    for the best first; None is as the runtime is set (BROWSE-27). *meta* goes with the calls to tool servers
+    (UP-81, UP-82)."""
 
     identity: Identity
     correlation_id: str
@@ -139,6 +149,7 @@ class CallContext:
     marks: CallMarks = field(default_factory=CallMarks)
     source: str = ""
     cache_stable: bool | None = None
+    meta: Mapping[str, Any] = field(default_factory=lambda: NO_META)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +244,16 @@ class HasLeftOut(Protocol):
     @property
     def left_out(self) -> Sequence[str]:
         """One line for each, with the reason; for the operator, and in the server's words in part."""
+        ...
+
+
+@runtime_checkable
+class HasNotes(Protocol):
+    """An upstream that works, and has something to say to the operator all the same."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """One line for each; in the server's words in part."""
         ...
 
 

@@ -23,7 +23,7 @@ from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import no_upstreams_line
 from wicketgate.gate import Gate
 from wicketgate.gateway.upstream_reports import UpstreamReport
-from wicketgate.ports import CallContext, HasLeftOut
+from wicketgate.ports import CallContext, HasLeftOut, HasNotes
 
 _SHOWN_TOOLS = 20
 _SHOWN_LEFT_OUT = 20
@@ -119,6 +119,8 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
                 notes.append(f"{name}: no tools, but {' and '.join(given)}")
             else:
                 faults.append(f"{name}: ready, but without a tool that can be used: {_why_none(gate, name, found)}")
+        if isinstance(member, HasNotes):
+            notes += [f"{name}: {note}" for note in member.notes]
         if not trouble and status.connections > 1:
             notes.append(f"{name}: connected {status.connections} times; before: {status.last_error}")
     # Definitions that give no tool, and those that are held back.
@@ -142,6 +144,7 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
         *(f"{name}: disabled" for name in disabled),
         *notes,
         *(f"left aside: {tool}: a subscription, which no tool call can carry" for tool in catalog.subscriptions),
+        *(f"hidden from models: {tool}: for pages of MCP Apps only" for tool in catalog.app_tools),
         *(f"no tool matches: {pattern}" for pattern in runtime.unmatched()),
         *(f"key: {key['id']} ({key['actor']}): {key['tools']} of {len(catalog.tools)} tools" for key in keys),
         *plugin_lines(settings.plugins),

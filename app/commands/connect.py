@@ -71,7 +71,7 @@ _NEXT: Mapping[str, str] = {
     type=click.Path(dir_okay=False, path_type=Path),
     help="Use this file, not the client's usual one.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")
 def connect(
     client: str | None,
     write: bool,
@@ -90,8 +90,6 @@ def connect(
     CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, zed, cline, continue, codex, gemini or opencode;
     without it the command shows which of them are on this machine. --write changes only this entry, keeps a copy of the
     file beside it, and does nothing if the entry is there already.
-
-    Exits with 1 when there is no configuration, or the file cannot be read or written, and with 2 for wrong options.
     """
     if _NAME.fullmatch(name) is None:
         raise click.UsageError("--name must be letters, digits, _ and -, at most 64, and begin with a letter")
@@ -116,7 +114,10 @@ def connect(
         gate = gate_to_reach(chosen, url, key, face, notes)
     entry = make_entry(chosen, name, gate)
     notes += _about_file(target, project, gate)
-    _Connection(chosen, name, entry, target, notes).run(write=write, as_json=as_json, secret=holds_secret(gate))
+    hidden = Reach(gate.url, "<the key>") if isinstance(gate, Reach) and key is not None else gate
+    shown = render_entry(chosen, name, make_entry(chosen, name, hidden))
+    connection = _Connection(chosen, name, entry, target, notes, shown)
+    connection.run(write=write, as_json=as_json, secret=holds_secret(gate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +132,14 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
+    """*shown* is the text of the entry without the key that ``--key`` gives."""
+
     client: Client
     name: str
     entry: Entry
     target: _Target
     notes: list[str]
+    shown: str
 
     def run(self, *, write: bool, as_json: bool, secret: bool) -> None:
         path, text = self.target.path, render_entry(self.client, self.name, self.entry)
@@ -153,7 +157,7 @@ class _Connection:
             change = put_entry(self.client, self.name, self.entry, before)
         except NotEditable as reason:
             if not as_json:
-                click.echo(text, nl=False)
+                click.echo(self.shown, nl=False)
             raise ConfigError(
                 f"{path}: {reason}. Nothing was changed; the entry to put in by hand is on stdout"
             ) from None

@@ -28,7 +28,7 @@ from typing import Any
 from app.clients import Client
 from app.commands.connect_json import NotEditable, append_item, read_json, render_json, set_member
 from app.commands.connect_toml import read_toml, set_table
-from app.commands.import_variables import looks_secret
+from app.commands.import_secrets import glued, is_short_secret, looks_secret, password_of, secrets_in
 from wicketgate.yaml_text import NotYaml, read_yaml, write_yaml
 
 KEY_VARIABLE = "WG_KEY"
@@ -223,12 +223,20 @@ def show_entry(entry: Mapping[str, Any]) -> str:
 
 def _without_secret(name: str, text: str) -> str:
     if "://" in text:
-        # All that may be a credential in a URL stands before the @ or behind the question mark.
-        return re.sub(r"(?<=[?#]).*", "...", re.sub(r"(?<=://)[^/@]*@", "...@", text), flags=re.DOTALL)
+        # What else may be a credential in a URL stands before the @ or behind the question mark.
+        text = re.sub(r"(?<=[?#]).*", "...", re.sub(r"(?<=://)[^/@]*@", "...@", text), flags=re.DOTALL)
     key, equals, value = text.partition("=")
     if equals and looks_secret(key, value):
         return f"{key}=..."
-    return "..." if looks_secret(name, text) else text
+    if looks_secret(name, text) or is_short_secret(name, text):
+        return "..."
+    short, _ = glued(text)
+    secret = password_of(name, text)
+    if short or secret:
+        return f"{short or text.removesuffix(secret)}..."
+    for start, end, _ in reversed(secrets_in(text)):
+        text = f"{text[:start]}...{text[end:]}"
+    return text
 
 
 _HIDDEN = frozenset({"env", "environment", "headers", "http_headers"})

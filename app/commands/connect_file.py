@@ -3,8 +3,10 @@
 import codecs
 import itertools
 import os
+import re
 import secrets
 import stat
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 from wicketgate.errors import ConfigError
 
 _MAX_BYTES = 16 * 1024 * 1024
+_LEFT_AFTER_S = 60
 _SUFFIX = ".before-wicketgate"
 
 
@@ -52,12 +55,13 @@ def replace_client_file(file: ClientFile, text: str, *, secret: bool) -> Path | 
     A byte order mark, the mode and the owner stay. A new file with a *secret* is for its owner alone.
     """
     mark = codecs.BOM_UTF8 if (file.data or b"").startswith(codecs.BOM_UTF8) else b""
-    beside = file.path.with_name(f".{file.path.name}.{secrets.token_hex(6)}")
+    beside = file.path.with_name(f".{file.path.name}.wicketgate-{secrets.token_hex(6)}")
     try:
         content = mark + text.encode()
         file.path.parent.mkdir(parents=True, exist_ok=True)
         if file.data is not None and not os.access(file.path, os.W_OK):
             raise ConfigError(f"Cannot write {file.path}: it is read-only")
+        _remove_left(file.path)
         try:
             _create(beside, content, 0o600 if secret or file.data is not None else 0o666)
             copy = None
@@ -75,6 +79,17 @@ def replace_client_file(file: ClientFile, text: str, *, secret: bool) -> Path | 
     except UnicodeEncodeError:
         raise ConfigError(f"Cannot write {file.path}: a path in the entry is not valid text") from None
     return copy
+
+
+def _remove_left(path: Path) -> None:
+    """Removes what a run that was killed left beside *path*. A young file may be that of another run."""
+    ours = re.compile(re.escape(f".{path.name}.wicketgate-") + "[0-9a-f]{12}")
+    with suppress(OSError):
+        for each in os.scandir(path.parent):
+            if ours.fullmatch(each.name) and each.is_file(follow_symlinks=False):
+                with suppress(OSError):
+                    if each.stat(follow_symlinks=False).st_mtime < time.time() - _LEFT_AFTER_S:
+                        Path(each.path).unlink()
 
 
 def _keep(file: ClientFile) -> Path:

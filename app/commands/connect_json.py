@@ -8,7 +8,6 @@ the wanted member differs, the edit is refused.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,10 @@ class NotEditable(Exception):
 
 def read_json(text: str) -> Any:
     """Reads JSON with comments and trailing commas; None for a text without a value. Raises NotEditable."""
-    return _parse(_without_comments(text))
+    try:
+        return json.loads(text)  # a large file is most often plain, and the passes below take far longer
+    except (ValueError, RecursionError):
+        return _parse(_without_comments(text))
 
 
 def set_member(text: str, path: Sequence[str], value: Any) -> str:
@@ -39,7 +41,7 @@ def set_member(text: str, path: Sequence[str], value: Any) -> str:
         return before + _render(_nested(path, value), "", "  ", newline) + newline
     if not isinstance(root, dict):
         raise NotEditable("it holds no object")
-    inner: Any = (expected := deepcopy(root))
+    inner: Any = (expected := root)
     for key in path[:-1]:
         inner = inner.setdefault(key, {})
         if not isinstance(inner, dict):
@@ -69,13 +71,12 @@ def append_item(text: str, key: str, item: Any) -> str:
         return set_member(text, [key], [item])
     if not isinstance(root[key], list):
         raise NotEditable(f"{key} is not a list")
-    expected = deepcopy(root)
-    expected[key].append(item)
     document = _Document(text)
     spans = [member for member in document.members(document.root()) if member.key == key]
     if len(spans) > 1:
         raise NotEditable(f"line {_line(text, spans[1].start)}: {key} is given twice")
-    return _checked(document.insert(spans[0].value, None, item), expected)
+    root[key].append(item)
+    return _checked(document.insert(spans[0].value, None, item), root)
 
 
 def render_json(value: Any) -> str:
@@ -98,10 +99,9 @@ class _Document:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        commented = _without_comments(text)
-        self._commas = commented  # without comments, but with trailing commas
-        self._plain = _without_trailing_commas(commented)
+        self._commas, self._plain = _blanked(text)
         self._decoder = json.JSONDecoder()
+        self._members: dict[int, list[_Member]] = {}
         self._newline = "\r\n" if "\r\n" in text else "\n"
         first = next(iter(self.members(self.root())), None)
         own = self._indent_of(first.start) if first else ""
@@ -112,6 +112,11 @@ class _Document:
 
     def members(self, at: int) -> list[_Member]:
         """The members of the object, or items of the list, that begins at *at*."""
+        if at not in self._members:
+            self._members[at] = self._read_members(at)
+        return self._members[at]
+
+    def _read_members(self, at: int) -> list[_Member]:
         closing = "}" if self._plain[at] == "{" else "]"
         found: list[_Member] = []
         at = self._skip(at + 1)
@@ -205,6 +210,16 @@ def _nested(path: Sequence[str], value: Any) -> Any:
     for key in reversed(path):
         value = {key: value}
     return value
+
+
+def _blanked(text: str) -> tuple[str, str]:
+    """Returns *text* without comments, and without trailing commas too. Plain JSON is returned as it is."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        commented = _without_comments(text)
+        return commented, _without_trailing_commas(commented)
+    return text, text
 
 
 def _without_comments(text: str) -> str:

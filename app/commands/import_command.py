@@ -9,7 +9,7 @@ import click
 @click.command("import")
 @click.argument("sources", nargs=-1, metavar="[CLIENT|PATH]...")
 @click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Write to this new file, not to stdout.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found and taken over as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")
 def import_command(sources: tuple[str, ...], write: Path | None, as_json: bool) -> None:
     """Turn the MCP servers of desktop and editor clients into a configuration.
 

@@ -5,7 +5,6 @@ configuration that is written; a variable ``${NAME}`` takes its place.
 """
 
 import json
-import math
 import re
 import shlex
 from collections.abc import Mapping
@@ -15,8 +14,10 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from app.commands.import_timeouts import TIMEOUTS, read_timeouts
 from app.commands.import_tools import ALL_TOOLS, ToolChoice, from_lists
-from app.commands.import_variables import Variables, between_references, has_reference, is_masked, looks_secret
+from app.commands.import_values import Values
+from app.commands.import_variables import Variables, between_references
 from wicketgate.config.settings import UpstreamSettings
 
 _URLS = ("url", "serverUrl", "httpUrl")
@@ -26,9 +27,8 @@ _ONLY = ("includeTools", "enabled_tools", "enabledTools", "allowedTools", "allow
 _OFF = ("excludeTools", "disabled_tools", "disabledTools")
 _REMOTE = ("headers", "requestOptions", "http_headers", "env_http_headers", "bearer_token", "bearer_token_env_var")
 _LOCAL = ("args", "env", "environment", "env_vars", "cwd")
-_TIMEOUTS = ("timeout", "tool_timeout_sec", "startup_timeout_sec", "startup_timeout_ms", "connectionTimeout")
 _UNDERSTOOD = frozenset({"command", "type", "transport", "disabled", "enabled", "isActive"}).union(
-    _URLS, _ONLY, _OFF, _REMOTE, _LOCAL, _TIMEOUTS
+    _URLS, _ONLY, _OFF, _REMOTE, _LOCAL, TIMEOUTS
 )
 _WITHOUT_EFFECT = frozenset({"name", "source", "description", "schema", "version"})
 # Nothing is lost where these are false.
@@ -36,26 +36,15 @@ _FLAGS = frozenset(
     {"trust", "remote", "required", "alwaysAllow", "alwaysLoad", "supports_parallel_tool_calls", "gallery"}
 )
 _A_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_HEADER_FLAGS = frozenset({"--header", "-H"})
-_ENV_FLAGS = frozenset({"-e", "--env"})
 _A_PATH = re.compile(r"[/\\~.]|[A-Za-z]:\\")
 _MAX_PARTS = 1000
+_MAX_SHOWN_CHARS = 80
 _MAX_TEXT_CHARS = 32 * 1024
 
 # The program itself, as a package of a certain version, or as the image of a container.
 _THIS_PROGRAM = re.compile(r"wicketgate(?:\.exe|-mcp)?(?:[\[=<>~!@:].*)?", re.IGNORECASE | re.DOTALL)
 _ITS_KEY = re.compile(r"\bWG_KEY\b|\bwg_[a-z0-9-]{1,32}_[A-Za-z0-9_-]{20,}")
 _ITS_NAME = "wicketgate"
-
-_MS_CLIENTS = frozenset({"claude-code", "gemini", "opencode"})
-_S_CLIENTS = frozenset({"cline", "codex"})
-_MAX_TIMEOUT_S = 86_400
-_USUAL_CONNECT_S = 60
-
-_SCHEME = re.compile(r"((?:bearer|basic|token|apikey)\s+)(\S+)", re.IGNORECASE)
-# user:password@, and a long user alone, as in the address of an error tracker.
-_IN_URL = re.compile(r"(?<=://)(?:[^\s/:@]*:([^\s/@]+)|([^\s/:@]{16,}))@")
-_IN_QUERY = re.compile(r"[?&]([^=&?#\s]{1,256})=([^&#\s]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +140,11 @@ class _EntryReader:
         off = entry.get("disabled") is True or entry.get("enabled") is False or entry.get("isActive") is False
         self._disabled = server.disabled or off
         self.tools = server.tools
-        self.notes: list[str] = [f"was called {server.name!r}"] if server.name != name else []
+        self.notes: list[str] = [f"was called {_shown(server.name)}"] if server.name != name else []
         if server.origin:
             self.notes.append(f"from {server.origin}")
         self.notes += server.notes
+        self._values = Values(name, variables, self.notes, optional=self._disabled)
 
     def settings(self) -> dict[str, Any]:
         """Raises _NotTaken."""
@@ -172,7 +162,7 @@ class _EntryReader:
             raise _NotTaken("an extension of the editor brings this server; there is no command to take over")
         else:
             raise _NotTaken("there is neither a command nor a url")
-        settings |= self._timeouts()
+        settings |= read_timeouts(self._entry, self._client, self.notes)
         self._choose_tools()
         self._note_unused(*sorted(map(str, self._entry.keys() - _UNDERSTOOD - _WITHOUT_EFFECT)))
         return settings
@@ -200,57 +190,6 @@ class _EntryReader:
         if note := self.tools.note():
             self.notes.append(note)
 
-    def _timeouts(self) -> dict[str, Any]:
-        """``timeout_s`` for calls, ``connect_timeout_s`` for the start; each client has its own units."""
-        given = self._entry
-        calls_s = self._seconds("tool_timeout_sec", given.get("tool_timeout_sec"), 1)
-        start_s = self._seconds("connectionTimeout", given.get("connectionTimeout"), 0.001)
-        start_s = self._seconds("startup_timeout_ms", given.get("startup_timeout_ms"), 0.001) or start_s
-        start_s = self._seconds("startup_timeout_sec", given.get("startup_timeout_sec"), 1) or start_s
-        timeout = given.get("timeout")
-        if isinstance(timeout, Mapping):  # opencode, version 2
-            calls_s = self._seconds("timeout.request", timeout.get("request"), 0.001)
-            start_s = self._seconds("timeout.startup", timeout.get("startup"), 0.001)
-        elif timeout is not None and calls_s is None:
-            calls_s = self._seconds("timeout", timeout, self._unit_of(timeout))
-            # For opencode it bounds the start too. Its usual 5 s would be too short for npx.
-            if self._client == "opencode" and calls_s is not None and calls_s > _USUAL_CONNECT_S:
-                start_s = calls_s
-        times = {"connect_timeout_s": start_s, "timeout_s": calls_s}
-        return {key: value for key, value in times.items() if value is not None}
-
-    def _unit_of(self, value: object) -> float | None:
-        """Returns what *value* is to be multiplied by, for seconds; None if that cannot be known."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return 1
-        if self._client in _S_CLIENTS:
-            return 1
-        if self._client == "claude-code" and value < 1000:
-            self.notes.append(f"timeout {value} is not taken over: the client ignores less than 1000 ms")
-            return None
-        if self._client in _MS_CLIENTS:
-            return 0.001
-        if self._client == "zed" and value <= 3600:
-            return 1
-        # The others do not say. Zed counted milliseconds at first.
-        if value < 1000 or value >= 10_000:
-            unit, factor = ("milliseconds", 0.001) if value >= 10_000 else ("seconds", 1)
-            self.notes.append(f"timeout {value} was taken for {unit}")
-            return factor
-        self.notes.append(f"timeout {value} is not taken over: seconds or milliseconds?")
-        return None
-
-    def _seconds(self, key: str, value: object, factor: float | None) -> float | None:
-        if value is None or factor is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-            self.notes.append(f"{key} is not taken over: it is no positive number")
-            return None
-        seconds = round(min(value * factor, _MAX_TIMEOUT_S), 3) or 0.001
-        if value * factor > _MAX_TIMEOUT_S:
-            self.notes.append(f"{key} was shortened to {_MAX_TIMEOUT_S} s, the longest here")
-        return int(seconds) if seconds == int(seconds) else seconds
-
     def _local(self, command: str) -> dict[str, Any]:
         arguments = self._entry.get("args") or []
         if not isinstance(arguments, list):
@@ -259,20 +198,20 @@ class _EntryReader:
         if not arguments and " " in command.strip() and not _A_PATH.match(command):
             words = _split(command)
             self.notes.append("the command was split into words")
-        settings: dict[str, Any] = {"command": self._words(words)}
+        settings: dict[str, Any] = {"command": self._values.words(words)}
         env = self._texts("env") | self._texts("environment")
-        written = {key: self._value(key, value, key, f"env {key}") for key, value in env.items()}
+        written = {key: self._values.value(key, value, key, f"env {key}") for key, value in env.items()}
         # Codex: variables that are passed on, if they are set.
         for name in self._forwarded():
             written.setdefault(name, self._variables.needed(name, f"passed on to {self._name}", optional=True))
         if written:
             settings["env"] = written
         if isinstance(self._entry.get("cwd"), str):
-            settings["cwd"] = self._translate(self._entry["cwd"])
+            settings["cwd"] = self._values.translate(self._entry["cwd"])
         return settings
 
     def _remote(self, url: str) -> dict[str, Any]:
-        settings: dict[str, Any] = {"url": self._url(url, "url")}
+        settings: dict[str, Any] = {"url": self._values.url(self._without_fragment(url), "url")}
         # The transport: a client that does not name it decides by the end of the url.
         kind = str(self._entry.get("type") or self._entry.get("transport") or "").lower()
         if kind == "sse":
@@ -295,7 +234,7 @@ class _EntryReader:
         headers |= self._texts("http_headers")
         if isinstance(self._entry.get("bearer_token"), str):
             headers.setdefault("Authorization", f"Bearer {self._entry['bearer_token']}")
-        written = {key: self._header(key, value) for key, value in headers.items()}
+        written = {key: self._values.header(key, value) for key, value in headers.items()}
         # Codex: headers whose values stand in variables.
         for header, variable in self._texts("env_http_headers").items():
             written[header] = self._variable(variable, f"header {header}")
@@ -304,6 +243,16 @@ class _EntryReader:
         if written:
             settings["headers"] = written
         return settings
+
+    def _without_fragment(self, url: str) -> str:
+        done = ""
+        for part, is_text in between_references(url):
+            before, sign, _ = part.partition("#") if is_text else (part, "", "")
+            done += before
+            if sign:
+                self.notes.append("the part of its url behind # was left out: no server gets it")
+                break
+        return done
 
     def _means_sse(self, url: str) -> bool:
         """Cline takes a server without a type for one of the older kind. So does Gemini CLI with *url*, whose newer
@@ -328,76 +277,6 @@ class _EntryReader:
             raise _NotTaken(f"{description}: the name of its variable is none")
         return self._variables.needed(name, f"{description} of {self._name}", optional=self._disabled)
 
-    def _words(self, words: list[str]) -> list[str]:
-        """The words of a command without secrets: those after ``--token``, in ``--token=``, ``-e TOKEN=`` and
-        ``--header "Name: ..."``, and those with a well-known shape."""
-        done: list[str] = []
-        for before, word in zip(["", *words], words, strict=False):
-            flag, equals, value = word.partition("=")
-            if before in _HEADER_FLAGS and ":" in word:
-                header, _, content = word.partition(":")
-                space = " " if content.startswith(" ") else ""
-                done.append(f"{header}:{space}{self._header(header, content.strip())}")
-            elif equals and before in _ENV_FLAGS:
-                done.append(f"{flag}={self._value(flag, value, flag, f'argument {flag}')}")
-            elif equals and flag.startswith("-"):
-                done.append(f"{flag}={self._argument(flag, value)}")
-            elif before.startswith("-") and "=" not in before and not word.startswith("-"):
-                done.append(self._argument(before, word))
-            else:
-                done.append(self._argument("", word))
-        return done
-
-    def _header(self, name: str, value: str) -> str:
-        found = _SCHEME.fullmatch(value)
-        scheme, rest = found.groups() if found else ("", value)
-        return scheme + self._value("token" if scheme else name, rest, f"{self._name}_{name}", f"header {name}")
-
-    def _argument(self, flag: str, value: str) -> str:
-        """A long argument is more often a package or an id than a secret. Without a flag that names a secret, only a
-        well-known shape counts."""
-        plain = not has_reference(value) and "://" not in value and not is_masked(value)
-        if plain and not (looks_secret(flag, "x") and looks_secret(flag, value)):
-            return value
-        return self._value(flag, value, f"{self._name}_{flag or 'argument'}", f"argument {flag}".strip())
-
-    def _value(self, name: str, value: str, wanted: str, description: str) -> str:
-        """*value* with a variable in place of the secret in it."""
-        if has_reference(value) or "://" in value:
-            return self._url(self._beside_references(name, value, wanted, description), description)
-        return self._secret(value, wanted, description) if looks_secret(name, value) else value
-
-    def _url(self, url: str, description: str) -> str:
-        # Passwords and secret query parameters, in the order of the url.
-        spans = [(*match.span(match.lastindex or 0), "password") for match in _IN_URL.finditer(url)]
-        spans += [(*match.span(2), match[1]) for match in _IN_QUERY.finditer(url) if looks_secret(match[1], match[2])]
-        done, at = "", 0
-        for start, end, name in sorted(spans):
-            if start >= at and not has_reference(url[start:end]):
-                secret = self._secret(url[start:end], f"{self._name}_{name}", f"{name} in {description}")
-                done, at = done + url[at:start] + secret, end
-        return self._translate(done + url[at:])
-
-    def _beside_references(self, name: str, value: str, wanted: str, description: str) -> str:
-        """*value* with variables for the secrets between its references."""
-        done = ""
-        for part, is_text in between_references(value):
-            words = re.split(r"(\s+)", part) if is_text and not is_masked(part.strip()) else [part]
-            for word in words:
-                core = word.strip()
-                secret = is_masked(core) or (looks_secret(name, "x") and looks_secret("", core))
-                if is_text and core and "://" not in core and secret:
-                    word = word.replace(core, self._secret(core, wanted, f"part of {description}"), 1)
-                done += word
-        return done
-
-    def _secret(self, value: str, wanted: str, description: str) -> str:
-        about = f"{description} of {self._name}"
-        return self._variables.secret(value, wanted, self._name, about, optional=self._disabled)
-
-    def _translate(self, text: str) -> str:
-        return self._variables.translate(text, self.notes, optional=self._disabled)
-
     def _texts(self, key: str) -> dict[str, str]:
         """The texts of ``env`` or ``headers``, by name."""
         given = self._entry.get(key) or {}
@@ -416,6 +295,10 @@ class _EntryReader:
         given = [key for key in given if key not in _FLAGS or self._entry[key] is not False]
         if given:
             self.notes.append(f"not taken over: {', '.join(given)}")
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _MAX_SHOWN_CHARS else f"{name[:_MAX_SHOWN_CHARS]}…")
 
 
 def _text(value: object) -> str:

@@ -132,9 +132,9 @@ def client_named(word: str) -> str | None:
     """Returns the name of the client that *word* names, None for a path. Raises ConfigError for a name of none."""
     if word in CLIENTS:
         return word
-    if Path(word).exists() or re.search(r"[/\\.]", word):
+    if word and (Path(word).exists() or re.search(r"[/\\.]", word)):
         return None
-    close = get_close_matches(word.lower(), CLIENTS, n=1, cutoff=0.5)
+    close = get_close_matches(word.lower(), CLIENTS, n=1, cutoff=0.6)
     hint = f"did you mean {close[0]}?" if close else f"the clients are {', '.join(CLIENTS)}"
     raise ConfigError(f"{word!r} is neither a file nor a client known here: {hint}")
 

@@ -19,8 +19,7 @@ from app.commands.import_file import ClientConfig, merge, read_client_config, wi
 from app.commands.import_find import Machine, client_named
 from app.commands.import_tools import ALL_TOOLS
 from app.commands.import_variables import Variables, Verbatim
-from app.commands.output import printable
-from wicketgate.catalog.card import one_line
+from app.commands.output import bounded_line, printable
 from wicketgate.config.client_entries import legal_name
 from wicketgate.errors import ConfigError
 from wicketgate.yaml_text import write_yaml
@@ -30,7 +29,6 @@ __all__ += ["without_comments"]
 
 _read_client_config = read_client_config
 
-_MAX_LINE_CHARS = 400
 _MAX_PLACES = 60
 _MAX_ORIGINS = 3
 _OF_THE_CLIENT = ("name", "enabled", "timeout_s", "connect_timeout_s")
@@ -110,12 +108,12 @@ def take_over(config: ClientConfig) -> tuple[list[ImportedServer], Mapping[str, 
 
 def as_yaml(imported: Sequence[ImportedServer], source: str) -> str:
     taken = any(server.settings is not None for server in imported)
-    lines = [f"# Made from {_line(source)} by wicketgate import", "upstreams:" if taken else "upstreams: []"]
+    lines = [f"# Made from {bounded_line(source)} by wicketgate import", "upstreams:" if taken else "upstreams: []"]
     for server in imported:
         if server.settings is None:
             lines.append(f"  # {_not_taken(server)}")
             continue
-        lines += [f"  # {_line(note)}" for note in server.notes]
+        lines += [f"  # {bounded_line(note)}" for note in server.notes]
         lines += [f"  {line}" for line in _yaml_lines([dict(server.settings)])]
     if plugins := _plugins(imported):
         lines += ["# The tools that are switched off at the client", *_yaml_lines({"plugins": plugins})]
@@ -242,7 +240,7 @@ def _nothing_found(machine: Machine, sources: Sequence[str], found: Sequence[_Fo
     for title, path in looked[:_MAX_PLACES]:
         click.echo(f"  {title}: {printable(path)}", err=True)
     for problem in problems:
-        click.echo(f"  {_line(problem)}", err=True)
+        click.echo(f"  {bounded_line(problem)}", err=True)
     click.echo("With the file elsewhere: wicketgate import PATH", err=True)
     return 1
 
@@ -327,25 +325,20 @@ def _report(
         if server.settings is None:
             yield f"  {_not_taken(server)}"
         else:
-            yield from (f"  {server.name}: {_line(note)}" for note in server.notes if not note.startswith("from "))
-    yield from (f"  {_line(problem)}" for problem in problems)
-    if variables:
+            yield from (
+                f"  {server.name}: {bounded_line(note)}" for note in server.notes if not note.startswith("from ")
+            )
+    yield from (f"  {bounded_line(problem)}" for problem in problems)
+    if missing := sorted(name for name in variables if name not in os.environ):
         yield "Set these variables before you start:"
-        yield from (
-            f"  {_line(name)}{f'  ({_line(text)})' if text else ''}" for name, text in sorted(variables.items())
-        )
+        for name in missing:
+            yield f"  {bounded_line(name)}{f'  ({bounded_line(variables[name])})' if variables[name] else ''}"
     if taken:
         yield f"Then: wicketgate check --config {write or 'FILE'}"
 
 
 def _not_taken(server: ImportedServer) -> str:
-    return f"not taken over: {server.name}: {_line('; '.join(server.notes))}"
-
-
-def _line(text: str) -> str:
-    """One line of bounded length, whatever a file has for a name."""
-    line = printable(one_line(text))
-    return line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]}…"
+    return f"not taken over: {server.name}: {bounded_line('; '.join(server.notes))}"
 
 
 def _exit_code(imported: Sequence[ImportedServer]) -> int:

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from wicketgate.config.settings import SECRET_NAME
-from wicketgate.log_text import Redactor
+from app.commands.import_secrets import looks_secret, secrets_in
 
 # ${{ secrets.X }}, ${env:X} and ${input:X}, ${X} and ${X:-default}, anything else in ${}, {env:X}, $X
 _REFERENCE = re.compile(
@@ -18,12 +17,6 @@ _REFERENCE = re.compile(
 _NAMES = ("dotted", "named", "plain", "other", "braced", "bare")
 _SPECIAL = {"userHome": "HOME", "workspaceFolder": "WORKSPACE_FOLDER", "workspaceRoot": "WORKSPACE_FOLDER"}
 _SEPARATORS = frozenset({"pathSeparator", "/"})
-
-_LONG = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_+=-]{24,512}")
-_ADDRESS = re.compile(r"(?:[A-Za-z]:)?[~./\\]|https?://")
-_PLAIN = re.compile(r"\d{1,7}|true|false|yes|no|on|off|none|null", re.IGNORECASE)
-
-_redact = Redactor()
 
 
 class Variables:
@@ -54,7 +47,7 @@ class Variables:
             if _SEPARATORS & {match["plain"], match["other"]}:
                 return "/"
             name, default = _reference_name(match), match["default"]
-            if default is not None and looks_secret(name, default):
+            if default is not None and (looks_secret(name, default) or secrets_in(default)):
                 notes.append(f"the default of {name} looks like a secret and was left out")
                 default = None
             if match["other"] is not None:
@@ -101,6 +94,11 @@ def has_reference(text: str) -> bool:
     return any(_REFERENCE.search(part) for part in (text[:end], *text[end:].split("${")))
 
 
+def references_in(text: str) -> list[tuple[int, int]]:
+    """Returns start and end of each reference in *text*."""
+    return [match.span() for match in _REFERENCE.finditer(text, 0, text.rfind("}") + 1)]
+
+
 def between_references(text: str) -> Iterator[tuple[str, bool]]:
     """Yields the parts of *text* in order: those between references with True, the references with False."""
     end, at = text.rfind("}") + 1, 0
@@ -114,20 +112,6 @@ def between_references(text: str) -> Iterator[tuple[str, bool]]:
 def variable_name(text: str) -> str:
     name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").upper() or "VALUE"
     return f"_{name}" if name[0].isdigit() else name
-
-
-def is_masked(text: str) -> bool:
-    """True if part of the text has the shape of a well-known kind of secret."""
-    return _redact(text) != text
-
-
-def looks_secret(name: str, value: str) -> bool:
-    """Judges by shape and name. Numbers, switches, paths and addresses are no secrets."""
-    if is_masked(value):
-        return True
-    if not value or _PLAIN.fullmatch(value) or _ADDRESS.match(value):
-        return False
-    return bool(SECRET_NAME.search(name) or _LONG.fullmatch(value))
 
 
 def _spelled(text: str, spell: Callable[[re.Match[str]], str]) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from app.clients import CLIENTS, find_files
-from app.commands.output import printable
+from app.commands.output import bounded_line, printable
 from wicketgate.config.settings_file import find_config
 from wicketgate.errors import ConfigError
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # most commands do not need it
 
 _FILE_VARIABLE = "WICKETGATE_CONFIG"
 _USUAL_FILE = Path("wicketgate.yaml")
+_MAX_NOTES = 20
 _SCHEMA_FILE = "wicketgate.schema.json"
 _OPENAI, _ANTHROPIC, _SCRIPTED = "openai-chat", "anthropic-messages", "scripted"
 
@@ -116,9 +117,10 @@ def init(config: Path | None, source: str | None, yes: bool) -> None:
         raise ConfigError(
             f"{path} exists already, and init never writes over a file: edit it, or name a new one with --config"
         )
+    _check_folder(path)
     asks = not yes and in_terminal()
     try:
-        servers = _from(source) if source else _choose_servers() if asks else _example(os.environ)
+        servers = _from(source) if source is not None else _choose_servers() if asks else _example(os.environ)
         model = _choose_model(_default_model(os.environ)) if asks else _default_model(os.environ)
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nNothing was written.", err=True)
@@ -128,6 +130,15 @@ def init(config: Path | None, source: str | None, yes: bool) -> None:
     with_schema = _write_schema(path.with_name(_SCHEMA_FILE))
     for line in _report(path, servers, model, secret, with_schema=with_schema):
         click.echo(printable(line))
+
+
+def _check_folder(path: Path) -> None:
+    """Raises ConfigError if the folder takes no file, so that nobody answers questions in vain."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise ConfigError(f"Cannot write {path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"Cannot write {path}: nothing may be written into the folder {folder}")
 
 
 def in_terminal() -> bool:
@@ -200,7 +211,13 @@ def _taken_over(configs: "Sequence[ClientConfig]", source: str) -> _Servers:
     if not taken:
         raise ConfigError(f"{source} has no server that could be taken over; wicketgate import says why")
     left = [f"not taken over: {each.name}: {'; '.join(each.notes)}" for each in imported if each.settings is None]
-    return _Servers(as_yaml(imported, source), tuple(taken), tuple(left), variables)
+    for each in imported:
+        notes = [note for note in each.notes if each.settings is not None and not note.startswith("from ")]
+        left += [f"of {each.name}: {'; '.join(notes)}"] if notes else []
+    lines = [bounded_line(line) for line in left[:_MAX_NOTES]]
+    if len(left) > _MAX_NOTES:
+        lines.append(f"and notes on {_count(len(left) - _MAX_NOTES)} more: wicketgate import shows them")
+    return _Servers(as_yaml(imported, source), tuple(taken), tuple(lines), variables)
 
 
 def _example(environ: Mapping[str, str]) -> _Servers:

@@ -5,10 +5,20 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 from app.printable import printable, printable_text
+from wicketgate.catalog.card import one_line
 from wicketgate.catalog.pins import Difference, Screened
 from wicketgate.log_text import Redactor
 
-__all__ = ["log_to_terminal", "printable", "printable_text", "quarantine_lines", "screened_lines"]
+__all__ = ["bounded_line", "log_to_terminal", "printable", "printable_text", "quarantine_lines", "screened_lines"]
+
+
+_MAX_LINE_CHARS = 400
+
+
+def bounded_line(text: str) -> str:
+    """Returns *text*, which a file may hold, as one line of bounded length."""
+    line = printable(one_line(text))
+    return line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]}…"
 
 
 class TerminalFormatter(logging.Formatter):

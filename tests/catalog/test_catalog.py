@@ -429,6 +429,18 @@ def test_a_catalog_by_hand_refuses_two_tools_of_one_id_and_browses_nothing_that_
     assert (made.all(), list(made.quarantine)) == ((), [too_large.id])
 
 
+@requirement("ROUTE-49")
+def test_a_tool_that_gains_icons_and_meta_keeps_its_id_its_card_and_its_digest() -> None:
+    before = catalog(a=[definition("read")])
+    now = catalog(before, a=[definition("read", _meta={"theirs": 1}, icons=[{"src": "https://example.com/a.png"}])])
+    (tool_id,) = before.items
+    assert list(now.items) == [tool_id]
+    assert now.card(tool_id) == before.card(tool_id)
+    assert now.items[tool_id].digest == before.items[tool_id].digest
+    assert now.items[tool_id].definition["_meta"] == {"theirs": 1}
+    assert now.version != before.version
+
+
 @requirement("EXEC-26")
 def test_what_a_model_would_not_be_given_is_not_counted_as_spared() -> None:
     bare = definition("read", "Read a file.")

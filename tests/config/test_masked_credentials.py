@@ -123,6 +123,20 @@ def test_a_key_in_the_query_of_a_url_is_a_credential() -> None:
 
 
 @requirement("UP-62")
+def test_a_token_in_the_path_of_a_url_is_a_credential() -> None:
+    token = "NGJkZTA5ODctYWJjZC00ZWYw0aGk5"
+    url = f"https://shop.example/s/{token}/sse"
+    assert list(UpstreamSettings.model_validate({"name": "shop", "url": url}).secrets()) == [token]
+    command = ["npx", "mcp-remote", f"https://shop.example/s/{token}%3D"]
+    settings = UpstreamSettings.model_validate({"name": "shop", "command": command})
+    assert list(settings.secrets()) == [f"{token}%3D", f"{token}="]
+    # Names of things, which a server may well speak of.
+    for name in ("123e4567-e89b-12d3-a456-426614174000", "my-project-of-the-year-2026", "0a" * 20, "projects"):
+        url = f"https://shop.example/{name}/mcp"
+        assert list(UpstreamSettings.model_validate({"name": "shop", "url": url}).secrets()) == []
+
+
+@requirement("UP-62")
 @pytest.mark.parametrize(
     ("command", "secrets"),
     [

@@ -225,6 +225,57 @@ async def test_one_odd_definition_costs_the_list_nothing(mode: str, odd: dict[st
         assert [tool.name for tool in (await client.list_tools()).tools] == ["s__odd", "s__plain"]
 
 
+WHOLE_TOOL = {
+    "name": "show",
+    "title": "Show it",
+    "description": "Shows it.",
+    "inputSchema": {"type": "object"},
+    "annotations": {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": True, "title": "Show"},
+    "icons": [{"src": "https://example.com/show.png", "mimeType": "image/png", "sizes": ["48x48"]}],
+    "execution": {"taskSupport": "optional"},
+    "_meta": {
+        "ui": {"resourceUri": "ui://w/app.html", "visibility": ["model", "app"]},
+        "ui/resourceUri": "ui://w/app.html",
+        "openai/outputTemplate": "ui://widget/x",
+        "com.example/theirs": {"a": [1]},
+        "wicketgate/source": "ours",
+    },
+}
+
+
+@ERAS
+@requirement("ROUTE-47", "ROUTE-49")
+async def test_a_tool_keeps_its_icons_its_meta_and_the_hints_that_say_no(mode: str) -> None:
+    server = StubUpstream([WHOLE_TOOL], name="my_git")
+    async with running_service(upstreams=[server]) as service, mcp_client(service, mode, path=PATH) as client:
+        (shown,) = (await client.list_tools()).tools
+    tool = shown.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert tool["annotations"] == WHOLE_TOOL["annotations"]
+    assert (tool["icons"], tool["title"]) == (WHOLE_TOOL["icons"], "Show it")
+    assert tool["_meta"] == {
+        "ui": {"resourceUri": "ui://my.git/w/app.html", "visibility": ["model", "app"]},
+        "ui/resourceUri": "ui://my.git/w/app.html",
+        "openai/outputTemplate": "ui://my.git/widget/x",
+        "com.example/theirs": {"a": [1]},
+    }
+    if mode == OLD:  # the newer era has no such field
+        assert tool["execution"] == {"taskSupport": "optional"}
+
+
+@pytest.mark.parametrize(
+    "odd", [{"icons": "none"}, {"icons": [{"src": 5}]}, {"annotations": {"title": 5}}, {"execution": 1}]
+)
+@requirement("ROUTE-10", "ROUTE-49")
+async def test_one_odd_field_of_a_tool_costs_nothing_but_itself(odd: dict[str, Any]) -> None:
+    schema = {"type": "object", "required": ["a"]}
+    tool = {"name": "odd", "inputSchema": schema, "_meta": {"theirs": 1}, **odd}
+    server = StubUpstream([tool], name="s")
+    async with running_service(upstreams=[server]) as service, mcp_client(service, OLD, path=PATH) as client:
+        (shown,) = (await client.list_tools()).tools
+    assert (shown.input_schema, shown.meta) == (schema, {"theirs": 1})
+    assert (shown.icons, shown.annotations, shown.execution) == (None, None, None)
+
+
 @ERAS
 @requirement("ROUTE-12")
 async def test_a_result_comes_as_the_server_gave_it_fitted_to_the_era(mode: str) -> None:
@@ -410,7 +461,7 @@ async def test_a_list_says_which_servers_are_missing_and_a_call_to_one_says_why(
         assert (listed.meta or {})[MISSING_KEY] == {"away": "the command was not found"}
         with pytest.raises(MCPError) as refused:
             await client.call_tool("away__x", {})
-    assert refused.value.code == -32004
+    assert refused.value.code == (-31004 if mode == NEW else -32004)
     assert refused.value.message == "Server 'away' is unavailable: the command was not found"
 
 
@@ -421,7 +472,7 @@ async def test_what_no_server_has_is_not_declared() -> None:
         assert client.server_capabilities.prompts is None
         assert client.server_capabilities.completions is None
         with pytest.raises(MCPError) as refused:
-            await client.read_resource("files__demo://x")
+            await client.read_resource("files+demo://x")
     assert refused.value.code == -32601
 
 

@@ -15,6 +15,7 @@ from mcp import Client, MCPError
 from mcp import types as t
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning
+from pydantic import AnyUrl
 
 from tests.support.feature_server import NOTE
 from tests.support.mcp_client import NEW, OLD, mcp_client
@@ -46,7 +47,7 @@ async def served(**settings: Any) -> AsyncIterator[RunningService]:
         yield service
 
 
-@requirement("ROUTE-4", "ROUTE-8", "ROUTE-11")
+@requirement("ROUTE-4", "ROUTE-8", "ROUTE-11", "ROUTE-42", "ROUTE-45")
 @requirement("FACE-7", "ROUTE-10", "UP-3")
 async def test_resources_prompts_and_completions_are_one_list_and_found_by_their_servers_name() -> None:
     async with served() as service:
@@ -59,7 +60,7 @@ async def test_resources_prompts_and_completions_are_one_list_and_found_by_their
         async with mcp_client(service, "auto", READER_KEY, path=PATH) as reader:
             await sees_nothing(reader)
         async with mcp_client(service, NEW, path=PATH, client={"elicitation_callback": answer_ada}) as client:
-            (content,) = (await client.read_resource("alpha__demo://asks")).contents
+            (content,) = (await client.read_resource("alpha+demo://asks")).contents
             assert isinstance(content, t.TextResourceContents)
             assert content.text == "Ada theirs"
         states = (await service.health())["upstreams"]
@@ -75,41 +76,46 @@ async def sees_what_is_offered(client: Client) -> None:
     listed = await client.list_resources()
     own = [f"demo://{name}" for name in ("note", "r0", "r1", "r2")]
     assert [str(one.uri) for one in listed.resources] == [
-        f"{server}__{uri}" for server in ("alpha", "beta") for uri in own
+        f"{server}+{uri}" for server in ("alpha", "beta") for uri in own
     ]
+    assert [str(AnyUrl(str(one.uri))) for one in listed.resources] == [str(one.uri) for one in listed.resources]
     assert listed.resources[0].description == "A note."
     assert MISSING_KEY not in (listed.meta or {})  # a server without resources is missing nothing
     templates = (await client.list_resource_templates()).resource_templates
-    assert [one.uri_template for one in templates] == ["alpha__demo://{name}", "beta__demo://{name}"]
+    assert [one.uri_template for one in templates] == ["alpha+demo://{name}", "beta+demo://{name}"]
     assert [one.name for one in (await client.list_prompts()).prompts] == ["alpha__hello", "beta__hello"]
 
 
 async def works_with(client: Client, server: str) -> None:
-    (content,) = (await client.read_resource(f"{server}__{NOTE}")).contents
+    (content,) = (await client.read_resource(f"{server}+{NOTE}")).contents
     assert isinstance(content, t.TextResourceContents)
-    assert (str(content.uri), content.text) == (f"{server}__{NOTE}", f"text of {NOTE}")
+    assert (str(content.uri), content.text) == (f"{server}+{NOTE}", f"text of {NOTE}")
     prompt = await client.get_prompt(f"{server}__hello", {"name": "bob"})
     assert prompt.messages[0].content.text == "hello bob"  # type: ignore[union-attr]
     argument: Any = {"name": "name", "value": "b"}
     by_prompt = await client.complete(t.PromptReference(name=f"{server}__hello"), argument)
     assert by_prompt.completion.values == ["hello name=b"]
-    by_template = await client.complete(t.ResourceTemplateReference(uri=f"{server}__demo://{{name}}"), argument)
+    by_template = await client.complete(t.ResourceTemplateReference(uri=f"{server}+demo://{{name}}"), argument)
     assert by_template.completion.values == ["demo://{name} name=b"]
 
 
 async def is_told_what_is_wrong(client: Client) -> None:
     wrong = {
         "demo://note": "Resource 'demo://note' is not properly namespaced. "
-        "All resource calls must use 'server__uri' format",
-        "nope__demo://note": "Unknown server 'nope' in request",
-        "files__demo://note": "Resource 'files__demo://note' not found",
-        "alpha__demo://missing": "Resource 'alpha__demo://missing' not found",
+        "All resource calls must use 'server+scheme://...' format",
+        "nope+demo://note": "Unknown server 'nope' in request",
+        "files+demo://note": "Resource 'files+demo://note' not found",
+        "alpha+demo://missing": "Resource 'alpha+demo://missing' not found",
     }
     for uri, message in wrong.items():
         with pytest.raises(MCPError) as refused:
             await client.read_resource(uri)
         assert refused.value.message == message
-    assert (refused.value.code, refused.value.data) == (-32002, {"uri": "demo://missing"})
+    asked = {"uri": "alpha+demo://missing"}
+    if client.protocol_version == NEW:
+        assert (refused.value.code, refused.value.data) == (-32602, {**asked, "upstream_code": -32002})
+    else:
+        assert (refused.value.code, refused.value.data) == (-32002, asked)
     with pytest.raises(MCPError) as unknown:
         await client.get_prompt("alpha__nope")
     assert unknown.value.message == "Unknown prompt: alpha__nope"
@@ -123,7 +129,7 @@ async def sees_nothing(reader: Client) -> None:
     messages = []
     for name in ("alpha", "nope"):
         with pytest.raises(MCPError) as refused:
-            await reader.read_resource(f"{name}__{NOTE}")
+            await reader.read_resource(f"{name}+{NOTE}")
         messages.append(refused.value.message.replace(name, "X"))
     assert messages[0] == messages[1]
 
@@ -168,9 +174,9 @@ async def touched(client: Client, server: str) -> str:
     return str(result.content[0].text)  # type: ignore[union-attr]
 
 
-@requirement("ROUTE-11")
+@requirement("ROUTE-11", "ROUTE-42", "ROUTE-45")
 async def test_changes_reach_the_clients_that_asked_for_them_and_nobody_asks_for_ever() -> None:
-    uris = [f"{server}__{NOTE}" for server in ("alpha", "beta")]
+    uris = [f"alpha+{NOTE}", f"beta+{NOTE}", f"beta__{NOTE}"]
     async with served() as service, asyncio.timeout(2 * BOUND_S), mcp_client(service, OLD, path=PATH) as watcher:
         for mode in (NEW, OLD):
             heard = Heard()
@@ -215,13 +221,13 @@ async def test_other_access_rules_are_announced_since_they_say_whose_resources_a
             events = aiter(subscription)
             assert {type(await anext(events)) for _ in range(2)} == {PromptsListChanged, ResourcesListChanged}
         shown = [str(one.uri) for one in (await client.list_resources(cache_mode="bypass")).resources]
-    assert shown == [str(one.uri) for one in before if str(one.uri).startswith("beta__")]
+    assert shown == [str(one.uri) for one in before if str(one.uri).startswith("beta+")]
 
 
 @pytest.mark.parametrize("mode", [OLD, NEW])
 @requirement("ACCESS-73")
 async def test_a_client_hears_no_more_of_a_resource_that_other_rules_hide(mode: str) -> None:
-    uris = [f"{server}__{NOTE}" for server in ("alpha", "beta")]
+    uris = [f"alpha+{NOTE}", f"beta+{NOTE}", f"beta__{NOTE}"]
     deny = {"match": "beta:*", "when": "actor == 'owner_1'", "effect": "deny"}
     heard = Heard()
     async with (
@@ -259,7 +265,7 @@ async def test_a_client_hears_no_more_of_a_resource_that_other_rules_hide(mode: 
 async def test_what_is_read_and_prompted_passes_the_plugins_like_results_of_tools() -> None:
     filters = [{"handler": "pii_filter", "config": {"on": ["result"]}}, {"handler": "secrets_filter"}]
     traces = [{"handler": "call_trace"}, {"handler": "token_usage"}]
-    mark, uri = "[EMAIL REDACTED by Wicketgate]", "alpha__demo://bob@example.com"
+    mark, uri = "[EMAIL REDACTED by Wicketgate]", "alpha+demo://bob@example.com"
     plugins = {"security": {"_global": filters}, "middleware": {"_global": traces}}
     async with served(plugins=plugins) as service:
         for mode in (NEW, OLD):

@@ -181,19 +181,16 @@ async def roots_only(context: Any) -> t.ListRootsResult:
     return t.ListRootsResult(roots=[])
 
 
-@pytest.mark.parametrize(("mode", "expected"), [(OLD, "refused"), (NEW, None)])
+@ERAS
 @requirement("FACE-11")
-async def test_a_client_is_not_asked_what_it_did_not_declare(mode: str, expected: str | None) -> None:
+async def test_a_client_is_not_asked_what_it_did_not_declare(mode: str) -> None:
     async with (
         running_service(upstreams=[stub(ask_name, "ask")]) as service,
         mcp_client(service, mode, client={"list_roots_callback": roots_only}) as client,
     ):
         result = await execute(client, "ask")
     assert isinstance(result.structured_content, dict)
-    if expected:
-        assert result.structured_content["summary"] == expected
-    else:
-        assert (result.is_error, result.structured_content["error"]) == (True, "UPSTREAM_ERROR")
+    assert result.structured_content["summary"] == "nobody to ask", "roots are no elicitation"
 
 
 @requirement("FACE-11")

@@ -81,6 +81,14 @@ def test_a_configuration_is_read(block: Block, tmp_path: Path) -> None:
 
 
 @requirement("OPS-133")
+def test_the_configurations_of_the_start_may_stand_in_one_file(tmp_path: Path) -> None:
+    """A reader pastes one below the other."""
+    path = tmp_path / "wicketgate.yaml"
+    path.write_text("".join(block.text for block in CONFIGURATIONS if block.page == "docs/guide/start.md"))
+    assert {upstream.name for upstream in load_settings(path, {}).upstreams} == {"time", "git"}
+
+
+@requirement("OPS-133")
 @pytest.mark.parametrize("block", [*OTHER_YAML, *blocks("json", "toml")], ids=str)
 def test_other_data_is_parsed(block: Block) -> None:
     match block.language:

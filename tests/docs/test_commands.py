@@ -24,6 +24,7 @@ from wicketgate import ToolRegistry
 shop = ToolRegistry()
 github = ToolRegistry()
 files = ToolRegistry()
+clock = ToolRegistry()
 
 @shop.tool(read_only=True)
 def search_customers(words: str) -> list[dict[str, str]]:
@@ -44,6 +45,11 @@ def create_issue(title: str) -> str:
 def read(path: str) -> str:
     \"\"\"Read a file.\"\"\"
     return path
+
+@clock.tool(read_only=True)
+def get_current_time(timezone: str) -> str:
+    \"\"\"Get the current time in a timezone.\"\"\"
+    return f"12:00 in {timezone}"
 """
 
 CONFIG = """
@@ -59,6 +65,8 @@ upstreams:
 """
 
 CLOCK = "  - {name: time, command: [mcp-server-time, --local-timezone=UTC]}\n"
+# In the place of a server that takes two seconds to start, for pages that start a gate with each command.
+QUICK_CLOCK = '  - {name: time, python: "docs_tools:clock"}\n'
 
 # What is in the folder besides the gate's configuration, and runs before the first block.
 BEFORE = {
@@ -78,13 +86,15 @@ CHANGED = {
     ),
     "docs/operations.md": (r"^(wicketgate learned reset --actor ann)\b.*$", r"echo y | \1"),
 }
+# Pages whose commands need the server `time` in the gate of the folder.
+WITH_CLOCK = {"docs/guide/terminal.md"}
 # Texts that have to be somewhere in what the page's commands write.
 SHOWN = {
     "docs/guide/approvals.md": ["approval_required apr_", '"finish_reason":"approval_required"'],
     "docs/guide/chat.md": ["event: done", "id: "],
     "docs/guide/mcp-clients.md": ["cust_", "wicketgate connect"],
     "docs/guide/pins.md": ["github:create_issue", "exit code 1"],
-    "docs/guide/terminal.md": ["shop:search_customers", "Asia/Tokyo"],
+    "docs/guide/terminal.md": ["12:00 in Asia/Tokyo", "shop:search_customers", "cust_0001", "me holds the permission"],
     "docs/operations.md": ["wicketgate_key_last_used", "hmac:"],
 }
 README = "README.md"
@@ -105,7 +115,7 @@ def anyio_backend() -> str:
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
     folder = tmp_path_factory.mktemp("gate")
     keys, entries = {}, []
-    for actor in ("caller", "approver", "operator"):
+    for actor in ("me", "approver", "operator"):
         keys[actor], digest = new_key(actor)
         permissions = ["tools:*", "ops:read"] if actor == "operator" else ["tools:*"]
         entries.append(json.dumps({"id": actor, "sha256": digest, "actor": actor, "permissions": permissions}))
@@ -134,11 +144,11 @@ async def quick(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]
 @pytest.mark.parametrize("page", RUN)
 async def test_the_commands_of_a_page_run(page: str, service: Service, quick: Path, tmp_path: Path) -> None:
     (tmp_path / "docs_tools.py").write_text(TOOLS)
-    (tmp_path / "wicketgate.yaml").write_text(service.config)
+    (tmp_path / "wicketgate.yaml").write_text(service.config + (QUICK_CLOCK if page in WITH_CLOCK else ""))
     approver = page.endswith("approvals.md")
     env = {
         "URL": service.url,
-        "KEY": service.keys["approver" if approver else "caller"],
+        "KEY": service.keys["approver" if approver else "me"],
         "OPS_KEY": service.keys["operator"],
         "AUDIT_KEY": "a" * 32,
         "PID": str(service.pid),
@@ -155,7 +165,7 @@ async def test_the_commands_of_a_page_run(page: str, service: Service, quick: Pa
 async def test_the_client_in_python_prints_an_answer(service: Service, tmp_path: Path) -> None:
     (block,) = [block for block in blocks("python") if "os.environ['URL']" in block.text]
     (tmp_path / "client.py").write_text(block.text)
-    env = {"URL": service.url, "KEY": service.keys["caller"]}
+    env = {"URL": service.url, "KEY": service.keys["me"]}
     assert "Asia/Tokyo" in await bash("python client.py", tmp_path, env)
 
 
@@ -201,7 +211,9 @@ IN_BACKGROUND = {
     '(cd "$CLONE" && exec python -m examples.orders) &': (
         'start orders "ready on" "cd \'$CLONE\' && exec python -m examples.orders --port 9000"'
     ),
-    "wicketgate serve": 'start gate "ready on" "exec env WICKETGATE_SERVER__PORT=8080 wicketgate serve"',
+    "wicketgate serve --watch": (
+        'start gate "ready on" "exec env WICKETGATE_SERVER__PORT=8080 wicketgate serve --watch"'
+    ),
     "wicketgate init": 'wicketgate init | tee "$TMP/init"; grep -o "wg_first_[^ ]*" "$TMP/init" > "$TMP/key"',
 }
 

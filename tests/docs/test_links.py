@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from examples.demo import QUESTIONS
 from examples.picture import Numbers, draw
 from tests.docs.pages import anchors, links, pages, path_from, text_of
 from tests.support.process import ROOT, START_BOUND_S
@@ -47,12 +48,15 @@ async def test_the_picture_has_the_numbers_of_the_demo() -> None:
         out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
     assert out.decode() == PICTURE.read_text("utf-8"), "run: make picture"
-    # The table of the README has the same numbers.
+    # The table of the README and the page of the benchmarks have the same numbers.
     found = re.search(r"takes? ([\d,]+) tokens", out.decode())
     told = re.search(r"three tools of the gate, ([\d,]+) tokens, and one browse adds (\d+)", out.decode())
     assert found is not None
     assert told is not None
     assert f"| {found[1]} tokens | {told[1]} tokens, and {told[2]} for a browse |" in text_of("README.md")
+    figures = text_of("docs/benchmarks.md")
+    for words in (f"the demo's 85 tools {found[1]}", f"the gateway face {told[1]}", f"({QUESTIONS[0]}) {told[2]}"):
+        assert words in figures, words
 
 
 @requirement("OPS-131")
@@ -71,17 +75,22 @@ def test_the_picture_tells_its_content_and_takes_nothing_from_elsewhere() -> Non
 @requirement("OPS-131")
 def test_the_table_of_the_readme_has_the_figures_of_the_benchmarks() -> None:
     readme, figures = text_of("README.md"), text_of("docs/benchmarks.md")
+    # Every cell about the sets is of the same 100 tasks.
     rows = {(row[0], row[1].split()[0]): row for row in table_rows(figures) if row[2:3] == ["100"]}
+    sets = list(dict.fromkeys(data for data, _ in rows))
+    assert len(sets) == 5
     found = {
-        name: ", ".join(f"{float(rows[data, name][4]):.0f}" for data in ("azure", "metatool", "bfcl"))
+        name: ", ".join(f"{float(rows[data, name][4]):.0f}" for data in sets)
         for name in ("wicketgate", "bm25s", "fastmcp")
     }
+    assert f"five found, in percent: {', '.join(sets)} |" in readme
     assert f"| BM25: {found['bm25s']}; FastMCP: {found['fastmcp']} | {found['wicketgate']} |" in readme
     (direct, inside, through) = next(row[1:4] for row in table_rows(figures) if row[0] == "http, 100 B, 1")
     whole = [float(re.findall(r"[\d.]+", cell)[1]) for cell in (direct, inside, through)]
-    assert "| {:.1f} ms, direct | {:.1f} ms in your process; {:.1f} ms through `/mcp` |".format(*whole) in readme
+    cells = "| {:.1f} ms, straight to the server | {:.1f} ms with the gate as a library, {:.1f} ms through `/mcp` |"
+    assert cells.format(*whole) in readme
     (azure,) = re.findall(r"`azure` \(200\) take ([\d,]+) tokens", figures)
-    browse = next(row[7] for row in table_rows(figures) if row[:3] == ["azure", "wicketgate", "236"])
+    browse = rows["azure", "wicketgate"][7]
     assert re.search(rf"\| 200 tools [^|]*\| {azure} tokens \| 258 tokens, and {browse} for a browse \|", readme)
 
 

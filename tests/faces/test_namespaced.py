@@ -1,17 +1,23 @@
 """The namespaced face over a runtime with stub upstreams (ROUTE-1 to ROUTE-17)."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
+from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.namespaced import NamespacedFace
+from wicketgate.faces.operations import Operations
+from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.surface import Refusal
+from wicketgate.faces.transparent import TransparentFace
 from wicketgate.fleet.member import MultiplexUpstream
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.upstreams.embedded import StubUpstream
@@ -63,7 +69,7 @@ async def test_a_tool_is_listed_with_its_full_definition() -> None:
     )
     (shown,) = face.tools(OWNER)
     assert (shown.description, shown.input_schema, shown.output_schema) == ("echo.", TEXT, output)
-    assert (shown.title, shown.read_only, shown.hints) == ("Echo!", True, {"openWorldHint": False})
+    assert (shown.title, shown.read_only, shown.hints) == ("Echo!", True, hints)
 
 
 @requirement("ROUTE-1")
@@ -182,3 +188,135 @@ async def test_no_tool_is_unknown_before_the_servers_have_started() -> None:
     runtime = ProxyRuntime(StubUpstream([tool("echo")], echo))
     face = NamespacedFace(runtime, dict, started=lambda: False)
     assert (await refusal(face, "alpha__echo")).code == -32004
+
+
+LINK = {"type": "resource_link", "uri": "file:///a b.txt", "name": "a", "_meta": {"theirs": 1}}
+EMBEDDED = {"type": "resource", "resource": {"uri": "demo://x", "text": "see demo://x"}}
+WEB = {"type": "resource_link", "uri": "https://example.com/a", "name": "web"}
+TEXT_BLOCK = {"type": "text", "text": "see demo://x"}
+
+
+@requirement("ROUTE-46", "ROUTE-47")
+async def test_links_in_a_result_lead_back_to_its_server_and_the_rest_is_as_it_came() -> None:
+    meta = {"ui": {"resourceUri": "ui://w/app.html", "csp": {}}, "ui/resourceUri": "ui://w", "theirs": "demo://x"}
+
+    async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        blocks = [LINK, EMBEDDED, WEB, TEXT_BLOCK, {"type": "resource_link", "uri": 5}, {"type": "resource"}, "odd"]
+        return {"content": blocks, "structuredContent": {"uri": "demo://x"}, "_meta": meta}
+
+    face = await face_of(StubUpstream([tool("find", {"type": "object"})], answer, name="my_git"))
+    result = (await face.call("my_git__find", {}, OWNER)).as_it_came
+    assert result is not None
+    link, embedded, *others = result["content"]
+    assert link == {**LINK, "uri": "my.git++file:///a%20b.txt"}
+    assert embedded["resource"] == {"uri": "my.git+demo://x", "text": "see demo://x"}
+    assert others == [WEB, TEXT_BLOCK, {"type": "resource_link", "uri": 5}, {"type": "resource"}, "odd"]
+    assert result["structuredContent"] == {"uri": "demo://x"}
+    assert result["_meta"] == {
+        "ui": {"resourceUri": "ui://my.git/w/app.html", "csp": {}},
+        "ui/resourceUri": "ui://my.git/w",
+        "theirs": "demo://x",
+    }
+
+
+@requirement("ROUTE-46")
+async def test_a_result_without_a_link_is_the_object_that_came() -> None:
+    given = {"content": [TEXT_BLOCK, WEB], "_meta": {"theirs": 1}}
+
+    async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        return given
+
+    face = await face_of(StubUpstream([tool("find", {"type": "object"})], answer, name="a"))
+    assert (await face.call("a__find", {}, OWNER)).as_it_came == given
+
+
+@requirement("ROUTE-48")
+async def test_links_of_the_other_faces_are_those_of_the_server_since_they_can_only_be_given_back_to_it() -> None:
+    async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        return {"content": [LINK]}
+
+    fleet = MultiplexUpstream([StubUpstream([tool("find", {"type": "object"})], answer, name="a")])
+    runtime = ProxyRuntime(fleet)
+    await runtime.refresh_catalog()
+    tool_id = next(iter(runtime.catalog().tools))
+    unchanged = await TransparentFace(runtime).call("tool_execute", {"tool_id": tool_id}, OWNER)
+    assert unchanged.as_it_came == {"content": [LINK]}
+    gateway, registry = GatewayFace(runtime), RegistryFace(Operations(runtime))
+    for result in (
+        await gateway.call("tool_execute", {"tool_id": tool_id, "args": {}}, OWNER),
+        await registry.call("call", {"operation": "/a/find"}, OWNER),
+    ):
+        assert "file:///a b.txt" in result.text and "a+" not in result.text
+
+
+PAGE = {"ui": {"resourceUri": "ui://shop/cart.html"}}
+APP_ONLY = {"ui": {"resourceUri": "ui://shop/cart.html", "visibility": ["app"]}}
+
+
+async def shop(rules: Sequence[AccessRule] = ()) -> tuple[ProxyRuntime, MultiplexUpstream, StubUpstream]:
+    tools = [tool("cart", _meta=PAGE), tool("refresh_cart", _meta=APP_ONLY)]
+    server = StubUpstream(tools, echo, name="shop")
+    fleet = MultiplexUpstream([server])
+    runtime = ProxyRuntime(fleet, RuntimeOptions(RuntimePolicies(access=AccessPolicy(rules))))
+    await runtime.refresh_catalog()
+    return runtime, fleet, server
+
+
+@requirement("ROUTE-51")
+async def test_a_tool_for_apps_only_exists_for_no_model() -> None:
+    runtime, _, server = await shop()
+    (hidden,) = runtime.catalog().app_tools
+    assert hidden.startswith("shop:refresh_cart")
+    gateway, transparent = GatewayFace(runtime), TransparentFace(runtime)
+    registry = RegistryFace(Operations(runtime))
+    for asked in ({"query": "refresh cart"}, {"path": "/shop"}):
+        shown = (await gateway.call("tool_browse", asked, OWNER)).text
+        assert "shop:cart" in shown and "refresh" not in shown
+    assert not any("refresh" in each.name for each in transparent.tools(OWNER))
+    assert "refresh" not in (await registry.call("search", {"query": "refresh cart"}, OWNER)).text
+    for wanted in (hidden, "shop:refresh_cart", "/shop/refresh_cart"):
+        for result in (
+            await gateway.call("tool_execute", {"tool_id": wanted, "args": {}}, OWNER),
+            await transparent.call("tool_execute", {"tool_id": wanted}, OWNER),
+            await transparent.call("tool_hydrate", {"tool_id": wanted}, OWNER),
+            await registry.call("call", {"operation": wanted.replace(":", "/")}, OWNER),
+        ):
+            assert result.is_error
+    assert server.calls == []
+
+
+@requirement("ROUTE-51", "ROUTE-52")
+async def test_an_app_may_call_its_tool_through_the_namespaced_face_as_far_as_policy_goes() -> None:
+    runtime, fleet, server = await shop()
+    face = NamespacedFace(runtime, fleet.statuses)
+    shown = {each.name: each for each in face.tools(OWNER)}
+    assert shown["shop__refresh_cart"].more["_meta"] == {
+        "ui": {"resourceUri": "ui://shop/shop/cart.html", "visibility": ["app"]}
+    }
+    assert (await face.call("shop__refresh_cart", {"text": "a"}, OWNER)).as_it_came is not None
+    assert [(name, args) for name, args, _ in server.calls] == [("refresh_cart", {"text": "a"})]
+    taught = (await face.call("shop__refresh_cart", {"wrong": 1}, OWNER)).structured
+    assert taught["error"] == "ARGS_INVALID"
+    stranger = CallContext(Identity("reader", ("tools:shop:cart",)), "trace", "session")
+    assert [each.name for each in face.tools(stranger)] == ["shop__cart"]
+    assert (await refusal(face, "shop__refresh_cart", {}, stranger)).code == -32602
+    friend = CallContext(Identity("app", ("tools:shop:refresh_cart",)), "trace", "session")
+    assert [each.name for each in face.tools(friend)] == ["shop__refresh_cart"]
+
+    runtime, fleet, server = await shop([AccessRule("shop:refresh_*", effect="deny")])
+    face = NamespacedFace(runtime, fleet.statuses)
+    assert [each.name for each in face.tools(OWNER)] == ["shop__cart"]
+    assert (await refusal(face, "shop__refresh_cart")).code == -32602
+    runtime, fleet, server = await shop([AccessRule("shop:refresh_*", approval="always")])
+    asked = await NamespacedFace(runtime, fleet.statuses).call("shop__refresh_cart", {}, OWNER)
+    assert (asked.structured["error"], server.calls) == ("APPROVAL_REQUIRED", [])
+
+
+@requirement("ROUTE-51")
+async def test_a_change_of_a_tool_for_apps_is_announced() -> None:
+    runtime, fleet, server = await shop()
+    face, heard = NamespacedFace(runtime, fleet.statuses), list[None]()
+    runtime.watch(lambda: heard.append(None))
+    server.tools = [tool("cart", _meta=PAGE), tool("refresh_cart", _meta=APP_ONLY), tool("empty_cart", _meta=APP_ONLY)]
+    await runtime.refresh_catalog()
+    assert heard and "shop__empty_cart" in [each.name for each in face.tools(OWNER)]

@@ -69,7 +69,7 @@ async def test_resources_and_prompts_pass_the_plugins() -> None:
     offers = await offers_of(reader)
     read = await offers.read_resource({"uri": "alpha__demo://note"}, OWNER)
     assert read["description"] == "seen by resources/read"
-    assert [part["uri"] for part in read["contents"]] == ["alpha__demo://note", "alpha__demo://other"]
+    assert [part["uri"] for part in read["contents"]] == ["alpha__demo://note", "alpha+demo://other"]
     prompt = await offers.get_prompt({"name": "alpha__hello", "arguments": {"a": "b"}}, OWNER)
     assert prompt["description"] == "seen by prompts/get"
     await offers.read_resource({"uri": "alpha__demo://old"}, OWNER)
@@ -82,6 +82,30 @@ async def test_resources_and_prompts_pass_the_plugins() -> None:
         await offers.read_resource({"uri": "alpha__demo://blocked"}, OWNER)
     assert (refused.value.code, refused.value.message) == (-32000, "Request blocked: it is named so")
     assert len(reader.asked) == 3
+
+
+class Linking(Reader):
+    """A prompt with every kind of content that has a URI."""
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        if method != "prompts/get":
+            return await super().request(method, params, context, timeout_s)
+        link = {"type": "resource_link", "uri": "demo://note", "name": "note"}
+        embedded = {"type": "resource", "resource": {"uri": "demo://other", "text": "demo://other"}}
+        return {"messages": [{"role": "user", "content": link}, {"role": "user", "content": [embedded]}, "odd"]}
+
+
+@requirement("ROUTE-46")
+async def test_a_link_in_a_prompt_can_be_read() -> None:
+    offers = await offers_of(Linking())
+    first, second, odd = (await offers.get_prompt({"name": "alpha__hello"}, OWNER))["messages"]
+    assert first["content"] == {"type": "resource_link", "uri": "alpha+demo://note", "name": "note"}
+    assert second["content"][0]["resource"] == {"uri": "alpha+demo://other", "text": "demo://other"}
+    assert odd == "odd"
+    read = await offers.read_resource({"uri": first["content"]["uri"]}, OWNER)
+    assert read["contents"][0]["uri"] == "alpha+demo://note"
 
 
 PUBLIC = Condition("args.path.startsWith('/public')")

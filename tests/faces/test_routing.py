@@ -63,7 +63,10 @@ def test_params_that_name_no_tool_are_refused_as_invalid_params(params: Any) -> 
 @pytest.mark.parametrize(
     ("method", "params", "name"),
     [
+        ("resources/read", {"uri": "alpha+demo://alpha/note"}, "demo://alpha/note"),
+        ("resources/subscribe", {"uri": "ui://alpha/a__b/app.html"}, "ui://a__b/app.html"),
         ("resources/read", {"uri": "alpha__demo://alpha/note"}, "demo://alpha/note"),
+        ("resources/read", {"uri": "alpha__mailto:a+b@example.com"}, "mailto:a+b@example.com"),
         ("resources/subscribe", {"uri": "alpha__demo://a__b"}, "demo://a__b"),
         ("prompts/get", {"name": "alpha__hello", "arguments": {"name": "bob"}}, "hello"),
         ("completion/complete", {"ref": {"type": "ref/prompt", "name": "alpha__hello"}}, "hello"),
@@ -80,10 +83,9 @@ def test_resources_and_prompts_are_routed_alike(method: str, params: dict[str, A
 def test_a_resource_without_a_server_is_refused_in_its_own_words() -> None:
     with pytest.raises(Refusal) as refused:
         parse_incoming_request("resources/read", {"uri": "demo://alpha/note"})
-    assert (refused.value.code, refused.value.message) == (
-        -32602,
-        "Resource 'demo://alpha/note' is not properly namespaced. All resource calls must use 'server__uri' format",
-    )
+    form = "All resource calls must use 'server+scheme://...' format"
+    assert refused.value.code == -32602
+    assert refused.value.message == f"Resource 'demo://alpha/note' is not properly namespaced. {form}"
 
 
 @requirement("ROUTE-5")

@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
+from wicketgate.faces.operations import Operations
+from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.surface import UnknownTool
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.gateway.runtime import ProxyRuntime
@@ -145,3 +147,24 @@ async def test_no_tool_is_unknown_before_the_servers_have_started() -> None:
     runtime = ProxyRuntime(StubUpstream([]))
     result = await TransparentFace(runtime, started=lambda: False).call("tool_execute", {"tool_id": "a:b@1"}, OWNER)
     assert result.structured["error"] == "UPSTREAM_UNAVAILABLE"
+
+
+@requirement("FACE-19", "ROUTE-49")
+async def test_hydrate_gives_the_rest_of_the_definition_but_no_picture_written_out() -> None:
+    rest = {
+        "title": "Read",
+        "annotations": {"readOnlyHint": False, "destructiveHint": False},
+        "_meta": {"theirs": 1},
+        "com.example/odd": 1,
+    }
+    icons = [{"src": "https://example.com/a.png"}, {"src": "data:image/png;base64,AAAA"}]
+    tool = {"name": "read", "description": "Reads.", "inputSchema": {"type": "object"}, **rest, "icons": icons}
+    plain = {"name": "plain", "inputSchema": {"type": "object"}, "_meta": {"wicketgate/source": "ours"}}
+    runtime = ProxyRuntime(StubUpstream([tool, plain], answer, name="files"))
+    await runtime.refresh_catalog()
+    face = TransparentFace(runtime)
+    body = (await face.call("tool_hydrate", {"tool_id": named(face, "read")}, OWNER)).structured
+    assert body["definition"] == {**rest, "icons": icons[:1]}
+    assert "definition" not in (await face.call("tool_hydrate", {"tool_id": named(face, "plain")}, OWNER)).structured
+    spec = (await RegistryFace(Operations(runtime)).call("schema", {"name": "/files/read"}, OWNER)).structured
+    assert spec["definition"] == body["definition"]

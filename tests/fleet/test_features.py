@@ -45,6 +45,9 @@ class Scripted:
             raise self.items
         return self.items
 
+    def fresh_ms(self, kind: FeatureKind) -> int:
+        return 0
+
     async def request(
         self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:

@@ -56,6 +56,7 @@ class Service:
 
     poll_s = 1_000.0
     url = ""
+    name = ""
 
     def __init__(self) -> None:
         self.data: bytes | None = None
@@ -63,6 +64,9 @@ class Service:
     async def load(self) -> bytes | None:
         data, self.data = self.data, None
         return data
+
+    def other(self, path: str) -> bytes:
+        raise AssertionError(path)
 
     def upstream(self, url: str) -> OpenApiUpstream:
         parameter = {"name": "slow", "in": "query", "schema": {"type": "boolean"}}

@@ -103,6 +103,9 @@ def test_what_is_left_out_for_everybody_says_why() -> None:
     found = build_catalog({server: [held_up, stream]}, shipped_token_counter())
     (subscription,) = found.subscriptions
     assert "a subscription" in explain(found, POLICY, subscription, ANN)[1][0]
+    page = {"name": "refresh", "inputSchema": fine, "_meta": {"ui": {"visibility": ["app"]}}}
+    for_apps = build_catalog({"shop": [page]}, shipped_token_counter())
+    assert "its server keeps it for pages of MCP Apps" in explain(for_apps, POLICY, "shop:refresh", ANN)[1][0]
     ((uncarded, reason),) = found.quarantine.items()
     usable, lines = explain(found, POLICY, uncarded, Identity("ann", ("*",)), "q0z")
     assert usable

@@ -25,6 +25,7 @@ class Person:
     """Implements Caller: accepts every form, with its defaults."""
 
     answers: AnswerTime = "now"
+    elicitation: Mapping[str, Any] | None = {"form": {}}
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         return

@@ -54,7 +54,8 @@ class Catalog:
 
     *tools* are all that can be run, *items* those of them that have a card and can be browsed; *quarantine* says by id
     why a card cannot fit (CARD-24); *skipped* lists definitions that give no tool; *subscriptions* are the ids that no
-    tool call can carry (CARD-18). *version* is 16 hex digits over the content, the same for any order of tools.
+    tool call can carry (CARD-18), *app_tools* the tools that only the pages of MCP Apps may use (ROUTE-51). *version*
+    is 16 hex digits over the content, the same for any order of tools.
     """
 
     def __init__(self, items: Iterable[SelectableItem] = (), tokens: TokenCounter | None = None) -> None:
@@ -111,6 +112,9 @@ class Catalog:
             )
         self._ids = tuple(map(ToolId, self.tools))
         self.subscriptions = tuple(entry.item.id for entry in without if entry.item.operation == "subscription")
+        self.app_tools: Mapping[str, SelectableItem] = MappingProxyType(
+            {entry.item.id: entry.item for entry in without if _for_apps(entry.item)}
+        )
         self.skipped = tuple(skipped)
         self.version = _version(tables.by_id)
         # The two ways to find a tool.
@@ -126,8 +130,9 @@ class Catalog:
         """The tools that can be browsed and run, ascending by id."""
         return tuple(self.items.values())
 
-    def get(self, tool_id: str) -> SelectableItem | None:
-        return self.tools.get(tool_id)
+    def get(self, tool_id: str, *, for_app: bool = False) -> SelectableItem | None:
+        """*for_app*: also one of *app_tools*."""
+        return self.tools.get(tool_id) or (self.app_tools.get(tool_id) if for_app else None)
 
     def named(self, wanted: str) -> Sequence[ToolId]:
         """The tools that *wanted* names: an id whose version or hash may be left out, or a path (CARD-34)."""
@@ -259,8 +264,8 @@ on."""
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """*chars*: length of what a model would be given of it, as JSON. *card* is None for a subscription, and when it
-    cannot fit, which has a *reason*."""
+    """*chars*: length of what a model would be given of it, as JSON. *card* is None for a subscription, for a tool of
+    apps only, and when it cannot fit, which has a *reason*."""
 
     item: SelectableItem
     digest: str
@@ -376,7 +381,7 @@ def _by_hand(item: SelectableItem, tokens: TokenCounter) -> _Entry:
 
 def _entry(item: SelectableItem, digest: str, tokens: TokenCounter) -> _Entry:
     chars = _chars_for_model(item)
-    if item.operation == "subscription":
+    if item.operation == "subscription" or item.app_only:
         return _Entry(item, digest, chars, None, "")
     try:
         return _Entry(item, digest, chars, build_card(item, tokens), "")
@@ -395,6 +400,10 @@ def _entry(item: SelectableItem, digest: str, tokens: TokenCounter) -> _Entry:
 def _with_shorter_id(item: SelectableItem) -> SelectableItem:
     tool_id = shorten_tool_id(item.id, item.upstream_name, item.args_schema)
     return replace(item, id=tool_id, name=parse_tool_id(tool_id).name)
+
+
+def _for_apps(item: SelectableItem) -> bool:
+    return item.app_only and item.operation != "subscription"
 
 
 def _origin(item: SelectableItem) -> str:

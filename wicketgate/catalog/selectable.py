@@ -32,7 +32,8 @@ class SelectableItem:
 
     *home* is the namespace of the upstream, empty if that has no name. *digest* is that of the definition, as the
     upstream declared it and as it is shown (ACCESS-52). *spellings* are what its server calls
-    itself. *names* follows from the other fields.
+    itself. *definition* is the whole definition as it is shown, empty for an item made by hand. *names* follows from
+    the other fields.
     """
 
     id: ToolId
@@ -54,11 +55,19 @@ class SelectableItem:
     home: str = ""
     digest: str = ""
     spellings: tuple[str, ...] = ()
+    definition: Mapping[str, Any] = field(default_factory=dict, repr=False)
     names: ToolNames = field(init=False, compare=False, repr=False, default=())
 
     def __post_init__(self) -> None:
         names = tool_names(self.namespace, self.name, self.listed_name, self.upstream_name, home=self.home)
         object.__setattr__(self, "names", names)
+
+    @property
+    def app_only(self) -> bool:
+        """True for a tool that its server keeps from models (``_meta.ui.visibility`` without ``model``)."""
+        ui = (self.definition.get("_meta") or {}).get("ui")
+        visibility = ui.get("visibility") if isinstance(ui, Mapping) else None
+        return isinstance(visibility, list) and "model" not in visibility
 
 
 def mcp_tool_to_selectable(
@@ -116,7 +125,37 @@ def mcp_tool_to_selectable(
         title=title if isinstance(title := tool.get("title"), str) else None,
         home=namespace_of(server) if server is not None and named else "",
         digest=_digest(tool, server or "", own_name, meta.get(SOURCE_KEY), digest),
+        definition=tool,
     )
+
+
+def shown_annotations(item: SelectableItem) -> dict[str, Any]:
+    """The hints of the server as it gave them, a false one too: absent, it means another thing. One that is neither
+    true nor false is left out."""
+    if not item.definition:
+        return {**item.metadata, **_hints_of_tags(item)}
+    annotations = item.definition.get("annotations") or {}
+    return {key: value for key, value in annotations.items() if key not in _BOOLEAN or isinstance(value, bool)}
+
+
+def other_fields(item: SelectableItem) -> dict[str, Any]:
+    """The fields of the definition that an item has no other place for, such as ``icons`` and ``_meta``, as the server
+    gave them; nothing of our own."""
+    fields = {key: value for key, value in item.definition.items() if key not in _PLACED}
+    meta = fields.pop("_meta", None) or {}
+    if theirs := {key: value for key, value in meta.items() if not key.startswith(_OURS)}:
+        fields["_meta"] = theirs
+    return fields
+
+
+def _hints_of_tags(item: SelectableItem) -> dict[str, Any]:
+    hints = {"readOnlyHint": not item.side_effects, "destructiveHint": "destructive" in item.tags}
+    return {key: True for key, value in hints.items() if value}
+
+
+_PLACED = frozenset({"name", "title", "description", "inputSchema", "outputSchema", "annotations"})
+_BOOLEAN = frozenset({"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"})
+_OURS = "wicketgate/"
 
 
 OPERATION_KEY = "wicketgate/operation"

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from wicketgate.access.identity import Identity
 from wicketgate.log_text import CORRELATION_ID
-from wicketgate.ports import CallContext, session_key
+from wicketgate.ports import NO_META, CallContext, session_key
 
 Trigger = Literal["message", "webhook", "schedule"]
 
@@ -171,15 +171,17 @@ def message_json(message: ChatMessage) -> Mapping[str, Any]:
     return message.model_dump(exclude_none=True)
 
 
-def call_context(request: ChatRequest, identity: Identity, source: str = "") -> CallContext:
-    """The identity, address, trace and browsing session for the calls of *request*.
+def call_context(
+    request: ChatRequest, identity: Identity, source: str = "", meta: Mapping[str, Any] = NO_META
+) -> CallContext:
+    """The identity, address, trace (that of *meta* included) and browsing session for the calls of *request*.
 
     The session is that of the conversation; without one, of this run alone.
     """
     metadata = request.metadata
     scope = "run" if metadata.conversation_id is None else "conversation"
     session = session_key(scope, identity.actor, metadata.conversation_id or metadata.correlation_id)
-    return CallContext(identity, metadata.correlation_id, session, source=source)
+    return CallContext(identity, metadata.correlation_id, session, source=source, meta=meta)
 
 
 def _explain(error: ValidationError) -> str:

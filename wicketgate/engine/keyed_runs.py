@@ -8,10 +8,10 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import ShareRefused
@@ -22,7 +22,7 @@ from wicketgate.engine.limits import Interrupted, Interruption, Place, StreamLim
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ProviderError
 from wicketgate.models.provider import Usage
-from wicketgate.ports import CallContext
+from wicketgate.ports import NO_META, CallContext
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -204,9 +204,14 @@ class KeyedRuns:
         self._running: set[str] = set()
 
     async def open(
-        self, request: ChatRequest, identity: Identity, resumption: Resumption, source: str = ""
+        self,
+        request: ChatRequest,
+        identity: Identity,
+        resumption: Resumption,
+        source: str = "",
+        meta: Mapping[str, Any] = NO_META,
     ) -> RunReader:
-        """Start the run of this key, or join it. The reader must be closed.
+        """Start the run of this key, or join it. The reader must be closed. *meta* as in CallContext.
 
         Raises InvalidRequest (another request has this key; the requested events are gone) and ShareRefused.
         """
@@ -229,7 +234,8 @@ class KeyedRuns:
             place.identity = identity
             self._running.add(name)
             on_disconnect = resumption.on_disconnect or self._limits.on_disconnect
-            run = self._run(name, request, call_context(request, identity, source), place, on_disconnect)
+            context = call_context(request, identity, source, meta)
+            run = self._run(name, request, context, place, on_disconnect)
             task = asyncio.create_task(run, name=f"run {claim.run_id}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

@@ -19,6 +19,7 @@ from wicketgate.faces.meta_tool import (
     ToolLists,
     compact_json,
     dry_run_result,
+    failure,
     json_result,
     read_fields,
     read_text,
@@ -139,8 +140,7 @@ class GatewayFace:
         try:
             result = await self._call(name, arguments, context)
         except GatewayError as error:
-            result = json_result(error.as_dict(), is_error=True)
-            result = replace(result, out_of_order=isinstance(error, OutOfOrder))
+            result = replace(failure(error), out_of_order=isinstance(error, OutOfOrder))
         outcome = result.structured.get("error") or result.structured.get("status") or "ok"
         self._meter.meta_tool(name, outcome, clock() - began, result.cost)
         return result
@@ -182,7 +182,7 @@ class GatewayFace:
         if isinstance(outcome, DryRun):
             return dry_run_result(outcome)
         result = json_result(outcome.envelope.as_dict(), is_error=outcome.envelope.status == "error")
-        return replace(result, cost=outcome.cost)
+        return replace(result, cost=outcome.cost, meta=outcome.meta)
 
     async def _view(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         handle = read_text(fields, "handle")

@@ -3,18 +3,21 @@
 import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
 
 from wicketgate.catalog.catalog import Catalog
+from wicketgate.catalog.selectable import SelectableItem, other_fields, shown_annotations
 from wicketgate.catalog.tool_id import Visible
-from wicketgate.errors import ArgsInvalid
-from wicketgate.faces.surface import SurfaceResult, SurfaceTool
+from wicketgate.errors import ArgsInvalid, GatewayError, UpstreamRefused
+from wicketgate.faces.surface import Refusal, SurfaceResult, SurfaceTool
 from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.options import TokenCost, estimate_tokens
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
+from wicketgate.results.bulk import outweighs
 from wicketgate.results.envelope import ResultEnvelope
 
 CONNECTING = "The tool servers are still being connected. Try again in a moment."
@@ -56,6 +59,26 @@ def read_text(fields: Mapping[str, Any], key: str) -> str:
     return value
 
 
+def rest_of_definition(item: SelectableItem | None) -> dict[str, Any]:
+    """``{"definition": ...}`` with what hydrating leaves out, if there is any. Pictures that are written out in the
+    definition are none of a model's business."""
+    if item is None or not item.definition:
+        return {}
+    rest = other_fields(item)
+    if item.title is not None:
+        rest["title"] = item.title
+    if annotations := shown_annotations(item):
+        rest["annotations"] = annotations
+    if isinstance(icons := rest.get("icons"), list):
+        rest["icons"] = [icon for icon in icons if not _written_out(icon)]
+    return {"definition": rest} if rest else {}
+
+
+def _written_out(icon: object) -> bool:
+    source = icon.get("src") if isinstance(icon, Mapping) else None
+    return isinstance(source, str) and source.lower().startswith("data:")
+
+
 def dry_run_result(dry: DryRun) -> SurfaceResult:
     summary = "The arguments are valid. This was a dry run: nothing was called."
     checks = {"schema_validation": "pass"}
@@ -74,6 +97,29 @@ def dry_run_result(dry: DryRun) -> SurfaceResult:
         "checks": checks,
     }
     return json_result(body)
+
+
+# By the code of a server's error that is for the client itself, the member of its data that says what is wanted: a
+# capability that the client did not declare, or pages that a person has to open.
+_FOR_CLIENT = {-32021: "requiredCapabilities", -32042: "elicitations"}
+_MAX_UNITS = 1_000
+
+
+def for_client(error: GatewayError) -> Refusal | None:
+    """The server's error behind *error*, if it is for the client and not for a model; its data go into the details of
+    *error* too."""
+    if not isinstance(error, UpstreamRefused) or (member := _FOR_CLIENT.get(error.upstream_code)) is None:
+        return None
+    wanted = error.data.get(member) if isinstance(error.data, Mapping) else None
+    if wanted is not None and not outweighs(wanted, _MAX_UNITS):
+        error.details = {**(error.details or {}), member: wanted}
+    return Refusal(error.upstream_code, error.refusal, error.data, theirs=True)
+
+
+def failure(error: GatewayError) -> SurfaceResult:
+    """The failure of a meta-tool."""
+    refused = for_client(error)
+    return replace(json_result(error.as_dict(), is_error=True), refused=refused)
 
 
 def json_result(

@@ -1,5 +1,5 @@
-"""The namespaced face: every tool under ``server__tool`` with its full schema, and results as they are (ROUTE-1 to
-ROUTE-17).
+"""The namespaced face: every tool under ``server__tool`` with its full schema, and results as they are but for their
+links (ROUTE-1 to ROUTE-17, ROUTE-46).
 
 A call that cannot reach its tool, or that the server refuses, is a JSON-RPC error. A failure that a model can mend
 (arguments, rights, quotas) is a result with ``isError``.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from wicketgate.access.policy import Hidden
 from wicketgate.catalog.catalog import Catalog
-from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.selectable import SelectableItem, other_fields, shown_annotations
 from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import (
     GatewayError,
@@ -21,11 +21,13 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from wicketgate.faces.links import names_page, with_links, with_pages
 from wicketgate.faces.meta_tool import CONNECTING, ToolLists, json_result
 from wicketgate.faces.routing import (
     INVALID_PARAMS,
     RoutedRequest,
     ToolNames,
+    data_with_uri,
     parse_incoming_request,
     prepare_outgoing_response,
 )
@@ -89,19 +91,19 @@ class NamespacedFace:
         # Call it, and restore the client's name in what the server says.
         try:
             # The runtime refuses arguments that are not an object, except absent ones.
-            result = await self._runtime.call(tool_id, {} if arguments is None else arguments, context)
+            result = await self._runtime.call(tool_id, {} if arguments is None else arguments, context, for_app=True)
         except HydrateFailed:
             raise self._unknown(routed, context) from None
         except UpstreamRefused as error:
             called = routed.update_request(replace(routed.request, name=error.name or routed.request.name))
             message = prepare_outgoing_response(error.refusal, called)
-            raise Refusal(error.upstream_code, message, error.data) from None
+            raise Refusal(error.upstream_code, message, data_with_uri(error.data, routed), theirs=True) from None
         except (UpstreamUnavailable, UpstreamTimeout, UpstreamError) as error:
             raise Refusal(UPSTREAM_FAILED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         except GatewayError as error:
             error.path = routed.namespaced_name
             return json_result(error.as_dict(), is_error=True)
-        return SurfaceResult.unchanged(result)
+        return SurfaceResult.unchanged(with_links(result, routed.target_server))
 
     def _unknown(self, routed: RoutedRequest, context: CallContext) -> Refusal:
         """The same answer for a tool that is unknown and for one that this caller may not see."""
@@ -113,6 +115,10 @@ class NamespacedFace:
             why = status.error or "it is being connected"
             return Refusal(UPSTREAM_FAILED, f"Server '{server}' is unavailable: {why}")
         return Refusal(INVALID_PARAMS, f"Tool '{routed.namespaced_name[:256]}' not found")
+
+    def has_pages(self) -> bool:
+        """True if some tool names a page of an MCP App."""
+        return self._index().has_pages
 
     def knows(self, server: str, context: CallContext) -> bool:
         """True if the caller may know of this server: it sees a tool of it, or may use all of them."""
@@ -143,10 +149,12 @@ class NamespacedFace:
         indexed = self._indexed
         if indexed is not None and indexed.catalog is catalog:
             return indexed
-        names = ToolNames(catalog.tools.values())
-        shown = [(catalog.tools[tool_id], _tool(catalog.tools[tool_id], name)) for tool_id, name in names.shown.items()]
+        # An app may call the tools that its server keeps from models; a host tells them apart by their visibility.
+        items = {**catalog.tools, **catalog.app_tools} if catalog.app_tools else catalog.tools
+        names = ToolNames(items.values())
+        shown = [(items[tool_id], _tool(items[tool_id], name)) for tool_id, name in names.shown.items()]
         shown.sort(key=lambda pair: (pair[1].name.casefold(), pair[1].name))
-        self._indexed = indexed = _Index(catalog, names, shown)
+        self._indexed = indexed = _Index(catalog, names, shown, any(map(names_page, items.values())))
         if names.aliases:
             some = ", ".join(sorted(names.aliases)[:_MAX_LOGGED])
             log.warning("%d tools have an alias, since models cannot say their names: %s", len(names.aliases), some)
@@ -162,18 +170,20 @@ class _Index:
     catalog: Catalog
     names: ToolNames
     tools: Sequence[tuple[SelectableItem, SurfaceTool]]
+    has_pages: bool
 
 
 def _tool(item: SelectableItem, name: str) -> SurfaceTool:
-    hints = dict(item.metadata)
-    if "destructive" in item.tags:
-        hints["destructiveHint"] = True
+    more = other_fields(item)
+    if "_meta" in more:
+        more["_meta"] = with_pages(more["_meta"], item.server)
     return SurfaceTool(
         name=name,
         description=item.description,
         input_schema=item.args_schema,
         read_only=not item.side_effects,
         output_schema=item.output_schema,
-        hints=hints,
+        hints=shown_annotations(item),
         title=item.title,
+        more=more,
     )

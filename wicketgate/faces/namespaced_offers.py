@@ -1,9 +1,11 @@
-"""Resources, prompts and completions of the namespaced face: ``server__uri`` and ``server__prompt`` (ROUTE-11).
+"""Resources, prompts and completions of the namespaced face: ``server+scheme://`` and ``server__prompt`` (ROUTE-11,
+ROUTE-42).
 
 They exist for callers that may use every tool of the server (``tools:<server>:*``) or hold ``resources:<server>`` or
 ``prompts:<server>``, unless a rule about all of its tools hides them or requires an approval, which has no form here.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -11,15 +13,18 @@ from typing import Any, Literal
 from wicketgate.access.policy import Allowed
 from wicketgate.catalog.card import one_line
 from wicketgate.errors import Forbidden, GatewayError, UpstreamRefused
+from wicketgate.faces.links import with_links
 from wicketgate.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
 from wicketgate.faces.routing import (
     INVALID_PARAMS,
     RoutedRequest,
+    data_with_uri,
     join_name,
     parse_incoming_request,
     prepare_outgoing_response,
 )
 from wicketgate.faces.surface import Listed, Offer, Refusal
+from wicketgate.faces.uris import shown_template, shown_uri
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureFleet, FeatureKind, ResourceChanged
 from wicketgate.gateway.offer_screening import OfferScreening
 from wicketgate.gateway.plugin_chain import Blocked
@@ -30,8 +35,17 @@ from wicketgate.ports import CallContext
 # A plugin refused the request or the result (ROUTE-21).
 BLOCKED = -32000
 
+APPS = "io.modelcontextprotocol/ui"
+
 Right = Literal["resources", "prompts"]
 Operation = Literal["read", "prompt", "complete"]
+
+_SHOWN: Mapping[FeatureKind, Callable[[str, str], str]] = {
+    "resources": shown_uri,
+    "templates": shown_template,
+    "prompts": join_name,
+}
+"""The form of the addresses of each kind."""
 
 _MAX_INSTRUCTIONS = 4_000
 _MAX_OF_ONE = 500
@@ -46,6 +60,7 @@ class NamespacedOffers:
         self._fleet = fleet
         self._runtime = runtime
         self._introduction = introduction
+        self._followed: dict[tuple[str, str], Counter[str]] = {}
         self._screening = OfferScreening(fleet, runtime.pins)
         runtime.report_offers(self._screening)
 
@@ -55,6 +70,12 @@ class NamespacedOffers:
     def offered(self, offer: Offer) -> bool:
         support = self._fleet.support().values()
         return any(one is None or getattr(one, offer) for one in support)
+
+    def extensions(self) -> Mapping[str, Any]:
+        """MCP Apps, if a server declared them or has a tool with a page. Settings of several servers cannot be one, so
+        there are none (ROUTE-50)."""
+        declared = any(one is not None and APPS in one.extensions for one in self._fleet.support().values())
+        return {APPS: {}} if declared or self._face.has_pages() else {}
 
     def instructions(self, context: CallContext) -> str:
         """The introduction, then by server the instructions of those that the caller may know, bounded."""
@@ -73,11 +94,10 @@ class NamespacedOffers:
         shown: dict[str, Mapping[str, Any]] = {}
         for server, items in listing.items.items():
             for item in items:
-                name = join_name(server, item[address])
+                name = _SHOWN[kind](server, item[address])
                 shown.setdefault(name, {**item, address: name})
-        return Listed(
-            [shown[name] for name in sorted(shown, key=lambda name: (name.casefold(), name))], listing.missing
-        )
+        ordered = sorted(shown, key=lambda name: (name.casefold(), name))
+        return Listed([shown[name] for name in ordered], listing.missing, listing.fresh_ms)
 
     async def read_resource(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("resources/read", params, "resources", context)
@@ -89,10 +109,10 @@ class NamespacedOffers:
 
     async def get_prompt(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("prompts/get", params, "prompts", context)
-
-        return await self._pass_on(
+        result = await self._pass_on(
             routed, lambda request: {"name": request.name, "arguments": request.arguments}, "prompt", context
         )
+        return with_links(result, routed.target_server)
 
     async def complete(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         by_uri = isinstance(ref := params.get("ref"), Mapping) and ref.get("type") == "ref/resource"
@@ -118,7 +138,19 @@ class NamespacedOffers:
             self._fleet.follow(server, own_uri, actor)
         except GatewayError as error:
             raise _refusal(error, routed) from None
-        return lambda: self._fleet.unfollow(server, own_uri, actor)
+        # A change is announced under each URI that was subscribed to, which may be an old form of it.
+        forms = self._followed.setdefault((server, own_uri), Counter())
+        forms[uri] += 1
+
+        def release() -> None:
+            self._fleet.unfollow(server, own_uri, actor)
+            forms[uri] -= 1
+            if not forms[uri]:
+                del forms[uri]
+            if not forms:
+                self._followed.pop((server, own_uri), None)
+
+        return release
 
     def may_follow(self, uri: str, context: CallContext) -> bool:
         server = parse_incoming_request("resources/subscribe", {"uri": uri}).target_server
@@ -126,7 +158,11 @@ class NamespacedOffers:
 
     def watch(self, notify: Callable[[FeatureChange], None]) -> None:
         def translate(server: str, change: FeatureChange) -> None:
-            notify(ResourceChanged(join_name(server, change.uri)) if isinstance(change, ResourceChanged) else change)
+            if not isinstance(change, ResourceChanged):
+                notify(change)
+                return
+            for uri in [*self._followed.get((server, change.uri), ())]:
+                notify(ResourceChanged(uri))
 
         self._fleet.watch(translate)
 
@@ -211,11 +247,12 @@ def _addressed(part: object, routed: RoutedRequest) -> object:
     if not isinstance(part, Mapping) or not isinstance(uri, str):
         return part
     own = uri == routed.request.name
-    return {**part, "uri": routed.namespaced_name if own else join_name(routed.target_server, uri)}
+    return {**part, "uri": routed.namespaced_name if own else shown_uri(routed.target_server, uri)}
 
 
 def _refusal(error: GatewayError, routed: RoutedRequest) -> Refusal:
     if isinstance(error, UpstreamRefused):
-        return Refusal(error.upstream_code, prepare_outgoing_response(error.refusal, routed), error.data)
+        message = prepare_outgoing_response(error.refusal, routed)
+        return Refusal(error.upstream_code, message, data_with_uri(error.data, routed), theirs=True)
     code = BLOCKED if isinstance(error, Forbidden) else UPSTREAM_FAILED
     return Refusal(code, error.message, {"error": error.code, "retryable": error.retryable})

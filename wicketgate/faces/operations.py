@@ -28,7 +28,8 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from wicketgate.faces.meta_tool import CONNECTING
+from wicketgate.faces.meta_tool import CONNECTING, for_client, rest_of_definition
+from wicketgate.faces.surface import Refusal
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import SILENT, CallContext
 from wicketgate.tokens import TokenCounter
@@ -75,13 +76,21 @@ class OperationError(Exception):
     """A failed operation, in the shape ``{code, message, retryable, details?}``."""
 
     def __init__(
-        self, code: str, message: str, *, retryable: bool = False, details: Mapping[str, Any] | None = None
+        self,
+        code: str,
+        message: str,
+        *,
+        retryable: bool = False,
+        details: Mapping[str, Any] | None = None,
+        refused: Refusal | None = None,
     ) -> None:
+        """*refused* as in SurfaceResult."""
         super().__init__(message)
         self.code = code
         self.message = message
         self.retryable = retryable
         self.details = details
+        self.refused = refused
 
     @property
     def http_status(self) -> int:
@@ -246,6 +255,7 @@ class Operations:
                 for code, (status, meaning) in ERRORS.items()
             ],
             "access_control": self._access_control(item, context),
+            **rest_of_definition(item),
         }
 
     async def call(self, arguments: Mapping[str, Any], context: CallContext) -> Output:
@@ -386,7 +396,8 @@ def _translated(error: GatewayError, name: str) -> OperationError:
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), "INTERNAL")
     if code == "NOT_FOUND":
         return _not_found(name)
-    return OperationError(code, error.message, retryable=error.retryable, details=error.details)
+    refused = for_client(error)
+    return OperationError(code, error.message, retryable=error.retryable, details=error.details, refused=refused)
 
 
 def _not_found(name: str) -> OperationError:

@@ -1,6 +1,7 @@
 """The registry face: four tools (search, schema, call, batch) for any number of operations (FACE-22 to FACE-32)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from wicketgate.faces.meta_tool import compact_json, json_result, object_schema
@@ -89,7 +90,7 @@ class RegistryFace:
         try:
             return await self._call(name, arguments, context)
         except OperationError as error:
-            return json_result(error.as_dict(), is_error=True)
+            return replace(json_result(error.as_dict(), is_error=True), refused=error.refused)
 
     async def _call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         fields: Mapping[str, Any] = arguments if isinstance(arguments, Mapping) else {}

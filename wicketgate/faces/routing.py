@@ -1,5 +1,5 @@
-"""Names of the form ``server__name``: split once when a request comes in, restored in what goes out (ROUTE-1,
-ROUTE-14).
+"""Names of the form ``server__name``, and URIs: split once when a request comes in, restored in what goes out
+(ROUTE-1, ROUTE-14).
 
 All code in between sees clean names. A tool whose name no model could say gets a short alias (ROUTE-6).
 """
@@ -14,6 +14,7 @@ from typing import Any
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import ToolId
 from wicketgate.faces.surface import Refusal
+from wicketgate.faces.uris import shown_uri, split_uri
 
 SEPARATOR = "__"
 
@@ -60,7 +61,7 @@ class RoutedRequest:
 
 # For each kind of name: the noun of its errors, its parameter, and the form that clients must use.
 _TOOL = ("Tool", "name", "'server__tool' format (e.g., 'filesystem__echo')")
-_RESOURCE = ("Resource", "uri", "'server__uri' format")
+_RESOURCE = ("Resource", "uri", "'server+scheme://...' format")
 _PROMPT = ("Prompt", "name", "'server__prompt' format")
 _KINDS = {"tools": _TOOL, "resources": _RESOURCE, "prompts": _PROMPT, "completion": _PROMPT}
 
@@ -76,7 +77,8 @@ def parse_incoming_request(
     id: int | str | None = None,
     aliases: Mapping[str, tuple[str, str]] | None = None,
 ) -> RoutedRequest:
-    """Split the name in unchecked *params* at its first ``__``. *aliases* stand for a server and a name.
+    """Split the name in unchecked *params* at its first ``__``, and a URI as it is shown, or as ``server__uri``.
+    *aliases* stand for a server and a name.
 
     Raises Refusal (-32602) for a name without a server, or with nothing after it (ROUTE-2).
     """
@@ -94,6 +96,8 @@ def parse_incoming_request(
     if not isinstance(name, str):
         raise Refusal(INVALID_PARAMS, f"{noun} call needs a string as its '{key}' parameter")
     server, _, own_name = name.partition(SEPARATOR)
+    if key == "uri":
+        server, own_name = split_uri(name) or (server, own_name)
     if aliases and name in aliases:
         server, own_name = aliases[name]
     elif not (server and own_name):
@@ -107,6 +111,15 @@ def parse_incoming_request(
 def prepare_outgoing_response(message: str, routed: RoutedRequest) -> str:
     """*message* with the client's name in place of the request's own (ROUTE-14)."""
     return restore_name(message, routed.request.name, routed.namespaced_name)
+
+
+def data_with_uri(data: object, routed: RoutedRequest) -> object:
+    """The *data* of a server's error, its ``uri`` in the form that the client knows (ROUTE-45)."""
+    uri = data.get("uri") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(uri, str):
+        return data
+    own = uri == routed.request.name
+    return {**data, "uri": routed.namespaced_name if own else shown_uri(routed.target_server, uri)}
 
 
 def restore_name(text: str, name: str, namespaced_name: str) -> str:

@@ -13,7 +13,7 @@ from wicketgate.ports import CallContext
 @dataclass(frozen=True, slots=True)
 class SurfaceTool:
     """A tool as a model or an MCP client sees it. *input_schema* is JSON Schema of type object; *hints* are annotations
-    as MCP names them, beside ``readOnlyHint``."""
+    as MCP names them, and *more* are other fields of a definition, such as ``icons``."""
 
     name: str
     description: str
@@ -22,6 +22,7 @@ class SurfaceTool:
     output_schema: Mapping[str, Any] | None = None
     hints: Mapping[str, Any] = field(default_factory=dict)
     title: str | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class SurfaceResult:
     *text* is the structured form as compact JSON, *shown* the text for the engine's model: the same, unless there is a
     shorter form. *as_it_came* is a tool server's own result in faces that show results unchanged; MCP clients get this
     instead of everything above. *out_of_order*: it failed for a reason that fails every other call too (OutOfOrder).
+    *meta* is a server's ``_meta``, for the client and no model.
+    *refused* is the server's error that this failure comes from, if it is for the client and not for a model (FACE-57).
     """
 
     content: Sequence[Mapping[str, Any]]
@@ -41,6 +44,8 @@ class SurfaceResult:
     as_it_came: Mapping[str, Any] | None = None
     shown: str = ""
     out_of_order: bool = False
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    refused: "Refusal | None" = None
 
     def __post_init__(self) -> None:
         if not self.shown:
@@ -56,13 +61,15 @@ class UnknownTool(LookupError):
 
 
 class Refusal(Exception):
-    """A JSON-RPC error that a face gives as its answer (ROUTE-13). The client sees all of it."""
+    """A JSON-RPC error that a face gives as its answer (ROUTE-13). The client sees all of it. *theirs*: the code and
+    the data are a tool server's, not ours."""
 
-    def __init__(self, code: int, message: str, data: object = None) -> None:
+    def __init__(self, code: int, message: str, data: object = None, *, theirs: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.data = data
+        self.theirs = theirs
 
 
 class ToolSurface(Protocol):
@@ -99,10 +106,12 @@ class ModelSurface(ToolSurface, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Items in MCP wire JSON, each once. *missing* gives by server the reason that its items are left out."""
+    """Items in MCP wire JSON, each once. *missing* gives by server the reason that its items are left out, *fresh_ms*
+    how long the list is good for (FACE-62)."""
 
     items: Sequence[Mapping[str, Any]]
     missing: Mapping[str, str]
+    fresh_ms: int = 0
 
 
 Offer = Literal["resources", "prompts", "completions"]
@@ -118,6 +127,10 @@ class Offers(Protocol):
 
     def offered(self, offer: Offer) -> bool:
         """True if any server has it, or may have it once it is connected."""
+        ...
+
+    def extensions(self) -> Mapping[str, Any]:
+        """The extensions of the protocol that are passed on for some server, with their settings."""
         ...
 
     def instructions(self, context: CallContext) -> str:

@@ -13,10 +13,12 @@ from wicketgate.faces.meta_tool import (
     CONNECTING,
     ToolLists,
     dry_run_result,
+    failure,
     json_result,
     object_schema,
     read_fields,
     read_text,
+    rest_of_definition,
 )
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.gateway.calls import DryRun
@@ -72,7 +74,7 @@ class TransparentFace:
         try:
             return await self._call(name, arguments, context)
         except GatewayError as error:
-            return json_result(error.as_dict(), is_error=True)
+            return failure(error)
 
     async def _call(self, name: str, arguments: object, context: CallContext) -> SurfaceResult:
         if not self._started():
@@ -91,6 +93,7 @@ class TransparentFace:
                     "output_schema": hydrated.output_schema,
                     "examples": list(hydrated.examples),
                     "constraints": dict(hydrated.constraints),
+                    **rest_of_definition(self._runtime.catalog().get(hydrated.tool_id)),
                 }
             )
         args, dry_run = fields.get("args", {}), fields.get("dry_run", False)

@@ -238,6 +238,10 @@ class _EdgeCaller:
     def answers(self) -> AnswerTime:
         return self._caller.answers
 
+    @property
+    def elicitation(self) -> Mapping[str, Any] | None:
+        return self._caller.elicitation
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if message is not None:
             message = await self._edge.clean(message)

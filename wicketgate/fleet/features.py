@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -27,13 +27,15 @@ ADDRESS: Mapping[FeatureKind, str] = {"resources": "uri", "templates": "uriTempl
 
 @dataclass(frozen=True, slots=True)
 class FeatureSupport:
-    """The features that one server declared when it was connected; *instructions* are its own words for a model."""
+    """The features that one server declared when it was connected; *instructions* are its own words for a model, and
+    *extensions* those of the protocol that it declared, by name."""
 
     resources: bool = False
     prompts: bool = False
     completions: bool = False
     subscriptions: bool = False
     instructions: str = ""
+    extensions: Mapping[str, Any] = field(default_factory=dict)
 
     def has(self, kind: FeatureKind) -> bool:
         return self.prompts if kind == "prompts" else self.resources
@@ -67,6 +69,10 @@ class Features(Protocol):
 
         Raises UpstreamUnavailable, UpstreamTimeout or UpstreamError.
         """
+        ...
+
+    def fresh_ms(self, kind: FeatureKind) -> int:
+        """How long the last list of this kind is good for, as its server said; 0 if it did not say."""
         ...
 
     async def request(
@@ -127,6 +133,9 @@ class GuardedFeatures:
                 raise
             raise UpstreamTimeout(f"{self._name} did not give all its {kind} within {listing_s:g} s.") from None
 
+    def fresh_ms(self, kind: FeatureKind) -> int:
+        return self._features.fresh_ms(kind)
+
     async def request(
         self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
@@ -146,6 +155,7 @@ log = logging.getLogger("wicketgate.features")
 FRESH_S = 30.0
 PATIENCE_S = 3.0
 """A client that wants the lists of all waits so long for one server's. The reading goes on, for the next client."""
+_MAX_FRESH_MS = 60_000
 _MAX_ITEMS = 10_000
 _MAX_ADDRESS_CHARS = 8_192
 _MAX_FOLLOWED = 1_000
@@ -156,10 +166,12 @@ Heard = Callable[[str, FeatureChange], None]
 
 @dataclass(frozen=True, slots=True)
 class FeatureListing:
-    """Items by server, and by server why its items are missing."""
+    """Items by server, and by server why its items are missing. *fresh_ms*: how long all of it is good for; 0 where
+    something is missing."""
 
     items: Mapping[str, Sequence[Item]]
     missing: Mapping[str, str]
+    fresh_ms: int = 0
 
 
 class FeatureFleet:
@@ -221,7 +233,16 @@ class FeatureFleet:
                 missing[name] = answer.message
             else:
                 items[name] = answer
-        return FeatureListing(items, missing)
+        fresh_ms = 0 if missing else min((self._fresh_ms(name, kind) for name in items), default=0)
+        return FeatureListing(items, missing, fresh_ms)
+
+    def _fresh_ms(self, server: str, kind: FeatureKind) -> int:
+        """What is left of the time that the server gave to its list, which may have been read a while ago."""
+        kept, features = self._listed.get((server, kind)), self._known.get(server)
+        if kept is None or features is None:
+            return 0
+        age_ms = (self._now() - kept[0]) * 1_000
+        return max(0, int(min(features.fresh_ms(kind), _MAX_FRESH_MS) - age_ms))
 
     async def request(
         self, server: str, method: str, params: Mapping[str, Any], context: CallContext

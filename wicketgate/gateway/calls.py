@@ -103,12 +103,13 @@ class Calls:
         note: AuditedCall,
         *,
         dry_run: bool = False,
+        for_app: bool = False,
     ) -> CalledTool | DryRun:
         """Raises as ``ProxyRuntime.execute``."""
         identity = context.identity
         # Look-up: a tool that this caller may not see does not exist.
         try:
-            item = snapshot.find(tool_id, access, identity)
+            item = snapshot.find(tool_id, access, identity, for_app=for_app)
         except HydrateFailed:
             note.hidden = snapshot.hides(tool_id, access, identity)
             raise
@@ -128,7 +129,7 @@ class Calls:
             await note.approve(context.approver, PendingCall(item.id, item.digest, admitted.args))
             # A person may take long, and the caller decides how long: what was forbidden meanwhile does not run.
             catalog, rules = self._in_force()
-            if (now := catalog.get(item.id)) is None or now.digest != item.digest:
+            if (now := catalog.get(item.id, for_app=for_app)) is None or now.digest != item.digest:
                 raise Forbidden(f"approval_refused: {TOOL_CHANGED}", path=item.id)
             if rules is not access:
                 await _needs_approval(rules, now, admitted.args, identity)

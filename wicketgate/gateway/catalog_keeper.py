@@ -107,10 +107,11 @@ class Snapshot:
             self._keep(policy, rights, known)
         return known
 
-    def find(self, tool_id: str, access: AccessPolicy, identity: Identity) -> SelectableItem:
+    def find(self, tool_id: str, access: AccessPolicy, identity: Identity, *, for_app: bool = False) -> SelectableItem:
         """The tool, if it exists for this caller. *tool_id* may leave out the version and the hash, or be the tool's
-        path, where that names one tool that the caller may see (CARD-34). Raises HydrateFailed."""
-        item = self.catalog.get(tool_id)
+        path, where that names one tool that the caller may see (CARD-34). *for_app*: also one that only apps may use,
+        by its whole id. Raises HydrateFailed."""
+        item = self.catalog.get(tool_id, for_app=for_app)
         if item is not None and not isinstance(access.decide(identity, item.names), Hidden):
             return item
         # Made of what this caller may see, so that a hidden tool and none are one answer.
@@ -176,7 +177,8 @@ class Snapshot:
         if known is None:
             visible = None
             if not rights.everything:
-                tools = ((item.id, item.names) for item in self.catalog.tools.values())
+                catalog = self.catalog
+                tools = ((item.id, item.names) for item in (*catalog.tools.values(), *catalog.app_tools.values()))
                 visible = policy.visible(rights, tools).__contains__
             known = Audience(self.catalog, visible)
         if root:

@@ -81,6 +81,10 @@ def _absent(
         if _is_id(wanted, tool_id):
             yield f"{tool_id}: left aside for everybody: a subscription, which no tool call can carry"
             return
+    for app_tool in catalog.app_tools:
+        if _is_id(wanted, app_tool):
+            yield f"{app_tool}: hidden from models: its server keeps it for pages of MCP Apps (namespaced face only)"
+            return
     # Listed by its upstream, and not in the catalog.
     for server, tools in declared.items():
         for given in (tool.get("name") for tool in tools if isinstance(tool, Mapping)):

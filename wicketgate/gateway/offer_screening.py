@@ -42,7 +42,7 @@ class OfferScreening:
         for server, items in listing.items.items():
             held = (await self._screened(server, kind, items)).held
             kept[server] = [item for item in items if item[ADDRESS[kind]] not in held] if held else items
-        return FeatureListing(kept, listing.missing)
+        return FeatureListing(kept, listing.missing, listing.fresh_ms)
 
     async def holds(self, server: str, kind: FeatureKind, address: str) -> bool:
         """True if the item is held. Raises UpstreamUnavailable where that cannot be found out."""

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -60,10 +60,12 @@ _NOT_KEPT: Mapping[PutOutcome, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The envelope of a call, and what it cost the model beside the cost of the raw result."""
+    """The envelope of a call, and what it cost the model beside the cost of the raw result. *meta* is the ``_meta`` of
+    the result, which is for the client and no model; empty if it is large."""
 
     envelope: ResultEnvelope
     cost: TokenCost
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _sealing_of(result: Mapping[str, Any]) -> Callable[[Callable[[], Sealed]], Awaitable[Sealed]]:
@@ -443,13 +445,18 @@ class ProxyRuntime:
                 return called
             execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.notes)
             self._note_run(called, context)
-            return execution
+            meta = called.result.get("_meta")
+            return replace(execution, meta=meta) if isinstance(meta, Mapping) and not is_bulky(meta) else execution
 
-    async def call(self, tool_id: str, args: object, context: CallContext = LOCAL_CALL) -> Mapping[str, Any]:
+    async def call(
+        self, tool_id: str, args: object, context: CallContext = LOCAL_CALL, *, for_app: bool = False
+    ) -> Mapping[str, Any]:
         """The server's own result as MCP wire JSON, behind the same checks as ``execute`` and raising the same: for
-        faces that show results as they are (FACE-20)."""
+        faces that show results as they are (FACE-20). *for_app*: the tool may be one that only apps use."""
         async with self._audited("execute", context, tool_id) as note:
-            called = await self._calls.call(self._keeper.snapshot, self.access, tool_id, args, context, note)
+            called = await self._calls.call(
+                self._keeper.snapshot, self.access, tool_id, args, context, note, for_app=for_app
+            )
             assert isinstance(called, CalledTool)
             self._note_run(called, context)
             return called.result
@@ -496,7 +503,7 @@ class ProxyRuntime:
 
     def _notify_if_changed(self, before: Catalog) -> None:
         # A catalog that finds the same tools by other words has the same items.
-        if self.catalog().items is not before.items:
+        if self.catalog().items is not before.items or self.catalog().app_tools != before.app_tools:
             for changed in self._watchers:
                 changed()
 

@@ -138,6 +138,10 @@ class _HeardCaller:
     def answers(self) -> AnswerTime:
         return self._caller.answers
 
+    @property
+    def elicitation(self) -> Mapping[str, Any] | None:
+        return self._caller.elicitation
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """A text that may not be shown is left out; the progress itself is not."""
         if message is not None:

@@ -137,13 +137,14 @@ class McpClientUpstream:
         if "progress_callback" in self._calling:
             extras["progress_callback"] = context.caller.progress
         if "meta" in self._calling:
-            extras["meta"] = {META_KEY: context.correlation_id}
+            extras["meta"] = {**context.meta, META_KEY: context.correlation_id}
         try:
             async with asyncio.timeout(timeout_s):
                 result = _wire(await self._session.call_tool(name, dict(arguments), **extras))
         except Exception as error:
             raise self._failure(error, carried=True) from error
-        if result is None:
+        # One of another type, such as a task, is not over.
+        if result is None or result.get("resultType") not in (None, "complete"):
             raise UpstreamError(f"{self._shown_name} gave a result that is not valid.")
         return result
 

@@ -104,12 +104,22 @@ def test_of_many_that_were_left_out_the_first_are_named_and_the_rest_counted() -
     assert ", 30 left out" in result.stdout
 
 
-@requirement("OPS-106")
+@requirement("UP-95")
+def test_credentials_that_a_document_asks_for_and_that_are_missing_are_a_note() -> None:
+    pets = document("pets", good={"get": {**GOOD["get"], "security": [{"nobody": []}]}})
+    result = check(upstreams=[pets])
+    assert "pets: 1 operation asks for nobody, which it does not declare; the gate cannot send it" in result.stdout
+    assert result.exit_code == 0
+
+
+@requirement("OPS-106", "UP-94")
 def test_a_server_without_a_tool_that_can_be_used_is_named_and_fails_the_check() -> None:
     result = check(upstreams=[package("local", 1), package("empty", 0), document("pets", bad=BAD)])
     assert result.exit_code == 1
     assert "empty: ready, but without a tool that can be used: it lists none" in result.stdout
-    assert "pets: ready, but without a tool that can be used: all 1 that it declares were left out" in result.stdout
+    reason = "its document has no operation that can be used (pets.json): GET /bad: "
+    assert f"pets: down ({reason}" in result.stdout
+    assert "left out: pets: GET /bad: " in result.stdout
     assert "local: ready, but" not in result.stdout
 
 

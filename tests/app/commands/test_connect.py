@@ -239,6 +239,12 @@ def test_an_entry_that_differs_is_replaced_and_shown(home: Home, client: str) ->
         {"url": "https://me:hush-hush@host.example/mcp?key=hush-hush"},
         {"url": "https://host.example/mcp", "bearer_token": "hush-hush"},
         {"command": "docker", "args": ["run", "-e", "GITHUB_TOKEN=hush-hush", "image"]},
+        {"command": "npx", "args": ["srv", "--user", "bob:hush-hush", "-k", "hush-hush1", "-phush-hush1"]},
+        {
+            "command": "npx",
+            "args": ["srv", '--config={"apiKey":"hush-hush"}', "https://x.test/hushhush1hushhush2hushhush3"],
+        },
+        {"url": "https://host.example/s/hushhush1hushhush2hushhush3/mcp"},
     ],
 )
 def test_an_entry_that_was_replaced_is_shown_without_its_secrets(home: Home, before: dict[str, Any]) -> None:
@@ -299,6 +305,31 @@ def test_a_file_that_cannot_be_written_or_read_is_told_in_one_line(home: Home, m
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # as for a file without the right to write
     assert "it is read-only" in str(run("zed", "--write", code=1).exception)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+@requirement("OPS-73")
+@WITH_URL
+def test_the_key_is_not_shown_where_the_file_cannot_be_changed(home: Home, client: str) -> None:
+    path = home.has(client, '{"broken\n')
+    result = run(client, "--write", "--url", URL, "--key", KEY, code=1)
+    assert path.read_text() == '{"broken\n'
+    assert KEY not in result.output
+    assert "the key>" in result.stdout
+
+
+@requirement("OPS-73")
+def test_what_a_killed_run_left_is_named_and_removed_by_a_later_one(home: Home) -> None:
+    path = home.has("cursor", "{}")
+    ours, young, foreign = (
+        path.with_name(name)
+        for name in (".mcp.json.wicketgate-0123456789ab", ".mcp.json.wicketgate-ba9876543210", ".mcp.json.wicketgate-x")
+    )
+    for file in (ours, young, foreign):
+        file.write_text("{}")
+    for file in (ours, foreign):
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+    assert run("cursor", "--write").exit_code == 0
+    assert (ours.exists(), young.exists(), foreign.exists()) == (False, True, True)
 
 
 @requirement("OPS-73")

@@ -211,6 +211,82 @@ def test_zed_and_continue(tmp_path: Path) -> None:
     assert taken(tmp_path, older).upstreams[0].command == ("x", "y")
 
 
+LONG = "NGJkZTA5ODctYWJjZC00ZWYw0aGk5"
+
+
+@requirement("OPS-4")
+@pytest.mark.parametrize(
+    ("entry", "secret", "written"),
+    [
+        ({"url": f"https://h.test/mcp/{LONG}/sse"}, LONG, "https://h.test/mcp/${HUB_PATH}/sse"),
+        ({"url": f"https://h.test/mcp/bot12345:{LONG}.x?a=b"}, LONG, "https://h.test/mcp/${HUB_PATH}?a=b"),
+        ({"url": f"https://h.test/mcp#{LONG}"}, LONG, "https://h.test/mcp"),
+        ({"url": "https://h.test/mcp#token=hush1"}, "hush1", "https://h.test/mcp"),
+        ({"command": "x", "args": [f"https://h.test/s/{LONG}"]}, LONG, "https://h.test/s/${HUB_PATH}"),
+        ({"command": "x", "args": ["https://h.test/s#key=hush1"]}, "hush1", "https://h.test/s#key=${HUB_KEY}"),
+        ({"command": "x", "args": ['{"apiKey": "hush1", "n": "2"}']}, "hush1", '{"apiKey": "${HUB_APIKEY}", "n": "2"}'),
+        ({"command": "x", "args": ['"{\\"token\\":\\"hush1\\"}"']}, "hush1", '"{\\"token\\":\\"${HUB_TOKEN}\\"}"'),
+        ({"command": "x", "args": ["--config={'apiKey':'hush1'}"]}, "hush1", "--config={'apiKey':'${HUB_APIKEY}'}"),
+        ({"command": "x", "env": {"OPTIONS": '{"password":"hush1"}'}}, "hush1", '{"password":"${HUB_PASSWORD}"}'),
+        ({"command": "x", "args": ["host=db;password=hush1;n=1"]}, "hush1", "host=db;password=${HUB_PASSWORD};n=1"),
+        ({"command": "env", "args": ["API_KEY=hush1", "x"]}, "hush1", "API_KEY=${HUB_API_KEY}"),
+        ({"command": "x", "args": ["--user", "bob:hush1"]}, "hush1", "bob:${HUB_PASSWORD}"),
+        ({"command": "x", "args": ["--user=bob:hush1"]}, "hush1", "--user=bob:${HUB_PASSWORD}"),
+        ({"command": "x", "args": ["-u", "bob:hush1"]}, "hush1", "bob:${HUB_PASSWORD}"),
+        ({"command": "x", "args": ["-k", "hush12", "y"]}, "hush12", "${HUB_K}"),
+        ({"command": "x", "args": ["-pHush12", f"-k{LONG}"]}, "Hush12", "-p${HUB_P}"),
+    ],
+)  # fmt: skip
+def test_a_secret_in_a_path_a_json_argument_or_a_short_option_is_not_written(
+    tmp_path: Path, entry: dict[str, Any], secret: str, written: str
+) -> None:
+    result = run(tmp_path, {"mcpServers": {"hub": entry}})
+    assert result.exit_code == 0, result.output
+    assert secret not in result.output
+    (upstream,) = yaml.safe_load(result.stdout)["upstreams"]
+    assert written in [upstream.get("url"), *upstream.get("command", ()), *upstream.get("env", {}).values()]
+
+
+@requirement("OPS-4")
+def test_a_secret_in_the_default_of_a_reference_is_left_out(tmp_path: Path) -> None:
+    config = {"mcpServers": {"hub": {"url": f"${{HUB_URL:-https://bob:hush1@h.test/{LONG}}}/mcp"}}}
+    result = run(tmp_path, config)
+    assert LONG not in result.output
+    assert "hush1" not in result.output
+    assert taken(tmp_path, config, HUB_URL="https://x.test").upstreams[0].url == "https://x.test/mcp"
+
+
+@requirement("OPS-4")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "docker", "args": ["run", "-p", "8080:80", "-p8080:80", "-u", "1000:1000", "--user", "me:me", "x"]},
+        {"command": "uvx", "args": ["--from", f"git+https://h.test/o/r@{'0a' * 20}#subdirectory=src", "server"]},
+        {"command": "npx", "args": ["-y", "-p", "@scope/server@1.2.3", "-k", "on", "--mode={'mode':'fast'}", "-port"]},
+        {"url": "https://h.test/api/v1/projects/my-project/mcp"},
+    ],
+)  # fmt: skip
+def test_what_is_no_secret_stays_as_it_is(tmp_path: Path, entry: dict[str, Any]) -> None:
+    result = run(tmp_path, {"mcpServers": {"hub": entry}})
+    assert "Set these" not in result.stderr
+    (upstream,) = yaml.safe_load(result.stdout)["upstreams"]
+    words = [entry["command"], *entry["args"]] if "command" in entry else entry["url"]
+    assert upstream.get("command", upstream.get("url")) == words
+
+
+@requirement("OPS-4")
+def test_a_variable_that_is_set_is_not_asked_for_and_a_long_name_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("NOT_SET", raising=False)
+    env = {"A": "${HOME}/x", "B": "${NOT_SET}"}
+    result = run(tmp_path, {"mcpServers": {"N" * 5000: {"command": "x", "env": env, "icon": "x"}}})
+    assert "N" * 100 not in result.output
+    assert "not taken over: icon" in result.stdout
+    assert result.stderr.partition("Set these")[2].split()[3:5] == ["start:", "NOT_SET"]
+
+
 @requirement("OPS-4")
 def test_one_variable_never_stands_for_two_values(tmp_path: Path) -> None:
     def server(value: str) -> dict[str, Any]:

@@ -123,6 +123,8 @@ def test_one_file_that_cannot_be_read_does_not_hold_up_the_rest(machine: FakeMac
         ("curser", "did you mean cursor?"),
         ("VSCode", "did you mean vscode?"),
         ("qqqqqq", "the clients are claude-desktop, claude-code"),
+        ("nonsense", "the clients are claude-desktop, claude-code"),
+        ("", "the clients are claude-desktop, claude-code"),
         ("./nothing.json", "Cannot read nothing.json: No such file"),
         (".", "Cannot read .: Is a directory"),
     ],

@@ -11,6 +11,7 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from jsonschema import Draft7Validator
@@ -211,6 +212,37 @@ def test_an_interrupt_in_the_middle_writes_nothing(monkeypatch: pytest.MonkeyPat
 
 
 @requirement("OPS-69")
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("kind", ["missing", "file", "read-only"])
+def test_a_folder_that_takes_no_file_is_told_before_anything_is_asked(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "file":
+        Path("no").write_text("")
+    elif kind == "read-only":  # os.access says yes to root
+        Path("no").mkdir()
+        monkeypatch.setattr("os.access", lambda *_: False)
+    result = run("--config", "no/gate.yaml", answers="\n\n")
+    assert isinstance(result.exception, ConfigError)
+    assert "Which" not in result.output
+    assert "no" in str(result.exception)
+
+
+@requirement("OPS-69")
+def test_an_empty_word_for_a_client_is_a_mistake() -> None:
+    result = run("--from", "")
+    assert isinstance(result.exception, ConfigError | click.UsageError) or result.exit_code == 2
+    assert list(Path().iterdir()) == []
+
+
+@requirement("OPS-69")
+def test_it_says_that_servers_were_not_taken_over_whole() -> None:
+    write_servers("../.cursor/mcp.json", {**CURSOR, "Big One": {"command": "x", "icon": "x", "gallery": True}})
+    output = run("--from", "cursor").output
+    assert "of big-one: was called 'Big One'; not taken over: gallery, icon" in output
+
+
+@requirement("OPS-69")
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
 def test_what_is_there_is_never_written_over(kind: str) -> None:
     path = Path("wicketgate.yaml")
@@ -252,7 +284,7 @@ def test_a_full_disk_leaves_no_file_behind(monkeypatch: pytest.MonkeyPatch) -> N
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(command.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     result = run()
     assert result.exit_code == 1 and "No space left" in str(result.exception)
     assert list(Path().iterdir()) == []

@@ -83,15 +83,15 @@ def test_a_handshake_that_agrees_on_nothing_says_why(result: dict[str, Any], rea
 @requirement("UP-37", "UP-7")
 def test_the_newer_era_stamps_every_request_and_the_older_one_only_its_headers() -> None:
     modern = Stamp(Agreement("2026-07-28", t.ServerCapabilities(), ""))
-    meta = modern.meta(asked=True, progress_token="t")
+    meta = modern.meta(progress_token="t")
     assert meta[t.PROTOCOL_VERSION_META_KEY] == "2026-07-28"
     assert meta[t.CLIENT_INFO_META_KEY]["name"] == "wicketgate"
     assert meta[t.CLIENT_CAPABILITIES_META_KEY] == {"elicitation": {"form": {}, "url": {}}}
     assert (meta["progressToken"], meta[t.LOG_LEVEL_META_KEY]) == ("t", "info")
-    assert modern.meta(asked=False, progress_token=None)[t.CLIENT_CAPABILITIES_META_KEY] == {}
+    assert modern.meta(capabilities={})[t.CLIENT_CAPABILITIES_META_KEY] == {}
     assert modern.headers("resources/read", {"uri": "a:é"})["mcp-name"] == "=?base64?YTrDqQ==?="
     old = Stamp(Agreement("2025-06-18", t.ServerCapabilities(), ""))
-    assert old.meta(asked=True, progress_token="t") == {"progressToken": "t"}
+    assert old.meta(progress_token="t") == {"progressToken": "t"}
     assert old.headers("tools/call", {"name": "x"}) == {"mcp-protocol-version": "2025-06-18"}
 
 

@@ -70,26 +70,26 @@ async def test_a_question_reaches_the_caller_and_its_answer_the_server_under_the
 
 @requirement("UP-8")
 @pytest.mark.parametrize("answers", ["later", "never"])
-async def test_a_question_that_nobody_can_answer_now_is_declined_and_the_log_says_why(
+async def test_a_question_that_nobody_can_answer_now_is_cancelled_and_the_log_says_why(
     answers: AnswerTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     upstream = unruly()
     caller = RecordingCaller(answers)
     async with connected(upstream):
-        assert await value(upstream, "ask", ASK, context(caller)) == {"result": {"action": "decline"}}
+        assert await value(upstream, "ask", ASK, context(caller)) == {"result": {"action": "cancel"}}
     assert caller.asked == []
-    assert any("declined" in message for message in caplog.messages)
+    assert any("put to nobody" in message for message in caplog.messages)
 
 
 @requirement("UP-8")
-async def test_a_question_is_declined_when_calls_of_two_clients_are_in_flight() -> None:
+async def test_a_question_is_cancelled_when_calls_of_two_clients_are_in_flight() -> None:
     upstream = unruly()
     asker = RecordingCaller("now", ACCEPTED)
     first, second = context(RecordingCaller(), "other"), context(asker)
     async with connected(upstream):
         waiting = asyncio.create_task(upstream.call_tool("hang", {}, first, 10))
         await value(upstream, "echo")
-        assert await value(upstream, "ask", ASK, second) == {"result": {"action": "decline"}}
+        assert await value(upstream, "ask", ASK, second) == {"result": {"action": "cancel"}}
         assert first.marks.questioned, "the question may have been of either call"
         assert second.marks.questioned
         waiting.cancel()

@@ -25,6 +25,7 @@ from wicketgate.fleet.member import Member
 from wicketgate.net import Credentials, HttpClient, Outgoing, make_http_client
 from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.results.envelope import mcp_result_to_envelope
+from wicketgate.upstreams.openapi.plain import Unusable
 from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, OpenApiUpstream, ServiceAccess, UrlSource
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "session")
@@ -42,6 +43,7 @@ class Fixed:
     """A document that is there, and then does not change."""
 
     url = ""
+    name = ""
     poll_s = 1_000.0
 
     def __init__(self, data: bytes) -> None:
@@ -50,6 +52,9 @@ class Fixed:
     async def load(self) -> bytes | None:
         data, self._data = self._data, None
         return data
+
+    def other(self, path: str) -> bytes:
+        raise Unusable("nothing is beside it")
 
 
 class Watched:
@@ -60,10 +65,14 @@ class Watched:
         self._looked = asyncio.Semaphore(0)
         self.poll_s = source.poll_s
         self.url = source.url
+        self.name = source.name
 
     async def load(self) -> bytes | None:
         self._looked.release()
         return await self._source.load()
+
+    def other(self, path: str) -> bytes:
+        return self._source.other(path)
 
     async def seen(self) -> None:
         """Until what is there now has been read, and its consequences drawn: the third look from now begins."""

@@ -34,6 +34,7 @@ def parameter(
     return Parameter("color", "color", place, known, known == "form" if explode is None else explode, **more)
 
 
+@requirement("UP-98")
 @pytest.mark.parametrize(
     ("style", "explode", "value", "written"),
     [
@@ -48,7 +49,11 @@ def parameter(
         ("spaceDelimited", True, COLORS, "color=blue&color=black&color=brown"),
         ("pipeDelimited", False, COLORS, "color=blue%7Cblack%7Cbrown"),
         ("deepObject", True, RGB, "color[R]=100&color[G]=200&color[B]=150"),
-        ("deepObject", True, {"a": {"b": [1, 2]}}, "color[a][b]=1&color[a][b]=2"),
+        ("deepObject", True, {"a": {"b": [1, 2]}}, "color[a][b][0]=1&color[a][b][1]=2"),
+        ("deepObject", True, ["a&b", "c"], "color[0]=a%26b&color[1]=c"),
+        ("deepObject", True, [{"a": 1, "b": [{"c": 2}]}, {"a": 3}], "color[0][a]=1&color[0][b][0][c]=2&color[1][a]=3"),
+        ("deepObject", True, {"a": [], "b": {}}, ""),
+        ("deepObject", True, [[1]], "color[0][0]=1"),
         ("form", False, ["a,b", "c"], "color=a%2Cb,c"),
         ("form", True, [], ""),
         ("form", False, {}, ""),

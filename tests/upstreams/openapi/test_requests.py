@@ -160,6 +160,29 @@ def test_a_form_writes_objects_as_its_encoding_says() -> None:
     assert parse_qsl((request.body or b"").decode()) == [("plain", '{"x":1}'), ("deep[y][z]", "2")]
 
 
+@requirement("UP-98")
+def test_a_form_can_hold_a_list_of_objects() -> None:
+    items = {"type": "array", "items": {"type": "object"}}
+    media = {
+        "schema": {"type": "object", "properties": {"items": items}},
+        "encoding": {"items": {"style": "deepObject", "explode": True}},
+    }
+    request = build_request(
+        with_body("application/x-www-form-urlencoded", media), {"items": [{"price": "p&1", "tax_rates": ["t"]}]}
+    )
+    assert parse_qsl((request.body or b"").decode()) == [("items[0][price]", "p&1"), ("items[0][tax_rates][0]", "t")]
+
+
+@requirement("UP-59")
+def test_a_place_in_a_list_sets_no_other_parameter() -> None:
+    parameters = [
+        {"name": "deep", "in": "query", "style": "deepObject", "schema": {"type": "array"}},
+        {"name": "deep[0]", "in": "query", "schema": {"type": "string"}},
+    ]
+    with pytest.raises(ArgsInvalid):
+        build_request(operation({"parameters": parameters}), {"deep": ["x"]})
+
+
 @given(st.binary(max_size=200), TEXT)
 def test_a_multipart_form_is_read_back(data: bytes, text: str) -> None:
     assume("\r" not in text and "\n" not in text)

@@ -50,7 +50,7 @@ class ServerSettings(Section):
     """Names in Host headers that are accepted besides loopback names, addresses and *host*. ``:*`` at the end stands
     for any port, ``*`` for every name."""
     allowed_origins: tuple[str, ...] = ()
-    """Origin headers that are accepted besides those of loopback names."""
+    """Origin headers that are accepted besides those of loopback names; their pages may read the answers (CORS)."""
 
     @field_validator("trusted_proxies")
     @classmethod

@@ -222,7 +222,8 @@ class UpstreamSettings(Section):
     def secrets(self) -> Iterator[str]:
         """Credentials that the upstream is given, to be masked in what it says (UP-58): of *headers* those that are
         named like one and other long values in one piece, of *env*, *command* and the queries of URLs those that are
-        named like one, users of URLs, *oauth*."""
+        named like one, users of URLs, long tokens in
+        the path of *url* or of a URL in *command*, *oauth*."""
         for name, value in self.headers.items():
             text = value.get_secret_value()
             if is_secret_name(name) or (not _HARMLESS_HEADER.match(name) and _IN_ONE_PIECE.fullmatch(text)):
@@ -233,6 +234,8 @@ class UpstreamSettings(Section):
         for url in (self.url, self.openapi, *env.values(), *self.command):
             yield from _user_of(url)
             yield from _in_query_of(url)
+        for url in (self.url, *self.command):
+            yield from _in_path_of(url)
         if self.oauth is not None:
             yield from self.oauth.secrets()
             if self.oauth.client_secret is not None:  # as a Basic header carries it
@@ -273,6 +276,11 @@ _HARMLESS_HEADER = re.compile(
 )
 _IN_ONE_PIECE = re.compile(r"[^\s/]{16,}")
 
+# Random characters. A slug, a UUID and a hash may be the name of a thing, which the data of the server may hold.
+_TOKEN_IN_PATH = re.compile(
+    r"(?=[^/]{0,512}[0-9])(?=[^/]{0,512}[a-z])(?=[^/]{0,512}[A-Z])(?:[A-Za-z0-9_+=~.-]|%[0-9A-F]{2}){24,512}"
+)
+
 _ARGUMENT = re.compile(r"-{0,2}([A-Za-z][\w.-]*)(?:=|:\s*)(.+)", re.DOTALL)
 _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
 
@@ -297,6 +305,16 @@ def _in_query_of(url: str) -> Iterator[str]:
         if value and is_secret_name(unquote_plus(name)):
             yield value
             if (meant := unquote_plus(value)) != value:
+                yield meant
+
+
+def _in_path_of(url: str) -> Iterator[str]:
+    """Yields the segments of a URL's path that look like a token, as they are sent and as they are meant."""
+    path = url.partition("://")[2].partition("?")[0].partition("#")[0]
+    for segment in path.split("/")[1:]:
+        if _TOKEN_IN_PATH.fullmatch(segment):
+            yield segment
+            if (meant := unquote(segment)) != segment:
                 yield meant
 
 

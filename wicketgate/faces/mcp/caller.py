@@ -40,8 +40,6 @@ _QUESTIONS: dict[str, tuple[type[t.ElicitRequest | t.CreateMessageRequest | t.Li
     "roots/list": (t.ListRootsRequest, t.ListRootsResult),
 }
 
-_BY_LINK = {"mode": "url"}
-
 ANSWERS_WITHIN_S = 600.0
 _PURPOSE = "request state"
 # The sealed text is one of these, because a tool server may ask without a state of its own, then the digest of the
@@ -80,11 +78,16 @@ class ClientCaller:
 
     @property
     def answers(self) -> AnswerTime:
-        if not can_answer(self._ctx, "elicitation/create", _BY_LINK) and not any(
-            can_answer(self._ctx, method, {}) for method in _QUESTIONS
-        ):
+        if self.elicitation is None:
             return "never"
         return "now" if self._ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "later"
+
+    @property
+    def elicitation(self) -> Mapping[str, Any] | None:
+        can = self._ctx.session.client_capabilities
+        if can is None or can.elicitation is None:
+            return None
+        return can.elicitation.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if (self._ctx.meta or {}).get("progress_token") is not None:

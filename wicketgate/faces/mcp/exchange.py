@@ -9,6 +9,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import REQUEST_TIMEOUT
 
+from wicketgate.faces.mcp.codes import own_code
+
 # The endpoint puts the Exchange under this key of the ASGI scope.
 EXCHANGE = "wicketgate.exchange"
 
@@ -40,4 +42,4 @@ def within_exchange(ctx: ServerRequestContext[Any, Any]) -> Iterator[None]:
     with exchange.scope:
         yield
     if exchange.scope.cancelled_caught:
-        raise MCPError(REQUEST_TIMEOUT, exchange.reason)
+        raise MCPError(own_code(REQUEST_TIMEOUT, ctx), exchange.reason)

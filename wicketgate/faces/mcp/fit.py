@@ -93,6 +93,7 @@ def without_ours(result: Mapping[str, Any]) -> dict[str, Any]:
 def _tool_json(tool: SurfaceTool, version: str) -> dict[str, Any]:
     schema = tool.input_schema
     answer: dict[str, Any] = {
+        **tool.more,
         "name": tool.name,
         "description": tool.description,
         "inputSchema": schema if schema.get("type") == "object" else {**schema, "type": "object"},
@@ -115,10 +116,10 @@ def fitting(method: str, key: str, items: Sequence[Mapping[str, Any]], version: 
 
 
 def _fitting(tools: list[dict[str, Any]], version: str) -> list[dict[str, Any]]:
-    """All *tools*, in their shortest form those that this version cannot carry."""
+    """All *tools*, without the fields that this version cannot carry."""
     if _carries("tools/list", {"tools": tools}, version):
         return tools
-    return [tool if _carries("tools/list", {"tools": [tool]}, version) else _bare(tool) for tool in tools]
+    return [tool if _carries("tools/list", {"tools": [tool]}, version) else _bare(tool, version) for tool in tools]
 
 
 def _carries(method: str, answer: Mapping[str, Any], version: str) -> bool:
@@ -129,5 +130,9 @@ def _carries(method: str, answer: Mapping[str, Any], version: str) -> bool:
     return True
 
 
-def _bare(tool: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": tool["name"], "description": tool["description"], "inputSchema": {"type": "object"}}
+def _bare(tool: Mapping[str, Any], version: str) -> dict[str, Any]:
+    kept = {"name": tool["name"], "description": tool["description"], "inputSchema": {"type": "object"}}
+    for key, value in tool.items():
+        if _carries("tools/list", {"tools": [{**kept, key: value}]}, version):
+            kept[key] = value
+    return kept

@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
 from wicketgate.faces.mcp.changes import Announcer
+from wicketgate.faces.mcp.codes import mcp_error
 from wicketgate.faces.mcp.fit import WHOLE, fitting, paged, without_ours
 from wicketgate.faces.surface import Offer, Offers, Refusal
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureKind, ListChanged, ResourceChanged
@@ -77,7 +78,8 @@ class OfferMethods:
         async def lister(ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
             listed = await self._offers.list_all(kind, self._context_of(ctx))
             page, following = paged(listed.items, params.cursor, lambda item: str(item[address]))
-            answer: dict[str, Any] = {**WHOLE, key: fitting(method, key, page, ctx.protocol_version)}
+            shown = fitting(method, key, page, ctx.protocol_version)
+            answer: dict[str, Any] = {**WHOLE, key: shown, "ttlMs": listed.fresh_ms}
             if following is not None:
                 answer["nextCursor"] = following
             if listed.missing:
@@ -109,7 +111,8 @@ class OfferMethods:
         return t.EmptyResult()
 
     async def _listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
-        """Resources that the caller may not subscribe to are left out of the acknowledgement."""
+        """Resources that the caller may not subscribe to are left out of the acknowledgement, and lists that no server
+        has (FACE-61)."""
         releases: dict[str, Callable[[], None]] = {}
         try:
             for uri in dict.fromkeys(params.notifications.resource_subscriptions or ()):
@@ -117,7 +120,13 @@ class OfferMethods:
                     releases[uri] = await self._watch(ctx, uri)
                 except MCPError:
                     continue
-            wanted = params.notifications.model_copy(update={"resource_subscriptions": list(releases)})
+            asked, offered = params.notifications, self._offers.offered
+            wanted = t.SubscriptionFilter(
+                tools_list_changed=asked.tools_list_changed,
+                prompts_list_changed=asked.prompts_list_changed if offered("prompts") else None,
+                resources_list_changed=asked.resources_list_changed if offered("resources") else None,
+                resource_subscriptions=list(releases),
+            )
             may = self._may_follow(ctx, list(releases))
             return await self._announcer.listen(ctx, params.model_copy(update={"notifications": wanted}), may)
         finally:
@@ -132,7 +141,7 @@ class OfferMethods:
         try:
             return await self._offers.subscribe(uri, self._context_of(ctx))
         except Refusal as refusal:
-            raise MCPError(refusal.code, refusal.message, refusal.data) from None
+            raise mcp_error(refusal, ctx) from None
 
     def _announce(self, change: FeatureChange) -> None:
         match change:

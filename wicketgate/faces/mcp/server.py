@@ -32,13 +32,16 @@ from wicketgate.faces.mcp.caller import (
     set_log_level,
 )
 from wicketgate.faces.mcp.changes import Announcer
+from wicketgate.faces.mcp.codes import is_answered_by, mcp_error
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
-from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came
+from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ours
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
+from wicketgate.faces.meta_tool import compact_json
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, Caller, InputAnswers, session_key, source_of
+from wicketgate.travelling_meta import travelling
 
 log = logging.getLogger("wicketgate.mcp")
 
@@ -81,7 +84,7 @@ class McpDoor:
         self._new_id = new_id
         self._listings = ToolListings()
         self._shown: Sequence[SurfaceTool] = ()
-        self._schemas: tuple[Sequence[SurfaceTool], dict[str, Mapping[str, Any]]] = ((), {})
+        self._by_name: tuple[Sequence[SurfaceTool], dict[str, SurfaceTool]] = ((), {})
         self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
         self.server: Server[Any] = _Server(
             face.offers,
@@ -89,7 +92,7 @@ class McpDoor:
             "wicketgate",
             version=version,
             instructions=face.instructions,
-            on_subscriptions_listen=self.announcer.listen,
+            on_subscriptions_listen=self._listen,
             get_tool_input_schema=self._input_schema,
             cache_hints={"tools/list": CacheHint(_TOOLS_FRESH_MS, "private"), **OFFERS_FRESH},
         )
@@ -134,6 +137,11 @@ class McpDoor:
         """Work out beside the event loop what requests of this caller ask at once, the SDK included (BROWSE-59)."""
         await self._surface.prepare(CallContext(identity, "-", "-"))
 
+    async def _listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
+        """For a face with tools alone: nothing else is acknowledged (FACE-61)."""
+        honoured = t.SubscriptionFilter(tools_list_changed=params.notifications.tools_list_changed)
+        return await self.announcer.listen(ctx, params.model_copy(update={"notifications": honoured}))
+
     async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
         context = self._context(ctx)
         await self._surface.prepare(context)
@@ -145,7 +153,13 @@ class McpDoor:
     async def _call_tool(self, ctx: Ctx, params: t.CallToolRequestParams) -> dict[str, Any] | t.InputRequiredResult:
         async def run(context: CallContext) -> dict[str, Any]:
             result = await self._surface.call(params.name, params.arguments, context)
-            return _result_json(result, ctx.protocol_version)
+            if result.refused is not None and is_answered_by(result.refused, ctx):
+                raise mcp_error(result.refused, ctx)
+            answer = _result_json(result, ctx.protocol_version)
+            # Clients check structured content against the schema that they were shown, that of an error too.
+            if result.is_error and result.as_it_came is None and self._is_typed(params.name, ctx):
+                del answer["structuredContent"]
+            return answer
 
         try:
             return await self._carry(ctx, run)
@@ -154,10 +168,11 @@ class McpDoor:
         except UnknownTool:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}") from None
         except GatewayError as error:
-            return _failure(error)
+            return _failure(error, typed=self._is_typed(params.name, ctx))
         except Exception:
             log.exception("tools/call failed")
-            return _failure(UpstreamError("The call failed inside the gateway."))
+            failed = UpstreamError("The call failed inside the gateway.")
+            return _failure(failed, typed=self._is_typed(params.name, ctx))
 
     async def _carry(self, ctx: Ctx, run: Callable[[CallContext], Awaitable[R]]) -> R | t.InputRequiredResult:
         """Run it for the client that waits: it is notified, may be asked, and may leave.
@@ -170,16 +185,25 @@ class McpDoor:
                 async with ClientCaller(ctx) as caller:
                     return await run(self._context(ctx, caller, given))
         except Refusal as refusal:
-            raise MCPError(refusal.code, refusal.message, refusal.data) from None
+            raise mcp_error(refusal, ctx) from None
         except InputRequired as question:
             return ask_later(ctx, question)
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool. Without this the SDK lists all tools before each call of the newer era."""
-        tools = self._surface.tools(self._context_of_caller())
-        if tools is not self._schemas[0]:
-            self._schemas = tools, {tool.name: tool.input_schema for tool in tools}
-        return self._schemas[1].get(name)
+        tool = self._tool(name, self._context_of_caller())
+        return None if tool is None else tool.input_schema
+
+    def _is_typed(self, name: str, ctx: Ctx) -> bool:
+        """True for a tool that is shown with an output schema."""
+        tool = self._tool(name, CallContext(self._who(ctx), "-", "-"))
+        return tool is not None and tool.output_schema is not None
+
+    def _tool(self, name: str, context: CallContext) -> SurfaceTool | None:
+        tools = self._surface.tools(context)
+        if tools is not self._by_name[0]:
+            self._by_name = tools, {tool.name: tool for tool in tools}
+        return self._by_name[1].get(name)
 
     def _context_of_caller(self) -> CallContext:
         return CallContext(calling.get() or self._local or _NOBODY, "-", "-")
@@ -196,6 +220,7 @@ class McpDoor:
         if caller is None:
             return CallContext(identity, trace, session, source=source)
         asked = (ctx.meta or {}).get(ORDER_META_KEY)
+        headers: Mapping[str, str] = {} if ctx.request is None else ctx.request.headers
         return CallContext(
             identity,
             trace,
@@ -205,6 +230,7 @@ class McpDoor:
             AskingApprover(caller),
             source=source,
             cache_stable=asked if isinstance(asked, bool) else None,
+            meta=travelling((ctx.params or {}).get("_meta"), headers),
         )
 
     def _who(self, ctx: Ctx) -> Identity:
@@ -240,7 +266,10 @@ class _Server(Server[Any]):
         if self._offers is None:
             return can
         names: tuple[Offer, ...] = ("resources", "prompts", "completions")
-        return can.model_copy(update={name: None for name in names if not self._offers.offered(name)})
+        changes: dict[str, Any] = {name: None for name in names if not self._offers.offered(name)}
+        if extensions := self._offers.extensions():
+            changes["extensions"] = {**(can.extensions or {}), **extensions}
+        return can.model_copy(update=changes)
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
@@ -259,16 +288,19 @@ _EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
 def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
     if result.as_it_came is not None:
         return as_it_came(result.as_it_came, version)
-    return {
+    answer: dict[str, Any] = {
         **WHOLE,
         "content": list(result.content),
         "structuredContent": result.structured,
         "isError": result.is_error,
     }
+    return without_ours({**answer, "_meta": result.meta}) if result.meta else answer
 
 
-def _failure(error: GatewayError) -> dict[str, Any]:
+def _failure(error: GatewayError, *, typed: bool) -> dict[str, Any]:
     body = error.as_dict()
+    if typed:
+        return {**WHOLE, "content": [{"type": "text", "text": compact_json(body)}], "isError": True}
     content = [{"type": "text", "text": body["message"]}]
     return {**WHOLE, "content": content, "structuredContent": body, "isError": True}
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, Self
 
-from mcp_types import HEADER_MISMATCH
+from mcp_types import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
 
 from wicketgate.errors import InputRequired, UpstreamError
 from wicketgate.log_text import META_KEY
@@ -119,7 +119,7 @@ class McpClient:
         """
 
         async def page(cursor: str | None) -> dict[str, Any]:
-            return await self._request("tools/list", {"cursor": cursor} if cursor is not None else {}, None)
+            return await self.ask("tools/list", {"cursor": cursor} if cursor is not None else {}, None)
 
         tools, complete = await read_pages(page, "tools", _MAX_TOOLS, _MAX_PAGES)
         if not complete:
@@ -136,6 +136,8 @@ class McpClient:
         try:
             return await self.ask("tools/call", params, context)
         except Refused as refused:
+            if not self._modern and (pages := _pages_to_open(refused, context)):
+                raise InputRequired(pages, None) from None
             if refused.code != HEADER_MISMATCH or not self._modern:
                 raise
         # It was refused unseen: the tool has another schema by now, or was never listed.
@@ -145,7 +147,7 @@ class McpClient:
     async def ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> dict[str, Any]:
         """Any request. Raises as ``call_tool``."""
         if context is None or not self._modern:
-            return await self._request(method, params, context)
+            return whole(await self._request(method, params, context))
 
         async def attempt(answers: InputAnswers | None) -> dict[str, Any]:
             return await self._request(method, {**params, **_second(answers)}, context)
@@ -183,11 +185,11 @@ class McpClient:
 
     def _meta(self, call: Call) -> dict[str, Any]:
         if call.context is None:
-            return self._stamp.meta(asked=True, progress_token=None)
-        asked = call.caller.answers != "never"
-        meta = self._stamp.meta(asked=asked, progress_token=None if call.silent else call.token)
-        meta[META_KEY] = call.context.correlation_id
-        return meta
+            return self._stamp.meta()
+        elicitation = call.caller.elicitation
+        capabilities = {} if elicitation is None else {"elicitation": elicitation}
+        meta = self._stamp.meta(capabilities=capabilities, progress_token=None if call.silent else call.token)
+        return {**call.context.meta, **meta, META_KEY: call.context.correlation_id}
 
 
 async def _answer(connection: Connection, request: OutgoingRequest) -> dict[str, Any]:
@@ -215,15 +217,36 @@ async def with_answers(name: str, attempt: Attempt, context: CallContext) -> dic
     answers = context.answers
     for _ in range(_MAX_ROUNDS):
         result = await attempt(answers)
-        match result.get("resultType"):
-            case None | "complete":
-                return result
-            case "input_required":
-                answers = await _answered(name, result, context)
-            case _:
-                # Such as the task of an extension, which is not offered: the call may not be over.
-                raise Malformed(NOT_VALID)
+        if result.get("resultType") != "input_required":
+            return whole(result)
+        answers = await _answered(name, result, context)
     raise UpstreamError(f"{name} asked for input again and again; the call was given up.")
+
+
+def _pages_to_open(refused: Refused, context: CallContext) -> dict[str, Any]:
+    """The questions of a client of the newer era in place of an error that only older versions have: the pages that a
+    person must open before the call. Empty for another error, and where they were opened or cannot be shown."""
+    caller, answered = context.caller, context.answers is not None
+    if refused.code != URL_ELICITATION_REQUIRED or answered or caller.answers != "later":
+        return {}
+    if "url" not in (caller.elicitation or {}) or not isinstance(refused.data, Mapping):
+        return {}
+    pages = refused.data.get("elicitations")
+    if not isinstance(pages, list) or len(pages) > _MAX_REQUESTS:
+        return {}
+    return {
+        f"page-{number}": {"method": ELICIT, "params": page}
+        for number, page in enumerate(pages, 1)
+        if isinstance(page, Mapping) and page.get("mode") == "url"
+    }
+
+
+def whole(result: dict[str, Any]) -> dict[str, Any]:
+    """*result*, which is complete. Raises Malformed for one of another kind, such as the task of an extension that was
+    not offered: what was asked for may not be over."""
+    if result.get("resultType") not in (None, "complete"):
+        raise Malformed(NOT_VALID)
+    return result
 
 
 async def _answered(name: str, result: Mapping[str, Any], context: CallContext) -> InputAnswers:

@@ -124,13 +124,17 @@ class Stamp:
 
     def __init__(self, agreement: Agreement) -> None:
         self._modern = agreement.modern
-        self._asked = _envelope(agreement.version, _ELICITATION) if self._modern else {}
-        self._never_asked = _envelope(agreement.version, {}) if self._modern else {}
+        self._envelope = _envelope(agreement.version, _ELICITATION) if self._modern else {}
         self._version = {VERSION_HEADER: agreement.version}
 
-    def meta(self, *, asked: bool, progress_token: str | None) -> dict[str, Any]:
-        """``_meta`` of a request. *asked*: its caller can answer questions. *progress_token*: its caller listens."""
-        meta = dict(self._asked if asked else self._never_asked)
+    def meta(
+        self, *, capabilities: Mapping[str, Any] = _ELICITATION, progress_token: str | None = None
+    ) -> dict[str, Any]:
+        """``_meta`` of a request. *capabilities* are those of its caller; those of the gate for its own requests.
+        *progress_token*: its caller listens."""
+        meta = dict(self._envelope)
+        if self._modern:
+            meta[t.CLIENT_CAPABILITIES_META_KEY] = capabilities
         if progress_token is not None:
             meta["progressToken"] = progress_token
             if self._modern:

@@ -37,7 +37,7 @@ _HEAVY = 10
 """Measures of what a server may send beside its answers before it is read more slowly: so many notes, or a tenth of it
 in messages that cause work."""
 _BYTES_OF_ONE = 512
-_DECLINED = {"action": "decline"}
+_UNASKED = {"action": "cancel"}
 
 Post = Callable[[Mapping[str, Any]], None]
 """Sends anything but a request, without waiting. Does nothing when it cannot be sent."""
@@ -261,7 +261,8 @@ def _unheard(method: str, params: object) -> None:
 
 
 async def _answer_to(name: str, params: object, call: Call | None) -> Mapping[str, Any]:
-    """The result for ``elicitation/create`` of a handshake-era server: the client's answer, or that it is declined."""
+    """The result for ``elicitation/create`` of a handshake-era server: the client's answer, or that nobody gave one:
+    to decline is a person's to say."""
     if call is None:
         why = "it is not known whose call it belongs to"
     elif call.caller.answers != "now":
@@ -273,5 +274,5 @@ async def _answer_to(name: str, params: object, call: Call | None) -> Mapping[st
             return await call.caller.ask(ELICIT, params)
         except CannotAsk:
             why = "the client of the call cannot answer it"
-    log.warning("%s: a question of the server was declined: %s", name, why)
-    return _DECLINED
+    log.warning("%s: a question of the server was put to nobody: %s", name, why)
+    return _UNASKED

@@ -52,6 +52,7 @@ class McpFeatures:
         self._wanted: frozenset[str] = frozenset()
         self._wanting = asyncio.Event()
         self._watchers: list[Callable[[FeatureChange], None]] = []
+        self._fresh_ms: dict[FeatureKind, int] = {}
 
     @property
     def support(self) -> FeatureSupport | None:
@@ -59,13 +60,18 @@ class McpFeatures:
 
     async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
         method, key = _LISTS[kind]
+        fresh: list[int] = []
 
         async def page(cursor: str | None) -> Mapping[str, Any]:
-            return await self._ask(method, {} if cursor is None else {"cursor": cursor}, None)
+            result = await self._ask(method, {} if cursor is None else {"cursor": cursor}, None)
+            ttl_ms = result.get("ttlMs")
+            fresh.append(ttl_ms if type(ttl_ms) is int else 0)
+            return result
 
         try:
             async with asyncio.timeout(self._list_timeout_s):
                 items, _ = await read_pages(page, key, _MAX_ITEMS, _MAX_PAGES)
+                self._fresh_ms[kind] = min(fresh)
                 return items
         except Malformed:
             raise UpstreamError(f"{self._name} gave something other than a list of its {kind}.") from None
@@ -75,6 +81,9 @@ class McpFeatures:
             if refused.upstream_code == t.METHOD_NOT_FOUND:
                 return []
             raise
+
+    def fresh_ms(self, kind: FeatureKind) -> int:
+        return self._fresh_ms.get(kind, 0)
 
     async def request(
         self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
@@ -166,6 +175,7 @@ def _support_of(agreement: Agreement, *, instructions: bool) -> FeatureSupport:
         completions=can.completions is not None,
         subscriptions=can.resources is not None and bool(can.resources.subscribe),
         instructions=agreement.instructions if instructions else "",
+        extensions=can.extensions or {},
     )
 
 

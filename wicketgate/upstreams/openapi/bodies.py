@@ -85,7 +85,7 @@ def is_text_type(media_type: str) -> bool:
 
 def form_parts(document: Document, media: Mapping[str, Any], kind: BodyKind) -> dict[str, Part]:
     """Returns the parts of a form by property. Raises Unusable."""
-    declared = document.resolve(media.get("schema", {})).get("properties")
+    declared = document.follow(document.resolve(media.get("schema", {})).get("properties"))
     properties = declared if isinstance(declared, Mapping) else {}
     encodings = media.get("encoding")
     parts: dict[str, Part] = {}

@@ -1,60 +1,71 @@
 """Reads an OpenAPI document as plain JSON values, bounded; follows its references and finds its server (UP-32).
 
-Versions 3.0, 3.1 and 3.2 are read. Nothing outside the document is ever fetched.
+Versions 3.0, 3.1 and 3.2 are read. References are followed within the document and to files below its folder (UP-90).
 """
 
-import json
-import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from wicketgate.net import origin
-from wicketgate.yaml_text import NotYaml, read_yaml
+from wicketgate.upstreams.openapi.plain import (
+    MAX_DOCUMENT_BYTES,
+    DocumentRefused,
+    OtherFile,
+    OtherFiles,
+    PlainReader,
+    Unusable,
+)
 
-MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
-_MAX_YAML_BYTES = 12 * 1024 * 1024
-_MAX_VALUES = 2_000_000
-_MAX_DEPTH = 200
+__all__ = [
+    "MAX_DOCUMENT_BYTES", "Document", "DocumentRefused", "Unusable", "is_base_url", "read_document", "server_url",
+]  # fmt: skip
+
 _MAX_HOPS = 32
 
+_NOTHING = "a reference leads to nothing"
 _VERSION = re.compile(r"3\.([012])(\.|$)")
-
-
-class DocumentRefused(Exception):
-    """The whole document cannot be used. The text says why and may be shown."""
-
-
-class Unusable(Exception):
-    """One piece of a document cannot be used. The text says why, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """*root* holds only JSON values with string keys. *dialect_30*: schemas are those of OpenAPI 3.0."""
+    """*root* holds only JSON values with string keys. *dialect_30*: schemas are those of OpenAPI 3.0.
+
+    *others* are the files beside it. References in *root* and in them count from the document's folder.
+    """
 
     root: Mapping[str, Any]
     dialect_30: bool
+    others: OtherFiles
 
     def resolve(self, value: object) -> Mapping[str, Any]:
         """Returns *value*, or the object at the end of its ``$ref``. Raises Unusable."""
+        found = self.follow(value)
+        if not isinstance(found, Mapping):
+            raise Unusable("something that is not an object stands where one is needed")
+        return found
+
+    def follow(self, value: object) -> Any:
+        """Returns *value*, or whatever stands at the end of its ``$ref``. Raises Unusable."""
         for _ in range(_MAX_HOPS):
-            if not isinstance(value, Mapping):
-                raise Unusable("something that is not an object stands where one is needed")
-            reference = value.get("$ref")
+            reference = value.get("$ref") if isinstance(value, Mapping) else None
             if not isinstance(reference, str):
                 return value
             value = self.at(reference)
         raise Unusable("references lead on to other references without end")
 
     def at(self, reference: str) -> Any:
-        """Returns the value at a reference such as ``#/components/schemas/Pet``. Raises Unusable."""
-        if not reference.startswith("#/"):
+        """Returns the value at ``#/components/schemas/Pet`` or ``pets/cat.yaml#/Cat``. Raises Unusable."""
+        path, _, pointer = reference.partition("#")
+        value: Any = self.others.values(path) if path else self.root
+        if path and not pointer:
+            return value
+        if not pointer.startswith("/"):
             raise Unusable("a reference leads out of the document, or is not a path in it; it is not followed")
-        value: Any = self.root
-        for part in reference[2:].split("/"):
+        for part in pointer[1:].split("/"):
             # Percent-encoding first, then the two escapes of JSON Pointer.
             key = unquote(part).replace("~1", "/").replace("~0", "~")
             match value:
@@ -63,23 +74,30 @@ class Document:
                 case list() if key.isascii() and key.isdigit() and len(key) < 7 and int(key) < len(value):
                     value = value[int(key)]
                 case _:
-                    raise Unusable("a reference leads to nothing")
+                    raise Unusable(f"{path[:200]}: a reference leads to nothing" if path else _NOTHING)
         return value
 
+    def security_schemes(self) -> Mapping[str, Mapping[str, Any]]:
+        """Returns those that can be read, by name."""
+        found: dict[str, Mapping[str, Any]] = {}
+        try:
+            components = self.follow(self.root.get("components"))
+            schemes = self.follow(components.get("securitySchemes")) if isinstance(components, Mapping) else None
+        except Unusable:
+            return found
+        for name, scheme in schemes.items() if isinstance(schemes, Mapping) else ():
+            with suppress(Unusable):
+                found[name] = self.resolve(scheme)
+        return found
 
-def read_document(data: bytes) -> Document:
-    """Read JSON or YAML. Takes seconds for the largest document, so call it in a thread. Raises DocumentRefused."""
-    if len(data) > MAX_DOCUMENT_BYTES:
-        raise DocumentRefused(f"the document is larger than {MAX_DOCUMENT_BYTES:,} bytes")
-    # Text, then values, then the parts that every document needs.
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise DocumentRefused("the document is not UTF-8 text") from None
-    try:
-        root = _Plain().copy(_parsed(text), 0)
-    except RecursionError:
-        raise DocumentRefused("the document is nested too deeply") from None
+
+def read_document(data: bytes, name: str = "", other: OtherFile | None = None) -> Document:
+    """Read JSON or YAML. Takes seconds for the largest document, so call it in a thread. Raises DocumentRefused.
+
+    *other* gives the files beside it, in which *name* is its own. Without it only references within it are followed.
+    """
+    reader = PlainReader(name)
+    root = reader.read(data, "")
     if not isinstance(root, dict):
         raise DocumentRefused("the document is not an object" if root is not None else "the document is empty")
     # The version decides the dialect of the schemas.
@@ -90,48 +108,15 @@ def read_document(data: bytes) -> Document:
     known = _VERSION.match(str(version)) if isinstance(version, str | float) else None
     if known is None:
         raise DocumentRefused("the document does not say 'openapi: 3.0', '3.1' or '3.2'")
-    if not isinstance(root.get("paths", {}), dict):
-        raise DocumentRefused("the document's paths are not an object")
-    return Document(root, dialect_30=known.group(1) == "0")
-
-
-def _parsed(text: str) -> Any:
-    if text.lstrip()[:1] == "{":
-        try:
-            return json.loads(text)
-        except ValueError:
-            pass  # YAML may begin with a brace too
-    if len(text) > _MAX_YAML_BYTES:
-        raise DocumentRefused(f"YAML documents may have {_MAX_YAML_BYTES:,} bytes; give it as JSON")
+    document = Document(root, known.group(1) == "0", OtherFiles(other, reader))
     try:
-        return read_yaml(text)
-    except NotYaml as error:
-        raise DocumentRefused(f"the document is neither JSON nor YAML: {error}") from None
-
-
-class _Plain:
-    """Copies JSON values only, bounded, because aliases of YAML can repeat a little very often."""
-
-    def __init__(self) -> None:
-        self._room = _MAX_VALUES
-
-    def copy(self, value: object, depth: int) -> Any:
-        self._room -= 1
-        if self._room < 0:
-            raise DocumentRefused(f"the document holds more than {_MAX_VALUES:,} values")
-        if depth > _MAX_DEPTH:
-            raise DocumentRefused("the document is nested too deeply")
-        match value:
-            case dict():
-                return {str(key): self.copy(member, depth + 1) for key, member in value.items()}
-            case list():
-                return [self.copy(item, depth + 1) for item in value]
-            case str() | bool() | int() | None:
-                return value
-            case float() if math.isfinite(value):
-                return value
-            case _:
-                return None  # NaN, which JSON cannot write
+        paths = document.follow(root.get("paths", {}))
+    except Unusable as reason:
+        raise DocumentRefused(f"the document's paths cannot be read: {reason}") from None
+    if not isinstance(paths, dict):
+        raise DocumentRefused("the document's paths are not an object")
+    root["paths"] = paths
+    return document
 
 
 def server_url(document: Document, document_url: str) -> str:

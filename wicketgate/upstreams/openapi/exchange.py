@@ -32,6 +32,11 @@ _MAX_ERROR_CHARS = 16_000
 _MAX_ERROR_STRUCTURE = 64 * 1024
 _WAIT_STATUSES = (429, 503)
 _MAX_DECODINGS = 5
+# Which one stands in the log: a model can do nothing about it, and has no need to know how a service is protected.
+_UNCONFIGURED = (
+    "No credential for this service is configured at the gate. Its operator can add one (the log and `wicketgate "
+    "check` say which); until then the same call fails again."
+)
 _BLANKS = " \t\r\n\v\f\0"
 _HUGE_EXPONENT = re.compile(rb"[eE]\+?[0-9]{3}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -147,10 +152,13 @@ def media_type_of(answer: Reply) -> str:
     return base_type(answer.headers.get("content-type", ""))
 
 
-def answer_to_result(answer: Reply, uri: str) -> dict[str, Any]:
-    """Returns the tool's result. *uri* names the answer if it becomes a resource. Read a large body in a thread."""
+def answer_to_result(answer: Reply, uri: str, unconfigured: bool = False) -> dict[str, Any]:
+    """Returns the tool's result. *uri* names the answer if it becomes a resource. Read a large body in a thread.
+
+    *unconfigured*: the answer is a 401 for want of a credential of the operator's.
+    """
     if answer.status >= 300:
-        return _failure(answer)
+        return _failure(answer, unconfigured)
     if not answer.body:
         return {"content": _location(answer)}
     media_type = media_type_of(answer)
@@ -169,8 +177,10 @@ def answer_to_result(answer: Reply, uri: str) -> dict[str, Any]:
     return {"content": [{"type": "resource", "resource": resource}]}
 
 
-def _failure(answer: Reply) -> dict[str, Any]:
+def _failure(answer: Reply, unconfigured: bool) -> dict[str, Any]:
     lines = [f"HTTP {answer.status} {_phrase(answer.status)}".strip()]
+    if unconfigured:
+        lines.append(_UNCONFIGURED)
     if answer.status < 400:
         lines.append("The answer leads to another place, which is not followed.")
     wait = answer.headers.get("retry-after", "")

@@ -90,7 +90,7 @@ class InputReader:
         each name in the path that is not declared."""
         declared: dict[tuple[str, str], Mapping[str, Any]] = {}
         for holder in (self._shared, self._raw):
-            listed = holder.get("parameters", [])
+            listed = self._document.follow(holder.get("parameters", []))
             if not isinstance(listed, list):
                 raise Unusable("its parameters are not a list")
             for each in listed:
@@ -153,9 +153,9 @@ class InputReader:
         )
 
     def _schema_of(self, declared: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-        content = declared.get("content")
+        content = self._document.follow(declared.get("content"))
         if isinstance(content, Mapping) and content:
-            media = next(iter(content.values()))
+            media = self._document.follow(next(iter(content.values())))
             return self._schemas.read(media.get("schema", {}) if isinstance(media, Mapping) else {}), True
         return self._schemas.read(declared.get("schema", {})), False
 
@@ -163,11 +163,12 @@ class InputReader:
         if "requestBody" not in self._raw:
             return None
         declared = self._document.resolve(self._raw["requestBody"])
-        content = declared.get("content")
+        content = self._document.follow(declared.get("content"))
         if not isinstance(content, Mapping) or not content:
             return None
         # The media type decides how the arguments are written, and so what they may be.
         content_type, kind, media = choose_media_type(content)
+        media = self._document.resolve(media)
         required = declared.get("required") is True
         raw_schema = media.get("schema", {})
         parts = form_parts(self._document, media, kind) if kind in ("form", "multipart") else {}
@@ -217,14 +218,8 @@ class InputReader:
 
 def _secret_parameters(document: Document) -> frozenset[tuple[str, str]]:
     """Returns place and name of every API key among the document's security schemes."""
-    components = document.root.get("components")
-    schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
     found: set[tuple[str, str]] = set()
-    for scheme in (schemes if isinstance(schemes, Mapping) else {}).values():
-        try:
-            scheme = document.resolve(scheme)
-        except Unusable:
-            continue
+    for scheme in document.security_schemes().values():
         place, name = scheme.get("in"), scheme.get("name")
         if scheme.get("type") == "apiKey" and isinstance(place, str) and isinstance(name, str):
             found.add((place, _normal_name(place, name)))

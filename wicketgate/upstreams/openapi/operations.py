@@ -16,6 +16,7 @@ from wicketgate.upstreams.openapi.document import Document, Unusable
 from wicketgate.upstreams.openapi.inputs import InputReader, Inputs
 from wicketgate.upstreams.openapi.parameters import Parameter
 from wicketgate.upstreams.openapi.schemas import SchemaReader, ToolSchemas
+from wicketgate.upstreams.openapi.security import SecurityReader
 
 MAX_OPERATIONS = 10_000
 # Sizes as ``schemas.py`` counts them: of one tool, and of all. Beyond them an input schema is cut, and an output schema
@@ -36,7 +37,8 @@ SUBSCRIPTION = {OPERATION_KEY: "subscription"}
 
 @dataclass(frozen=True, slots=True)
 class OpenApiOperation:
-    """One operation. *template* is its path with ``{names}``, *tool* its definition for MCP."""
+    """One operation. *template* is its path with ``{names}``, *tool* its definition for MCP. *missing* names the
+    credentials that it asks for and that are not configured."""
 
     name: str
     method: str
@@ -46,6 +48,7 @@ class OpenApiOperation:
     accept: str
     streams: bool
     tool: Mapping[str, Any]
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +59,19 @@ class Reading:
     skipped: tuple[str, ...]
 
 
-def read_operations(document: Document, *, own_servers: bool = False, reserved_headers: frozenset[str]) -> Reading:
+def read_operations(
+    document: Document, *, own_servers: bool = False, reserved_headers: frozenset[str], oauth: bool = False
+) -> Reading:
     """Read all operations. Takes seconds for thousands, so call it in a thread.
 
     *own_servers*: calls go to the document's server, so an operation with servers of its own cannot be called.
-    *reserved_headers* (in lower case) are sent by the gateway and never an argument.
+    *reserved_headers* (in lower case) are sent by the gateway and never an argument; with *oauth* so is a token.
     """
-    reader = _OperationReader(document, own_servers, reserved_headers)
+    reader = _OperationReader(document, own_servers, reserved_headers, oauth)
     found: list[OpenApiOperation] = []
     skipped: list[str] = []
     for number, (method, path, shared, raw) in enumerate(_all(document)):
-        where = f"{method.upper()} {path[:200]}"
+        where = f"{method.upper()} {path[:200]}".strip()
         if number >= MAX_OPERATIONS:
             skipped.append(f"{where}: only the first {MAX_OPERATIONS:,} operations are read")
             break
@@ -81,11 +86,15 @@ def read_operations(document: Document, *, own_servers: bool = False, reserved_h
 
 
 def _all(document: Document) -> Iterator[tuple[str, str, Mapping[str, Any], Any]]:
+    """Yields method, path, path item and operation; the reason in its place if the path item cannot be followed."""
     for path, item in document.root.get("paths", {}).items():
+        if path.startswith("x-"):
+            continue
         try:
             item = document.resolve(item)
-        except Unusable:
-            item = {"get": None}  # reported as an operation that cannot be read
+        except Unusable as reason:
+            yield "", path, {}, reason
+            continue
         for method in _METHODS:
             if method in item:
                 yield method, path, item, item[method]
@@ -94,8 +103,9 @@ def _all(document: Document) -> Iterator[tuple[str, str, Mapping[str, Any], Any]
 class _OperationReader:
     """Reads the operations of one document one by one. The size of all their schemas together is bounded."""
 
-    def __init__(self, document: Document, own_servers: bool, reserved_headers: frozenset[str]) -> None:
+    def __init__(self, document: Document, own_servers: bool, reserved_headers: frozenset[str], oauth: bool) -> None:
         self._document = document
+        self._security = SecurityReader(document, reserved_headers, oauth)
         self._own_servers = own_servers
         self._reserved_headers = reserved_headers
         self._requests = SchemaReader(document, "request")
@@ -104,8 +114,11 @@ class _OperationReader:
 
     def read(self, method: str, path: str, shared: Mapping[str, Any], raw: object) -> OpenApiOperation | None:
         """Returns None for an operation that its author keeps from gateways. Raises Unusable."""
+        if isinstance(raw, Unusable):
+            raise raw
         if not isinstance(raw, Mapping):
             raise Unusable("it is not an object")
+        raw = self._document.resolve(raw)
         if raw.get("x-internal") is True or raw.get("x-mcp") is False:
             return None
         _check_path(path)
@@ -128,6 +141,7 @@ class _OperationReader:
             accept=_accept_header(media_types),
             streams=streams,
             tool=_tool(method, raw, inputs, None if streams else self._output(raw), streams),
+            missing=self._security.missing(raw),
         )
 
     def _output(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -185,9 +199,10 @@ def _output_schema(document: Document, raw: Mapping[str, Any], schemas: ToolSche
     Returns None if it would be large: it is only a help."""
     for content in _successes(document, raw):
         for media_type, media in content.items():
-            if is_json_type(media_type) and isinstance(media, Mapping) and "schema" in media:
+            if is_json_type(media_type) and isinstance(media, Mapping) and ("schema" in media or "$ref" in media):
                 try:
-                    return _object_schema(document, media["schema"], schemas)
+                    media = document.resolve(media)
+                    return _object_schema(document, media.get("schema", {}), schemas)
                 except Unusable:
                     return None
     return None
@@ -207,13 +222,16 @@ def _object_schema(document: Document, raw: object, schemas: ToolSchemas) -> dic
 
 def _successes(document: Document, raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yields the ``content`` of every response that is a success, the lowest status first."""
-    responses = raw.get("responses")
+    try:
+        responses = document.follow(raw.get("responses"))
+    except Unusable:
+        return
     if not isinstance(responses, Mapping):
         return
     statuses = sorted(status for status in responses if status[:1] == "2" and len(status) == 3)
     for status in statuses or (["default"] if "default" in responses else []):
         try:
-            content = document.resolve(responses[status]).get("content")
+            content = document.follow(document.resolve(responses[status]).get("content"))
         except Unusable:
             continue  # the form of the answer is only a help: the operation can be called without
         if isinstance(content, Mapping):

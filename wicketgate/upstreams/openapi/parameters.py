@@ -77,14 +77,14 @@ def query_pairs(parameter: Parameter, value: object) -> list[str]:
     if parameter.as_json:
         return [f"{name}={_encoded(write_json(value), keep)}"]
     match value:
-        case list():
-            texts = [_encoded(text_of(item), keep) for item in value]
-            if parameter.explode or parameter.style == "deepObject":
-                return [f"{name}={text}" for text in texts]
-            return [f"{name}={_DELIMITERS[parameter.style].join(texts)}"] if texts else []
-        case Mapping() if parameter.style == "deepObject":
+        case list() | Mapping() if parameter.style == "deepObject":
             _check_deep_keys(parameter, value)
             return _deep(name, value, keep, 0)
+        case list():
+            texts = [_encoded(text_of(item), keep) for item in value]
+            if parameter.explode:
+                return [f"{name}={text}" for text in texts]
+            return [f"{name}={_DELIMITERS[parameter.style].join(texts)}"] if texts else []
         case Mapping():
             if parameter.explode:
                 _check_keys(parameter, value)
@@ -138,7 +138,7 @@ def _check_keys(parameter: Parameter, value: Mapping[str, Any]) -> None:
             raise NameTaken(parameter.argument, key)
 
 
-def _check_deep_keys(parameter: Parameter, value: Mapping[str, Any]) -> None:
+def _check_deep_keys(parameter: Parameter, value: Mapping[str, Any] | list[Any]) -> None:
     taken = {_folded(name) for name in parameter.others}
     for pair in _deep(parameter.name, value, "", 0):
         name = _folded(pair.partition("=")[0])
@@ -175,17 +175,17 @@ def _simple(value: object, explode: bool, delimiter: str) -> str:
             return _encoded(text_of(value))
 
 
-def _deep(name: str, value: Mapping[str, Any], keep: str, depth: int) -> list[str]:
+def _deep(name: str, value: Mapping[str, Any] | list[Any], keep: str, depth: int) -> list[str]:
+    """Returns the pairs of an object or a list. The specification leaves lists open: the places in brackets are what
+    services with lists of objects read (Stripe's, those behind qs or PHP)."""
     pairs: list[str] = []
-    for key, item in value.items():
-        inner = f"{name}[{_encoded(key)}]"
-        match item:
-            case Mapping() if depth < _MAX_DEEP:
-                pairs += _deep(inner, item, keep, depth + 1)
-            case list():
-                pairs += [f"{inner}={_encoded(text_of(each), keep)}" for each in item]
-            case _:
-                pairs.append(f"{inner}={_encoded(text_of(item), keep)}")
+    members = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for key, item in members:
+        inner = f"{name}[{_encoded(str(key))}]"
+        if isinstance(item, Mapping | list) and depth < _MAX_DEEP:
+            pairs += _deep(inner, item, keep, depth + 1)
+        else:
+            pairs.append(f"{inner}={_encoded(text_of(item), keep)}")
     return pairs
 
 

@@ -6,6 +6,7 @@ would make a tool's schema too large is replaced by a schema that accepts anythi
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,11 +17,13 @@ Direction = Literal["request", "response"]
 _MAX_SIZE = 4_000
 """Values of one schema by itself; 40 characters of text count as one more. The validator takes 10,000 values."""
 _MAX_DEPTH = 50
+_MAX_BRANCHES = 200
 _ONE = (
     "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then", "unevaluatedItems",
     "unevaluatedProperties",
 )  # fmt: skip
 _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SAME_VALUE = ("allOf", "anyOf", "else", "if", "oneOf", "then")
 _NAMED = ("dependentSchemas", "patternProperties")
 _COPIED = (
     "const", "contentEncoding", "contentMediaType", "default", "dependentRequired", "deprecated", "enum", "examples",
@@ -53,6 +56,7 @@ class SchemaReader:
         self._names: dict[str, str] = {}
         self._taken: set[str] = set()
         self._shared: dict[str, _Translated] = {}
+        self.unwanted: dict[int, frozenset[str]] = {}
 
     def read(self, schema: object) -> _Translated:
         """Raises Unusable when a reference leads to nothing, or outside the document."""
@@ -66,9 +70,11 @@ class SchemaReader:
         return self._shared[reference]
 
     def name(self, reference: str) -> str:
-        """Returns the schema's name under ``$defs``, the same in every tool."""
+        """Returns the schema's name under ``$defs``, the same in every tool. Those of two files never share one."""
         if reference not in self._names:
-            base = re.sub(r"[^A-Za-z0-9_.-]+", "_", reference.rpartition("/")[2])[:60] or "schema"
+            path, _, pointer = reference.partition("#")
+            last = pointer.rpartition("/")[2] or path.rpartition("/")[2].rpartition(".")[0]
+            base = re.sub(r"[^A-Za-z0-9_.-]+", "_", last)[:60] or "schema"
             name, number = base, 1
             while name in self._taken:
                 number += 1
@@ -127,14 +133,15 @@ class _Translation:
         self.references: dict[str, None] = {}
         self.size = 0
 
-    def read(self, schema: object, depth: int) -> dict[str, Any] | bool:
+    def read(self, schema: object, depth: int, unwanted: frozenset[str] = frozenset()) -> dict[str, Any] | bool:
+        """*unwanted* are the properties of the other direction that the schema has by the one around it."""
         self.size += 1
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, Mapping) or self.size > _MAX_SIZE or depth > _MAX_DEPTH:
             return {}
         if isinstance(reference := schema.get("$ref"), str):
-            return self._reference(reference, schema, depth)
+            return self._reference(reference, schema, depth, unwanted)
         # Type, texts, keywords that mean the same everywhere, limits, and schemas inside.
         read: dict[str, Any] = {}
         self._read_type(schema, read)
@@ -147,7 +154,7 @@ class _Translation:
                 read[key] = schema[key]
                 self.size += _size(schema[key])
         self._read_limits(schema, read)
-        self._read_parts(schema, read, depth)
+        self._read_parts(schema, read, depth, unwanted)
         if "example" in schema and "examples" not in read:
             read["examples"] = [schema["example"]]
             self.size += _size(schema["example"])
@@ -155,13 +162,15 @@ class _Translation:
             return _or_null(read)
         return read
 
-    def _reference(self, reference: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    def _reference(
+        self, reference: str, schema: Mapping[str, Any], depth: int, unwanted: frozenset[str]
+    ) -> dict[str, Any]:
         self._document.resolve(schema)  # raises for a chain of references without end
         self.references[reference] = None
         read: dict[str, Any] = {"$ref": f"#/$defs/{self._reader.name(reference)}"}
         if self._document.dialect_30:
             return read  # 3.0 ignores what stands beside a reference
-        beside = self.read({key: value for key, value in schema.items() if key != "$ref"}, depth + 1)
+        beside = self.read({key: value for key, value in schema.items() if key != "$ref"}, depth + 1, unwanted)
         return read | beside if isinstance(beside, dict) else read
 
     def _read_type(self, schema: Mapping[str, Any], read: dict[str, Any]) -> None:
@@ -186,35 +195,72 @@ class _Translation:
                 case int() | float() as number:
                     read[exclusive] = number
 
-    def _read_parts(self, schema: Mapping[str, Any], read: dict[str, Any], depth: int) -> None:
+    def _read_parts(
+        self, schema: Mapping[str, Any], read: dict[str, Any], depth: int, unwanted: frozenset[str]
+    ) -> None:
+        if "properties" in schema or "allOf" in schema:
+            unwanted = unwanted.union(self._unwanted_names(schema))
         for key in _ONE:
             if key in schema:
-                read[key] = self.read(schema[key], depth + 1)
+                read[key] = self.read(schema[key], depth + 1, unwanted if key in _SAME_VALUE else frozenset())
         for key in _MANY:
             if isinstance(parts := schema.get(key), list) and parts:
-                read[key] = [self.read(part, depth + 1) for part in parts]
+                same = unwanted if key in _SAME_VALUE else frozenset[str]()
+                read[key] = [self.read(part, depth + 1, same) for part in parts]
         for key in _NAMED:
             if isinstance(named := schema.get(key), dict):
                 read[key] = {name: self.read(part, depth + 1) for name, part in named.items()}
         # Properties of the other direction are left out, and are not required.
-        left_out: set[str] = set()
-        if isinstance(properties := schema.get("properties"), dict):
-            left_out = {name for name, part in properties.items() if self._is_unwanted(part)}
+        if isinstance(properties := self._document.follow(schema.get("properties")), dict):
             read["properties"] = {
-                name: self.read(part, depth + 1) for name, part in properties.items() if name not in left_out
+                name: self.read(part, depth + 1) for name, part in properties.items() if not self._is_unwanted(part)
             }
         if isinstance(required := schema.get("required"), list):
-            names = [name for name in required if isinstance(name, str) and name not in left_out]
+            names = [name for name in required if isinstance(name, str) and name not in unwanted]
             if names:
                 read["required"] = list(dict.fromkeys(names))
 
-    def _is_unwanted(self, part: object) -> bool:
-        if isinstance(part, Mapping) and "$ref" in part:
+    def _unwanted_names(self, schema: Mapping[str, Any]) -> set[str]:
+        """Returns the properties of the other direction that *schema* has, in itself or by ``allOf``."""
+        found: set[str] = set()
+        waiting: list[object] = [schema]
+        for _ in range(_MAX_BRANCHES):
+            if not waiting:
+                break
             try:
-                part = self._document.resolve(part)
+                branch = self._document.follow(waiting.pop())
+                properties = self._document.follow(branch.get("properties")) if isinstance(branch, Mapping) else None
             except Unusable:
-                return False  # reported when the part itself is read
-        return isinstance(part, Mapping) and part.get(self._unwanted) is True
+                continue  # reported when the branch itself is read
+            if isinstance(properties, Mapping):
+                # Each is read once, however many schemas are made of it: a document could make that very many.
+                if id(properties) not in self._reader.unwanted:
+                    marked = frozenset(name for name, part in properties.items() if self._is_unwanted(part))
+                    self._reader.unwanted[id(properties)] = marked
+                found |= self._reader.unwanted[id(properties)]
+            if isinstance(branch, Mapping) and isinstance(branches := branch.get("allOf"), list):
+                waiting += branches
+        return found
+
+    def _is_unwanted(self, part: object) -> bool:
+        """Returns whether the mark of the other direction stands in *part*, behind a reference or in an ``allOf``."""
+        waiting = [part]
+        for _ in range(_MAX_BRANCHES):
+            if not waiting:
+                break
+            branch = waiting.pop()
+            if not isinstance(branch, Mapping):
+                continue
+            if isinstance(branch.get("$ref"), str):
+                if branch.get(self._unwanted) is True and not self._document.dialect_30:
+                    return True
+                with suppress(Unusable):  # reported when the part itself is read
+                    waiting.append(self._document.resolve(branch))
+            elif branch.get(self._unwanted) is True:
+                return True
+            elif isinstance(branches := branch.get("allOf"), list):
+                waiting += branches
+        return False
 
 
 def _or_null(read: dict[str, Any]) -> dict[str, Any]:

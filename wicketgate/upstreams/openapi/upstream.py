@@ -7,10 +7,14 @@ because a server that wants another credential has done nothing.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -21,9 +25,16 @@ from wicketgate.net import Credentials, HttpClient, NeverSent, NoAnswer, Reply, 
 from wicketgate.net.outgoing import SPEAKS_TLS, NotHttp, told, trouble_of, wants_tls
 from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
 from wicketgate.upstreams.openapi.bodies import STREAMS, base_type
-from wicketgate.upstreams.openapi.document import MAX_DOCUMENT_BYTES, DocumentRefused, read_document, server_url
+from wicketgate.upstreams.openapi.document import (
+    MAX_DOCUMENT_BYTES,
+    DocumentRefused,
+    Unusable,
+    read_document,
+    server_url,
+)
 from wicketgate.upstreams.openapi.exchange import HttpRequest, answer_to_result, build_request, media_type_of
 from wicketgate.upstreams.openapi.operations import OpenApiOperation, read_operations
+from wicketgate.upstreams.openapi.security import security_notes
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -44,14 +55,33 @@ class SourceFailed(Exception):
         self.mend = mend
 
 
+class NothingUsable(Exception):
+    """No operation of the document can be used. *skipped* has the reason for each."""
+
+    def __init__(self, skipped: Sequence[str]) -> None:
+        super().__init__("its document has no operation that can be used")
+        self.skipped = skipped
+
+    @property
+    def mend(self) -> str:
+        if not self.skipped:
+            return "it describes none, or none that is not marked x-internal"
+        more = f"; and {len(self.skipped) - 1:,} more" if len(self.skipped) > 1 else ""
+        return f"{self.skipped[0]}{more}"
+
+
 class DocumentSource(Protocol):
-    """The place that a document comes from. It is read again after *poll_s*; *url* is empty for a file."""
+    """The place that a document comes from, where it is called *name*. It is read again after *poll_s*; *url* is empty
+    for a file."""
 
     @property
     def poll_s(self) -> float: ...
 
     @property
     def url(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
 
     async def load(self) -> bytes | None:
         """Returns the document, or None if it has not changed since the last call. The caller sets a deadline.
@@ -60,25 +90,54 @@ class DocumentSource(Protocol):
         """
         ...
 
+    def other(self, path: str) -> bytes:
+        """Returns the file at *path* below the document's folder, in a thread. Raises Unusable."""
+        ...
+
+
+_Mark = tuple[int, int, int, int]
+
 
 class FileSource:
-    """A document on disk. It has changed if its size, time or inode has."""
+    """A document on disk, with the files below its folder that it refers to. One has changed if its size, inode or
+    one of its times has (that of its rights too), or if it comes or goes."""
 
     url = ""
 
     def __init__(self, path: Path, *, poll_s: float = _FILE_POLL_S) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._folder = path.parent
+        self._seen: _Mark | None = None
+        self._others: dict[str, _Mark | None] = {}
+        self.name = path.name
         self.poll_s = poll_s
 
     async def load(self) -> bytes | None:
         return await asyncio.to_thread(self._load)
 
+    def other(self, path: str) -> bytes:
+        # Before it is read, so that a change from now on is seen.
+        self._others[path] = self._mark_of(path)
+        try:
+            # Links may lead to other places below the folder, as they do in a volume of Kubernetes, and nowhere else.
+            real = (self._folder / path).resolve(strict=True)
+            if not real.is_relative_to(self._folder.resolve()):
+                raise Unusable("a link leads out of the document's folder; it is not followed")
+            # Without waiting: a pipe would hold the thread.
+            with os.fdopen(os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                if not S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise Unusable("it is not a file")
+                return file.read(MAX_DOCUMENT_BYTES + 1)
+        except FileNotFoundError:
+            raise Unusable("there is no such file") from None
+        except (OSError, RuntimeError):  # the latter for links in a circle
+            raise Unusable("it cannot be read") from None
+
     def _load(self) -> bytes | None:
         try:
             stat = self._path.stat()
-            mark = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            if mark == self._seen:
+            mark = _mark(stat)
+            if mark == self._seen and all(self._mark_of(path) == seen for path, seen in self._others.items()):
                 return None
             if not self._path.is_file():
                 raise SourceFailed("its document is not a file", "openapi must name the file itself")
@@ -92,7 +151,18 @@ class FileSource:
         except OSError:
             raise SourceFailed("its document cannot be read", "look at the file and its disk") from None
         self._seen = mark
+        self._others = {}
         return data
+
+    def _mark_of(self, path: str) -> _Mark | None:
+        try:
+            return _mark((self._folder / path).stat())
+        except (OSError, RuntimeError):
+            return None
+
+
+def _mark(stat: os.stat_result) -> _Mark:
+    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
 
 
 class UrlSource:
@@ -109,6 +179,7 @@ class UrlSource:
         poll_s: float = _URL_POLL_S,
     ) -> None:
         self.url = url
+        self.name = urlsplit(url).path.rpartition("/")[2]
         self.poll_s = poll_s
         self._http = http
         self._headers = headers
@@ -152,6 +223,10 @@ class UrlSource:
         self._validators = {name: value for name, value in known if value}
         return answer.body
 
+    def other(self, path: str) -> bytes:
+        # Hundreds of requests, each with an ETag of its own, would be of no one moment.
+        raise Unusable("it is another file, and only files are followed to others: bundle it first (redocly bundle)")
+
 
 _WEB_PAGE = ("text/html", "application/xhtml+xml")
 _DOCUMENT_PATH = "openapi must name the JSON or YAML itself, often /openapi.json"
@@ -175,11 +250,13 @@ def _mend_of(answer: Reply) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Service:
-    """The last good document: its operations by name, the URL that they are called at, and why others are left out."""
+    """The last good document: its operations by name, the URL that they are called at, why others are left out, and its
+    files that cannot be read."""
 
     base_url: str = ""
     operations: Mapping[str, OpenApiOperation] = field(default_factory=dict)
     skipped: Sequence[str] = ()
+    unread: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +275,8 @@ class ServiceAccess:
 
 
 class OpenApiUpstream:
-    """Implements Upstream, HasPing and HasLeftOut. Works while ``supervise`` runs, which closes *http* at its end."""
+    """Implements Upstream, HasPing, HasLeftOut and HasNotes. Works while ``supervise`` runs, which closes *http* at its
+    end."""
 
     def __init__(
         self,
@@ -223,6 +301,7 @@ class OpenApiUpstream:
         self._connect_timeout_s = connect_timeout_s
         self._jitter = jitter
         self._service: _Service | None = None
+        self._refused: Sequence[str] = ()
         self._status = UpstreamStatus("connecting")
         self._trouble = ""
 
@@ -236,7 +315,12 @@ class OpenApiUpstream:
 
     @property
     def left_out(self) -> Sequence[str]:
-        return self._service.skipped if self._service is not None else ()
+        return self._service.skipped if self._service is not None else self._refused
+
+    @property
+    def notes(self) -> Sequence[str]:
+        operations = self._service.operations.values() if self._service is not None else ()
+        return security_notes(operation.missing for operation in operations)
 
     async def supervise(self, changed: Callable[[str], None]) -> None:
         """Reads the document again and again; after a failure with delays that grow up to ten seconds."""
@@ -316,9 +400,19 @@ class OpenApiUpstream:
         if answer.cut and answer.status < 300:
             raise UpstreamError(f"{self._name} gave an answer of more than {self._access.max_answer_bytes:,} bytes.")
         uri = f"openapi://{self._name}/{operation.name}"
+        unconfigured = answer.status == HTTPStatus.UNAUTHORIZED and self._is_without_credential(operation)
+        if unconfigured:
+            asked = (
+                f"it asks for {operation.missing}" if operation.missing else "no headers and no oauth are configured"
+            )
+            log.warning("%s: %s was answered with 401: %s", self._name, operation.name, asked)
         if len(answer.body) > _BULKY_BYTES:
-            return await asyncio.to_thread(answer_to_result, answer, uri)
-        return answer_to_result(answer, uri)
+            return await asyncio.to_thread(answer_to_result, answer, uri, unconfigured)
+        return answer_to_result(answer, uri, unconfigured)
+
+    def _is_without_credential(self, operation: OpenApiOperation) -> bool:
+        """Returns whether a 401 is for want of configuration: by the document, or because nothing is configured."""
+        return bool(operation.missing) or not (self._headers or self._access.credentials)
 
     async def _refresh(self, changed: Callable[[str], None]) -> bool:
         """Puts the document in force if it has changed. Returns False if it cannot be read or used."""
@@ -334,6 +428,10 @@ class OpenApiUpstream:
             self._failed(f"no document within {self._connect_timeout_s:g} s", mend)
         except SourceFailed as failure:
             self._failed(str(failure), failure.mend)
+        except NothingUsable as reason:
+            if self._service is None:
+                self._refused = reason.skipped
+            self._failed(str(reason), reason.mend)
         except DocumentRefused as reason:
             # It is not read again until it changes: its source returns None.
             self._failed(str(reason))
@@ -347,14 +445,23 @@ class OpenApiUpstream:
         return False
 
     def _read(self, data: bytes) -> _Service:
-        document = read_document(data)
+        document = read_document(data, self._source.name, self._source.other)
         reserved = frozenset((*self._headers, HEADER.lower()))
         base_url = self._access.base_url or server_url(document, self._source.url)
-        reading = read_operations(document, own_servers=not self._access.base_url, reserved_headers=reserved)
+        reading = read_operations(
+            document,
+            own_servers=not self._access.base_url,
+            reserved_headers=reserved,
+            oauth=self._access.credentials is not None,
+        )
+        unread = document.others.unread
+        before = self._service.unread if self._service is not None else frozenset(unread)
+        if broken := sorted(unread.keys() - before):
+            # As with the document itself: what is broken now may be half written, and takes no tool away.
+            raise DocumentRefused(unread[broken[0]])
         if not reading.operations:
-            reason = f" ({reading.skipped[0]})" if len(reading.skipped) == 1 else ""
-            log.warning("%s: its document has no operation that can be used%s", self._name, reason)
-        return _Service(base_url, reading.operations, reading.skipped)
+            raise NothingUsable(reading.skipped)
+        return _Service(base_url, reading.operations, reading.skipped, frozenset(unread))
 
     def _put_in_force(self, service: _Service, changed: Callable[[str], None]) -> None:
         skipped = service.skipped
@@ -368,6 +475,8 @@ class OpenApiUpstream:
         self._trouble = ""
         if is_new:
             log.info("%s: document read, %d operations", self._name, len(service.operations))
+            for note in self.notes:
+                log.warning("%s: %s", self._name, note)
             changed(self._name)
 
     def _failed(self, reason: str, mend: str = "") -> None:
