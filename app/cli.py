@@ -74,11 +74,14 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
     if watch and config is None:
         raise click.UsageError("--watch needs --config: there is no ./wicketgate.yaml to watch")
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    load = partial(load_settings, config, server=given)
-    settings = load()  # before the imports of the whole service, so that a mistake shows at once
-    from app.commands.serve import serve_until_stopped
+    from app.process import remembered_hangup
 
-    sys.exit(serve_until_stopped(settings, load, config if watch else None))
+    load = partial(load_settings, config, server=given)
+    with remembered_hangup():
+        settings = load()  # before the imports of the whole service, so that a mistake shows at once
+        from app.commands.serve import serve_until_stopped
+
+        sys.exit(serve_until_stopped(settings, load, config if watch else None))
 
 
 @cli.command(epilog=exit_codes({0: "the client has left", 1: "it could not start"}))

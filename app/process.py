@@ -31,19 +31,51 @@ def search_python_folders(settings: Settings) -> None:
             sys.path.append(folder)
 
 
+class EarlyHangup:
+    """Remembers SIGHUP from now on, until ``on_hangup`` takes it over: a start takes seconds, and the signal would end
+    the process meanwhile. *before* is the handler that was there; *attached*: the end of the terminal is to stop us."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self.before = signal.getsignal(signal.SIGHUP)
+        self.attached = self.before != signal.SIG_IGN and _has_terminal()
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+
+
+@contextmanager
+def remembered_hangup() -> Iterator[None]:
+    """Remembers SIGHUP while the context is open, for ``on_hangup``. A handler that is already set stays."""
+    is_free = signal.getsignal(signal.SIGHUP) in (signal.SIG_DFL, signal.SIG_IGN)
+    if not is_free or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    early = EarlyHangup()
+    signal.signal(signal.SIGHUP, early)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, early.before)
+
+
 @contextmanager
 def on_hangup(reload: Callable[[], None]) -> Iterator[None]:
     """Calls *reload* on the running loop for each SIGHUP, while the context is open.
 
     If the terminal that the process was started in has gone, SIGHUP stops the process; under ``nohup`` it does not. A
-    handler that is already set stays: then only a restart reads the configuration again.
+    handler that is already set stays: then only a restart reads the configuration again. One that ``remembered_hangup``
+    has seen before counts.
     """
-    before = signal.getsignal(signal.SIGHUP)
-    if before not in (signal.SIG_DFL, signal.SIG_IGN) or threading.current_thread() is not threading.main_thread():
+    found = signal.getsignal(signal.SIGHUP)
+    early = found if isinstance(found, EarlyHangup) else None
+    if (
+        early is None and found not in (signal.SIG_DFL, signal.SIG_IGN)
+    ) or threading.current_thread() is not threading.main_thread():
         log.warning("SIGHUP belongs to the server here: only a restart reads the configuration again")
         yield
         return
-    attached = before != signal.SIG_IGN and _has_terminal()
+    attached = early.attached if early is not None else found != signal.SIG_IGN and _has_terminal()
 
     def reload_or_stop() -> None:
         if attached and not _has_terminal():
@@ -53,11 +85,13 @@ def on_hangup(reload: Callable[[], None]) -> Iterator[None]:
 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, reload_or_stop)
+    if early is not None and early.came:
+        reload_or_stop()
     try:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGHUP, found)
 
 
 @contextmanager

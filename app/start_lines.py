@@ -19,6 +19,7 @@ from wicketgate.gateway.upstream_reports import UpstreamReport
 
 _STILL_CONNECTING_S = 2.0
 _STILL_RUNNING_S = 0.5
+_ENDING_S = 5.0
 _STOPPING = "Stopping ..."
 _STYLES = {"ready": "green", "down": "red", "connecting": "yellow"}
 # What the lines here say in other words. Anything else that an upstream logs meanwhile stays.
@@ -118,6 +119,8 @@ def say_stop(log: Log, gate: Gate) -> Callable[[], None]:
     """Says when the stop of *gate* begins, and what it waits for if that takes longer. Returns a function that ends the
     line, to be called when all has ended."""
     begun = False
+    later: asyncio.TimerHandle | None = None
+    said: set[str] = set()
 
     def begin() -> None:
         nonlocal begun
@@ -126,16 +129,31 @@ def say_stop(log: Log, gate: Gate) -> Callable[[], None]:
         begun = True
         # Over the ^C that the terminal shows.
         log.begin(f"\r{_STOPPING}")
-        asyncio.get_running_loop().call_later(_STILL_RUNNING_S, say_what_runs)
+        look_later()
+
+    def look_later() -> None:
+        nonlocal later
+        later = asyncio.get_running_loop().call_later(_STILL_RUNNING_S, say_what_runs)
+
+    def say(what: str, line: str) -> None:
+        if what not in said:
+            said.add(what)
+            log.say(f"{line}; Ctrl-C again ends at once")
 
     def say_what_runs() -> None:
         streams, requests = gate.drain.running()
         parts = [f"{count} {noun}{'s' * (count > 1)}" for count, noun in ((streams, "stream"), (requests, "request"))]
         if streams or requests:
             runs = " and ".join(part for part in parts if not part.startswith("0 "))
-            log.say(f"waiting up to {gate.settings.server.drain_s:g} s for {runs}; Ctrl-C again ends at once")
+            say("runs", f"waiting up to {gate.settings.server.drain_s:g} s for {runs}")
+        elif servers := gate.lifecycle.supervised():
+            noun = "server" if servers == 1 else "servers"
+            say("servers", f"ending {servers} {noun}, up to {_ENDING_S:g} s")
+        look_later()
 
     def end() -> None:
+        if later is not None:
+            later.cancel()
         if begun:
             log.finish(" done")
 

@@ -16,7 +16,10 @@ _HERE = Path(__file__).resolve().parent
 
 def main() -> None:
     """Run the command line of the service."""
-    command_line: Any = import_module(f"{_service()}.cli")
+    try:
+        command_line: Any = import_module(f"{_service()}.cli")
+    except KeyboardInterrupt:  # the imports take a moment, and a command catches it only when it has begun
+        sys.exit(130)
     command_line.main()
 
 

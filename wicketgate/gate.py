@@ -87,9 +87,9 @@ class Gate:
         self._learned = make_learned_store(settings.storage, self.storage)
         self.auditor = make_auditor(settings.plugins, time, settings.auth.digest_key)
         self.audit_events = AuditEvents(self.auditor)
-        turns = Turns()
+        turns, self._haste = Turns(), asyncio.Event()
         self.fleet = MultiplexUpstream(
-            make_members(settings, outgoing, turns)
+            make_members(settings, outgoing, turns, self._haste)
             if upstreams is None
             else [guarded(upstream) for upstream in upstreams]
         )
@@ -125,7 +125,11 @@ class Gate:
         self.revocation.add(self.key_uses.end_of)
         self.drain = Drain(self.lifecycle, self.streams)
         self._applied = Applied(
-            settings, self.runtime, self.fleet, self.lifecycle, partial(make_member, outgoing=outgoing, turns=turns)
+            settings,
+            self.runtime,
+            self.fleet,
+            self.lifecycle,
+            partial(make_member, outgoing=outgoing, turns=turns, haste=self._haste),
         )
         self._put_in_force(settings)
         self._applied.on_apply(self._put_in_force)
@@ -178,6 +182,10 @@ class Gate:
         bounds = [up.connect_within_s + upstream_limits(up).listing_s for up in self.settings.upstreams if up.enabled]
         longest_s = max(bounds, default=self.settings.server.start_deadline_s)
         await self.lifecycle.wait_settled(longest_s + Turns.longest_wait_s(len(bounds)))
+
+    def hurry(self) -> None:
+        """Leaves child processes no grace from now on: those that are being ended are killed."""
+        self._haste.set()
 
     def key_life(self) -> Mapping[str, KeyLife]:
         """Returns the last use and the end of each key, by its id."""

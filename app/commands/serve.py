@@ -15,6 +15,7 @@ from app.main import create_app
 from app.port.connections import ConnectionCounts, Connections, connection_limits
 from app.port.listener import open_listener
 from app.port.server import Stop, serve_app
+from app.process import remembered_hangup
 from middleware.client_address import TrustedProxies
 from wicketgate.config.settings import ServerSettings, Settings
 from wicketgate.errors import ConfigError
@@ -31,6 +32,11 @@ def serve_until_stopped(
     After SIGHUP or a change of *watched* the settings that *load* reads take the place of *settings*. *greeting* is
     shown in the place of the usual one.
     """
+    with remembered_hangup():
+        return _serve(settings, load, watched, greeting)
+
+
+def _serve(settings: Settings, load: Callable[[], Settings], watched: Path | None, greeting: Greeting | None) -> int:
     listener = open_listener(settings.server.host, settings.server.port, os.environ)
     failures: list[ConfigError] = []
 
@@ -44,12 +50,17 @@ def serve_until_stopped(
         app = create_app(settings, program=Program(load, watched, server, greeting))
         gate: Gate = app.state.gate
 
+        def begin_drain(drain_s: float) -> None:
+            if gate.drain.phase == "draining":  # asked for a second time
+                gate.hurry()
+            gate.drain.begin(drain_s)
+
         async def run() -> bool:
             stop = Stop(
                 settings.server.settle_s,
                 settings.server.drain_s,
                 settling=gate.drain.settle,
-                stopping=gate.drain.begin,
+                stopping=begin_drain,
                 drained=gate.drain.wait,
                 ready=gate.wait_ready,
             )

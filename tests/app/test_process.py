@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from app.main import create_app
-from app.process import on_hangup, search_python_folders
+from app.process import on_hangup, remembered_hangup, search_python_folders
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S
 from wicketgate.config.settings import Settings
@@ -85,6 +85,23 @@ async def test_sighup_calls_us_only_while_it_is_free_and_is_given_back() -> None
                 await other.wait()
         finally:
             signal.signal(signal.SIGHUP, before)
+    assert not heard.is_set()
+
+
+@requirement("OPS-140")
+async def test_sighup_during_the_start_is_heard_after_it() -> None:
+    heard = asyncio.Event()
+    before = signal.getsignal(signal.SIGHUP)
+    with remembered_hangup():
+        with remembered_hangup():  # the command, and what it calls
+            os.kill(os.getpid(), signal.SIGHUP)
+        with on_hangup(heard.set):
+            async with asyncio.timeout(BOUND_S):
+                await heard.wait()
+        heard.clear()
+    assert signal.getsignal(signal.SIGHUP) == before
+    with remembered_hangup(), on_hangup(heard.set):
+        await asyncio.sleep(0)
     assert not heard.is_set()
 
 

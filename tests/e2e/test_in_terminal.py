@@ -94,7 +94,7 @@ async def test_a_start_and_a_stop_in_a_terminal(tmp_path: Path) -> None:
 @requirement("OPS-98")
 async def test_a_stop_with_nothing_to_wait_for_is_one_line(tmp_path: Path) -> None:
     key = {"id": "first", "sha256": "0" * 64, "actor": "me", "permissions": ["*"]}
-    config = write_config(tmp_path, upstreams=[ECHO], auth={"keys": [key]})
+    config = write_config(tmp_path, upstreams=[DEAD], auth={"keys": [key]})
     async with in_terminal("app", "serve", "--config", config, "--port", "0", env={"NO_COLOR": "1"}) as terminal:
         await terminal.wait_for(r'"correlation_id": "hello-1"\}\}\'\n')
         start = terminal.shown
@@ -113,6 +113,19 @@ async def test_a_required_server_that_is_missing_is_told_once(tmp_path: Path) ->
     async with in_terminal("app", "serve", "--config", config, "--port", "0") as terminal:
         assert await terminal.ended() == 1
     assert terminal.shown.count("An upstream that is required is not there (db: ") == 1
+
+
+@requirement("OPS-142")
+async def test_a_stop_says_that_it_waits_for_servers_and_a_second_ctrl_c_ends_them(tmp_path: Path) -> None:
+    stubborn = {"name": "stubborn", "command": ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}
+    config = write_config(tmp_path, upstreams=[stubborn])
+    async with in_terminal("app", "serve", "--config", config, "--port", "0") as terminal:
+        await terminal.wait_for("connecting 1 server")
+        terminal.press(CTRL_C)
+        await terminal.wait_for(r"ending 1 server, up to 5 s; Ctrl-C again ends at once")
+        terminal.press(CTRL_C)
+        await terminal.wait_for("done")
+        assert await terminal.ended() == 0
 
 
 @requirement("OPS-129")

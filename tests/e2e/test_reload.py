@@ -50,6 +50,18 @@ async def status(http: httpx.AsyncClient, key: str) -> int:
     return (await http.post("/engine/chat", json=chat_body(), headers={"Authorization": f"Bearer {key}"})).status_code
 
 
+@requirement("OPS-140")
+async def test_sighup_during_the_start_is_heard_after_it(tmp_path: Path) -> None:
+    config = tmp_path / "wicketgate.yaml"
+    write(config, "one")
+    async with program("app", "serve", "--config", str(config), "--port", "0") as running:
+        await running.wait_for(r"Configuration: ", "stdout")
+        write(config, "one", "two")
+        running.process.send_signal(signal.SIGHUP)
+        async with await start(running) as http:
+            await states(http, "one", "two")
+
+
 @requirement("OPS-7", "OPS-8", "OPS-9")
 async def test_sighup_applies_the_file_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
     config = tmp_path / "wicketgate.yaml"

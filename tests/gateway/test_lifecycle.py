@@ -176,7 +176,7 @@ def test_the_loop_is_idle_while_an_upstream_takes_its_grace(way: str) -> None:
             try:
                 await super().supervise(changed)
             finally:
-                await to_its_end(self.grace())
+                await to_its_end(self.grace)
 
         async def grace(self) -> None:
             before = selector.iterations

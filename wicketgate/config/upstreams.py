@@ -1,5 +1,6 @@
 """Makes the configured upstreams, and the members by which the fleet guards them."""
 
+import asyncio
 import os
 import random
 from collections.abc import Mapping, Sequence
@@ -29,15 +30,20 @@ from wicketgate.upstreams.python.upstream import PythonUpstream
 _LISTING_S = 30.0
 
 
-def make_members(settings: Settings, outgoing: Outgoing, turns: Turns | None = None) -> list[Member]:
-    """Makes the enabled upstreams, which connect in *turns*. Raises ConfigError."""
+def make_members(
+    settings: Settings, outgoing: Outgoing, turns: Turns | None = None, haste: asyncio.Event | None = None
+) -> list[Member]:
+    """Makes the enabled upstreams, which connect in *turns*; *haste* ends the grace of child processes. Raises
+    ConfigError."""
     turns = turns or Turns()
-    return [make_member(upstream, outgoing, turns) for upstream in settings.upstreams if upstream.enabled]
+    return [make_member(upstream, outgoing, turns, haste) for upstream in settings.upstreams if upstream.enabled]
 
 
-def make_member(settings: UpstreamSettings, outgoing: Outgoing, turns: Turns) -> Member:
+def make_member(
+    settings: UpstreamSettings, outgoing: Outgoing, turns: Turns, haste: asyncio.Event | None = None
+) -> Member:
     secrets = KnownSecrets(settings.secrets())
-    return guarded(make_upstream(settings, outgoing, secrets, turns), upstream_limits(settings), secrets)
+    return guarded(make_upstream(settings, outgoing, secrets, turns, haste), upstream_limits(settings), secrets)
 
 
 def guarded(upstream: Upstream, limits: UpstreamLimits | None = None, secrets: KnownSecrets | None = None) -> Member:
@@ -65,7 +71,11 @@ def outgoing_rules(settings: Settings) -> Outgoing:
 
 
 def make_upstream(
-    settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownSecrets | None = None, turns: Turns | None = None
+    settings: UpstreamSettings,
+    outgoing: Outgoing,
+    secrets: KnownSecrets | None = None,
+    turns: Turns | None = None,
+    haste: asyncio.Event | None = None,
 ) -> Upstream:
     """Makes the connector for the kind of this upstream. *secrets* learns each token that is fetched for it."""
     secrets = secrets or KnownSecrets()
@@ -76,7 +86,7 @@ def make_upstream(
         return _openapi_upstream(settings, outgoing, secrets, turns)
     return McpServerUpstream(
         settings.name,
-        _connect(settings, outgoing, secrets),
+        _connect(settings, outgoing, secrets, haste),
         connect_timeout_s=settings.connect_within_s,
         jitter=random.random,
         turns=turns,
@@ -104,7 +114,9 @@ def fetching_program(command: Sequence[str]) -> str:
     return program if program in _FETCHING or with_word.intersection(command[1:2]) else ""
 
 
-def _connect(settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownSecrets) -> Connect:
+def _connect(
+    settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownSecrets, haste: asyncio.Event | None
+) -> Connect:
     max_bytes = settings.max_answer_bytes
     if not settings.url:
         env = revealed(settings.env)
@@ -116,6 +128,7 @@ def _connect(settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownSecre
             settings.cwd,
             max_answer_bytes=max_bytes,
             last_words=LastWords(settings.name),
+            haste=haste,
         )
     return partial(
         sse_transport if settings.transport == "sse" else http_transport,

@@ -209,6 +209,10 @@ class Lifecycle:
             if before is None or before.member is not member:
                 self._start(member, before.task if before is not None else None)
 
+    def supervised(self) -> int:
+        """Returns the number of upstreams that have not ended."""
+        return sum(not one.task.done() for one in self._supervised.values())
+
     def settle(self) -> None:
         """Report that the end is near, and change nothing else: load balancers send their requests elsewhere soon."""
         self._settling = True

@@ -176,3 +176,15 @@ async def test_a_process_that_is_left_behind_with_its_stderr_does_not_hide_its_e
     child.pipe_connection_lost(1, None)
     async with asyncio.timeout(BOUND_S):
         await ended.wait()
+
+
+@requirement("OPS-142")
+async def test_haste_ends_the_grace_of_a_child_that_is_being_ended() -> None:
+    haste = asyncio.Event()
+    ignoring = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
+    child = await ChildProcess.start(ignoring, {}, None, Hearing(), grace_s=10 * BOUND_S, haste=haste)
+    stopping = asyncio.create_task(child.stop())
+    await asyncio.sleep(0)
+    haste.set()
+    async with asyncio.timeout(BOUND_S):
+        await stopping

@@ -7,8 +7,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol, Self, cast
 
@@ -45,9 +46,10 @@ class ChildEnded(Exception):
 class ChildProcess(asyncio.SubprocessProtocol):
     """Made by ``start``; ``stop`` it once."""
 
-    def __init__(self, reader: ChildReader, grace_s: float) -> None:
+    def __init__(self, reader: ChildReader, grace_s: float, haste: asyncio.Event | None = None) -> None:
         self._reader = reader
-        self._grace_s = grace_s
+        self._haste = haste or asyncio.Event()
+        self._grace_s = self._stop_grace_s = grace_s
         self._transport: asyncio.SubprocessTransport | None = None
         self._stdin: asyncio.WriteTransport | None = None
         self._open = {1, 2}
@@ -67,16 +69,17 @@ class ChildProcess(asyncio.SubprocessProtocol):
         cwd: str | None,
         reader: ChildReader,
         grace_s: float = GRACE_S,
+        haste: asyncio.Event | None = None,
     ) -> Self:
         """It inherits HOME, LOGNAME, PATH, SHELL, TERM and USER, and gets *env*. Servers installed beside this program
-        are found too, after those on PATH. Raises OSError."""
+        are found too, after those on PATH. *haste* ends its grace. Raises OSError."""
         if cwd is not None and not await asyncio.to_thread(Path(cwd).is_dir):
             raise NotADirectoryError(cwd)
         # Nothing else of our environment: it holds the secrets of other upstreams.
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
         transport, child = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(reader, grace_s),
+            lambda: cls(reader, grace_s, haste),
             *command,
             env={**inherited, "PATH": path, **env},
             cwd=cwd,
@@ -119,25 +122,40 @@ class ChildProcess(asyncio.SubprocessProtocol):
     async def stop(self) -> None:
         """End it: its input is closed, 2 s, SIGTERM, 2 s, SIGKILL; the rest of its group is killed at any rate.
 
-        Takes its time even when the caller is cancelled, and no more than some five seconds.
+        Takes its time even when the caller is cancelled, and no more than some five seconds; hardly any when every task
+        of the loop is cancelled.
         """
         if self._transport is not None:
             self._end()
-            await to_its_end(self._stop(self._transport))
+            await to_its_end(partial(self._begin_stop, self._transport))
 
-    async def _stop(self, transport: asyncio.SubprocessTransport) -> None:
+    def _begin_stop(self, transport: asyncio.SubprocessTransport) -> Coroutine[None, None, None]:
+        grace_s, self._stop_grace_s = self._stop_grace_s, 0.0  # begun again, it was broken off: somebody is in a hurry
+        return self._stop(transport, grace_s)
+
+    async def _stop(self, transport: asyncio.SubprocessTransport, grace_s: float) -> None:
         try:
             if self._stdin is not None:
                 # Input that the child has not read yet would keep the pipe open.
                 self._stdin.abort() if self._stdin.get_write_buffer_size() else self._stdin.close()
-            if not await within(self._grace_s, self._exited):
+            if not await self._exits(grace_s):
                 self._signal(signal.SIGTERM)
-                await within(self._grace_s, self._exited)
+                await self._exits(grace_s)
         finally:
             self._signal(signal.SIGKILL)
             await within(self._grace_s, self._exited)
             transport.close()
             await within(_CLOSE_S, self._closed)
+
+    async def _exits(self, grace_s: float) -> bool:
+        """True if it ended in time, which is cut short by haste."""
+        waiting = [asyncio.create_task(event.wait()) for event in (self._exited, self._haste)]
+        try:
+            await asyncio.wait(waiting, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+        return self._exited.is_set()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:

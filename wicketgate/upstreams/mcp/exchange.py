@@ -81,18 +81,29 @@ class Background:
             log.error("a task of a connection failed", exc_info=error)
 
 
-async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Run *work*, which must be bounded, to its end also when the caller is cancelled meanwhile."""
-    running = asyncio.get_running_loop().create_task(work)
+async def to_its_end(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run *work*, which must be bounded, to its end also when the caller is cancelled meanwhile.
+
+    The end of a program may cancel every task of the loop, this one too, even before its first step. So *work* is begun
+    again then, and must be able to go on where it was.
+    """
     cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        try:
-            await asyncio.shield(running)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    running.result()
+    while True:
+        running = asyncio.get_running_loop().create_task(work())
+        while not running.done():
+            try:
+                await asyncio.shield(running)
+            except asyncio.CancelledError as error:
+                cancelled = error
+            except Exception:
+                break  # its own, raised below
+        if not running.cancelled():
+            break
     if cancelled is not None:
+        if (failure := running.exception()) is not None:
+            log.error("what was left to do failed", exc_info=failure)
         raise cancelled
+    running.result()
 
 
 async def within(seconds: float, event: asyncio.Event) -> bool:

@@ -82,10 +82,10 @@ async def http_transport(
         yield connection
     finally:
         try:
-            await to_its_end(connection.close())
+            await to_its_end(connection.close)
         finally:
             if credentials is not None:
-                await to_its_end(credentials.aclose())
+                await to_its_end(credentials.aclose)
 
 
 class _StreamableHttp:

@@ -35,10 +35,10 @@ async def sse_transport(
     finally:
         connection.exchange.close(CONNECTION_LOST)
         try:
-            await to_its_end(connection.close())
+            await to_its_end(connection.close)
         finally:
             if credentials is not None:
-                await to_its_end(credentials.aclose())
+                await to_its_end(credentials.aclose)
 
 
 async def _place(stream: EventStream, own: Endpoint) -> Endpoint:

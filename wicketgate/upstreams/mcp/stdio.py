@@ -7,7 +7,8 @@ import logging
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -33,6 +34,7 @@ from wicketgate.upstreams.mcp.wire import MAX_MESSAGE_BYTES, LineReader
 log = logging.getLogger("wicketgate.upstream")
 
 _END_S = 0.5
+_UNDO_S = 0.3
 _ERROR_LINE = 1_000
 _KEPT_LINES = 20
 _SAME_S = 600.0
@@ -51,12 +53,14 @@ async def stdio_transport(
     max_answer_bytes: int = MAX_MESSAGE_BYTES,
     grace_s: float = GRACE_S,
     last_words: "LastWords | None" = None,
+    haste: asyncio.Event | None = None,
 ) -> AsyncGenerator[Connection, None]:
     """Start *command* and talk to it. Leaving the context ends it, and all processes that it started. *last_words* is
-    shared by all starts of one server. Raises Gone where it cannot be started."""
+    shared by all starts of one server; *haste*, once set, leaves it no grace at its end. Raises Gone where it cannot be
+    started."""
     connection = _Stdio(name, lost, max_answer_bytes, last_words or LastWords(name))
     try:
-        child = await _started(ChildProcess.start(command, env, cwd, connection, grace_s))
+        child = await _started(ChildProcess.start(command, env, cwd, connection, grace_s, haste))
     except OSError as error:
         raise await asyncio.to_thread(cannot_start, error, command[0], env, cwd) from None
     connection.child = child
@@ -64,7 +68,7 @@ async def stdio_transport(
         yield connection
     finally:
         connection.exchange.close(CONNECTION_LOST)
-        await to_its_end(connection.close())
+        await to_its_end(connection.close)
 
 
 async def _started(start: Coroutine[None, None, ChildProcess]) -> ChildProcess:
@@ -73,13 +77,19 @@ async def _started(start: Coroutine[None, None, ChildProcess]) -> ChildProcess:
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        await to_its_end(_undo(starting))
+        await to_its_end(partial(_undo, starting))
         raise
 
 
 async def _undo(starting: asyncio.Task[ChildProcess]) -> None:
-    with suppress(OSError):
-        await (await starting).stop()
+    while not starting.done():
+        await asyncio.wait([starting], timeout=_UNDO_S)
+        if starting.cancelling():
+            # The program cancels every task. asyncio has killed the child, and waits for ever for pipes that it has not
+            # connected yet.
+            starting.cancel()
+    if not starting.cancelled() and starting.exception() is None:
+        await starting.result().stop()
 
 
 class _Stdio:
