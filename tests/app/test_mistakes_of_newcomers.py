@@ -162,7 +162,7 @@ CONNECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"openapi": "swagger.yaml"}, r"the document is Swagger 2\.0; convert it to OpenAPI 3 first"),
     ({"openapi": "other.yaml"}, r"the document does not say 'openapi: 3\.0', '3\.1' or '3\.2'"),
     ({"openapi": "paths.yaml"}, r"the document names no http or https server; set base_url"),
-    ({"openapi": "no-paths.yaml", "base_url": "http://127.0.0.1:1"}, r"ready, 0 tools, .*\n +NAME: its document has no operation that can be used"),
+    ({"openapi": "no-paths.yaml", "base_url": "http://127.0.0.1:1"}, r"NAME: down, .*: its document has no operation that can be used \(no-paths\.yaml\): it describes none"),
     ({"openapi": "."}, r"its document is not a file \(\.\): openapi must name the file itself"),
     ({"openapi": "http://127.0.0.1:PORT/page"}, r"a web page came in the place of its document .*: openapi must name the JSON or YAML itself, often /openapi\.json"),
     ({"openapi": "http://127.0.0.1:PORT/404"}, r"the server of its document answered 404 .*: correct the path; openapi must name"),

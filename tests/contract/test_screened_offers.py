@@ -78,7 +78,7 @@ POISONED = {
     "resources": [{"uri": "a://good", "name": "good"}, {"uri": "a://bad", "name": ORDER}],
     "templates": [{"uriTemplate": "a://{x}", "name": "good"}, {"uriTemplate": "b://{x}", "name": "b", "title": ORDER}],
 }
-CLEAN = {"prompts": ["rec__good"], "resources": ["rec__a://good"], "templates": ["rec__a://{x}"], "instructions": []}
+CLEAN = {"prompts": ["rec__good"], "resources": ["rec+a://good"], "templates": ["rec+a://{x}"], "instructions": []}
 
 
 @requirement("ACCESS-58")
@@ -88,12 +88,12 @@ async def test_suspicious_offers_do_not_exist_and_are_reported(tmp_path: Path) -
         mcp_client(service, "auto", path=PATH) as client,
     ):
         assert await offered(client) == CLEAN
-        for held in (client.get_prompt("rec__bad", {}), client.read_resource("rec__a://bad")):
+        for held in (client.get_prompt("rec__bad", {}), client.read_resource("rec+a://bad")):
             with pytest.raises(MCPError) as refused:
                 await held
             assert (refused.value.code, "not found" in refused.value.message) == (-32602, True)
-        assert (await client.read_resource("rec__a://good")).contents
-        assert (await client.read_resource("rec__a://unlisted")).contents
+        assert (await client.read_resource("rec+a://good")).contents
+        assert (await client.read_resource("rec+a://unlisted")).contents
         quarantined = (await service.health())["catalog"]["quarantined"]
         sources = ["rec/instructions:instructions", "rec/prompts:bad", "rec/resources:a://bad", "rec/templates:b://{x}"]
         assert sorted(quarantined) == sources
@@ -132,8 +132,8 @@ async def test_offers_that_are_not_as_they_were_accepted_do_not_exist(
     pins = {"file": str(file), "new_tools": "quarantine"}
     full = {
         "prompts": ["rec__p"],
-        "resources": ["rec__a://r"],
-        "templates": ["rec__a://{x}"],
+        "resources": ["rec+a://r"],
+        "templates": ["rec+a://{x}"],
         "instructions": ["rec: Read a first."],
     }
 

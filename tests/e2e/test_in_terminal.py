@@ -120,7 +120,7 @@ async def test_a_stop_says_that_it_waits_for_servers_and_a_second_ctrl_c_ends_th
     stubborn = {"name": "stubborn", "command": ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}
     config = write_config(tmp_path, upstreams=[stubborn])
     async with in_terminal("app", "serve", "--config", config, "--port", "0") as terminal:
-        await terminal.wait_for("connecting 1 server")
+        await terminal.wait_for("connecting 1 upstream")
         terminal.press(CTRL_C)
         await terminal.wait_for(r"ending 1 server, up to 5 s; Ctrl-C again ends at once")
         terminal.press(CTRL_C)

@@ -232,7 +232,7 @@ async def test_an_upstream_over_http_is_configured_by_its_url(tmp_path: Path) ->
         config = write_config(tmp_path, upstreams=[{"name": "shop", "url": url, "headers": {"X-Any": "thing"}}])
         async with program("app", "check", "--all", "--config", str(config)) as running:
             assert await running.ended(40) == 0
-    assert "shop: ready" in running.stdout
+    assert "shop: ready" in running.stderr
     assert running.stdout.count("  shop:") > 50
 
 
@@ -241,7 +241,7 @@ async def test_bad_definitions_are_left_out_alone_and_the_good_ones_beside_them_
     odd = {"name": "odd", "command": [sys.executable, "-m", "tests.support.odd_server"]}
     async with program("app", "check", "--config", str(write_config(tmp_path, upstreams=[odd]))) as running:
         assert await running.ended(40) == 1
-    assert "odd: ready" in running.stdout
+    assert "odd: ready" in running.stderr
     for kept in ("odd:first#", "odd:no_schema#", "odd:last@2.1.0"):
         assert f"  {kept}" in running.stdout
     for place in (1, 3, 4, 5, 6, 9):
@@ -283,7 +283,8 @@ async def test_functions_of_a_package_serve_and_a_disabled_upstream_is_as_none(t
     config = write_config(tmp_path, upstreams=[local, off, {"name": "gone", "python": "no.such:r"}])
     async with program("app", "check", "--config", str(config)) as running:
         assert await running.ended(40) == 1
-    assert "local: ready\n  local:one#" in running.stdout
+    assert "local: ready" in running.stderr
+    assert "  local:one#" in running.stdout
     assert "echo: disabled" in running.stdout
     assert "echo:echo" not in running.stdout
     assert "gone: down (the module no.such cannot be imported (ModuleNotFoundError))" in running.stdout
@@ -295,7 +296,7 @@ async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp
     config = write_config(tmp_path)
     async with program("app", "check", "--config", str(config)) as running:
         assert await running.ended(40) == 0
-    assert "echo: ready" in running.stdout
+    assert "echo: ready" in running.stderr
     assert echo_id() in running.stdout
 
     config = write_config(tmp_path, upstreams=[ECHO, {"name": "gone", "command": ["/no/such/program"]}])
@@ -305,7 +306,7 @@ async def test_check_shows_what_there_is_and_fails_when_something_is_missing(tmp
         "gone: down (the command was not found (/no/such/program): there is no such file; correct command)"
         in running.stdout
     )
-    assert "echo: ready" in running.stdout
+    assert "echo: ready" in running.stderr
 
 
 @requirement("ACCESS-53")
