@@ -27,7 +27,7 @@ ECHO = {
 }
 ATTRIBUTE = ("uvicorn", "app.main:app")
 FACTORY = ("uvicorn", "--factory", "app.main:create_app")
-BOUND_S = 20.0
+BOUND_S = 40.0
 
 
 def write_config(folder: Path, key: str = KEY, **sections: Any) -> Path:

@@ -20,7 +20,7 @@ from tests.support.service import KEY, OPERATOR_KEY, READER_KEY, chat_body
 from wicketgate.access.identity import hash_key
 
 SERVER = [sys.executable, "-m", "tests.support.odd_server"]
-BOUND_S = 20.0
+BOUND_S = 40.0
 
 
 def write(path: Path, *names: str, key: str = KEY, **sections: Any) -> None:

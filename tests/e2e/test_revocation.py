@@ -31,7 +31,7 @@ async def count(file: str) -> str:
     return "counted"
 """
 
-BOUND_S = 20.0
+BOUND_S = 40.0
 
 
 def entry(key_id: str, key: str, actor: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.stdio import stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
-BOUND_S = 20.0
+BOUND_S = 30.0
 UNRULY = [sys.executable, "-m", "tests.support.unruly_server"]
 
 
