@@ -6,7 +6,7 @@ from hypothesis import settings
 
 # The same examples in every run, and no deadline on a machine that others use too: a failure is of the code.
 # `make quick` takes fewer of them; `make explore` looks for new ones.
-settings.register_profile("repeat", derandomize=True, deadline=None, database=None)
+settings.register_profile("repeat", derandomize=True, deadline=None, database=None, max_examples=50)
 settings.register_profile("quick", settings.get_profile("repeat"), max_examples=15)
 settings.register_profile("explore", deadline=None, max_examples=int(os.environ.get("EXAMPLES", "1000")))
 settings.load_profile(os.environ.get("PROPERTIES", "repeat"))
@@ -18,7 +18,15 @@ def anyio_backend() -> str:
 
 
 # They start processes and wait for them. One that was left for the end would run alone.
-LONGEST = ("tests/e2e", "tests/bench", "tests/public", "tests/examples", "tests/upstreams", "tests/contract")
+LONGEST = (
+    "tests/e2e",
+    "tests/docs",
+    "tests/bench",
+    "tests/public",
+    "tests/examples",
+    "tests/upstreams",
+    "tests/contract",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.yaml_text import NotYaml, read_yaml, write_yaml
 
@@ -124,7 +125,7 @@ def test_a_quoted_merge_key_is_a_name() -> None:
 
 
 @given(VALUES)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_what_is_written_is_read_back_by_this_reader_and_by_older_ones(value: Any) -> None:
     text = write_yaml({"v": value})
     assert read_yaml(text, strict=True) == {"v": value}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.catalog.fixtures import definition, item, tokens
 from tests.support.effort import bounded_effort
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.catalog.card import card_json, render_card
 from wicketgate.catalog.catalog import Catalog, SkippedDefinition, build_catalog
@@ -333,7 +334,7 @@ tools = st.builds(definition, names, st.none() | st.text(max_size=40), st.lists(
 
 
 @requirement("CARD-17")
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(
     st.lists(tools, max_size=30, unique_by=lambda tool: str(tool["name"])),
     st.lists(tools, max_size=5),
@@ -378,7 +379,7 @@ changes = st.lists(
 
 
 @requirement("CARD-16", "CARD-39")
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(changes, min_size=2, max_size=4))
 def test_a_catalog_that_took_over_what_was_there_is_as_one_built_anew(listings: list[list[Any]]) -> None:
     found = catalog()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bench.catalogs import MISSING, routing_data
 from tests.catalog.fixtures import item, tokens, vectors
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.catalog.card import build_inner_card, render_card
 from wicketgate.catalog.clusters import MAX_CHILDREN, MAX_INNER_PATH_CHARS, Leaf, shared_label, singular, topics
@@ -230,7 +231,7 @@ def test_a_tool_more_moves_few_others_in_any_shape(server: str, drawn: list[str]
 
 
 @requirement("BROWSE-13")
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(15))
 @given(
     st.sampled_from(["github", "n" * 40, LONG_NAMESPACE]),
     st.text("ab_", max_size=70),
@@ -267,7 +268,7 @@ def _item(name: str, server: str | None) -> SelectableItem:
 
 
 @requirement("BROWSE-13", "BROWSE-14")
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(catalogs)
 def test_in_any_catalog_every_tool_has_one_path_and_every_inner_card_fits(drawn: list[tuple[str, str | None]]) -> None:
     items = {made.id: made for made in (_item(*one) for one in drawn)}
@@ -304,7 +305,7 @@ def test_real_catalogs_are_reached_whole_in_levels_of_at_most_50(source: str) ->
 
 
 @requirement("BROWSE-16")
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(catalogs)
 def test_places_do_not_depend_on_order_or_on_what_was_there_before(drawn: list[tuple[str, str | None]]) -> None:
     items = list({made.id: made for made in (_item(*one) for one in drawn)}.values())

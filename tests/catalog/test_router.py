@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.effort import bounded_effort
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.catalog.router import Router
 from wicketgate.catalog.selectable import SelectableItem
@@ -319,7 +320,7 @@ def test_an_updated_router_ranks_as_one_built_anew(
 
 @requirement("BROWSE-8")
 @given(QUERIES, st.integers(1, 70))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_stopping_early_never_changes_the_first_k(query: str, k: int) -> None:
     everything, first = LARGE_ROUTER.route(query, len(LARGE)), LARGE_ROUTER.route(query, k)
     assert [score for _, score in first] == [score for _, score in everything[:k]]
@@ -354,7 +355,7 @@ def test_a_paragraph_of_requests_costs_little_more_than_its_words() -> None:
 
 @requirement("BROWSE-18")
 @given(QUERIES, st.integers(1, 15), st.integers(1, 40))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_hidden_tools_never_take_a_place(query: str, k: int, every: int) -> None:
     shown = {item.id for item in LARGE[::every]}
     ranked = LARGE_ROUTER.route(query, k, shown.__contains__)

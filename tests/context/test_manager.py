@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.context.items import ContextItem, ItemKind
 from wicketgate.context.manager import ContextManager, Phase
@@ -125,7 +126,7 @@ def test_a_relevant_result_is_shortened_before_its_turn_is_left_out() -> None:
 
 
 @requirement("LIB-15")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(K), st.text(max_size=200), st.integers(0, 4)), max_size=14),
     st.integers(0, 500),

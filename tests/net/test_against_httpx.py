@@ -8,6 +8,7 @@ import httpx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tests.support.raw_server import RawServer
 from wicketgate.net import Outgoing, make_http_client
 
@@ -107,7 +108,7 @@ def _without_port(request: bytes) -> bytes:
     return b"\r\n".join(line for line in request.split(b"\r\n") if not line.lower().startswith(b"host:"))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(requests, answers()), min_size=1, max_size=4))
 async def test_ours_gives_what_httpx_gives(exchanges: list[tuple[Request, Answer]]) -> None:
     asked, said = [request for request, _ in exchanges], [answer for _, answer in exchanges]

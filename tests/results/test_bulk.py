@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.results import bulk
 from wicketgate.results.bulk import SLICE, base64_bytes, characters, count_newlines, json_bytes, outweighs, utf8
@@ -49,7 +50,7 @@ def test_base64_that_goes_on_after_its_padding_is_none() -> None:
     assert base64_bytes(padded + "QQ==") is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 20), st.integers(0, 20), st.integers(1, 3))
 def test_characters_are_those_of_the_whole_text(data: bytes, start: int, count: int, times: int) -> None:
     text = (data * times).decode("utf-8", "replace")

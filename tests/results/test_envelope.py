@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.results.envelope import ArtifactRef, ResultEnvelope, mcp_result_to_envelope, shorten
 
@@ -198,7 +199,7 @@ PARTS = st.fixed_dictionaries(
 
 
 @requirement("EXEC-24")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     JSON
     | st.fixed_dictionaries(

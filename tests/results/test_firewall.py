@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.results.envelope import ArtifactRef
 from wicketgate.results.firewall import (
@@ -254,7 +255,7 @@ def test_notes_on_very_many_parts_are_counted_not_repeated() -> None:
     assert provenance.get("content_annotations_left_out", 1_000) > 900
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(max_size=4_000), st.booleans())
 def test_the_text_is_never_lost(text: str, is_error: bool) -> None:
     sealed = seal(text_result(text, isError=is_error))
@@ -275,7 +276,7 @@ STRUCTURED = st.none() | TEXTS | st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS, 
 
 
 @requirement("EXEC-25")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(PARTS, max_size=25), STRUCTURED, st.sampled_from([300, 500, 1_000]))
 def test_an_envelope_never_costs_more_than_its_budget(parts: list[object], structured: object, budget: int) -> None:
     sealed = seal({"content": parts, "structuredContent": structured}, inline_tokens=budget)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.errors import ViewFailed
 from wicketgate.results.json_part import HELP, Every, Index, Key, Slice, parse_json_path, path_text
@@ -134,7 +135,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(STEPS)
 def test_the_text_of_a_path_can_be_read(steps: list[Any]) -> None:
     assert parse_json_path(path_text(steps)) == tuple(steps)

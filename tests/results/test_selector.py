@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.errors import ViewFailed
 from wicketgate.results.selector import FORMS, MAX_MEDIA_BYTES, select
@@ -116,7 +117,7 @@ def test_every_answer_is_bounded(selector: dict[str, Any], line: str) -> None:
 
 
 @requirement("EXEC-34")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.text("aé€😀\n\r ", max_size=40), max_size=30), st.integers(1, 7))
 def test_the_pages_of_a_text_give_the_whole_text(pieces: list[str], size: int) -> None:
     text = "\n".join(pieces)
@@ -250,7 +251,7 @@ def test_a_quote_that_opens_no_field_is_text() -> None:
 CELLS = st.text('ab,"\n é', max_size=5)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.lists(CELLS, min_size=2, max_size=3), min_size=1, max_size=15), st.integers(1, 4))
 def test_rows_are_the_records_that_were_written(records: list[list[str]], size: int) -> None:
     written = io.StringIO()

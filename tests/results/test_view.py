@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.effort import bounded_effort
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.results.bulk import SLICE
 from wicketgate.results.selector import select
@@ -68,7 +69,7 @@ def test_in_a_long_line_each_stretch_with_a_match_is_shown_with_its_place() -> N
 LINES = st.lists(st.text("abA é€", max_size=6), max_size=40)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(LINES, st.text("abA é", min_size=1, max_size=3), st.booleans())
 def test_the_lines_found_are_those_that_hold_the_text(lines: list[str], pattern: str, ignore_case: bool) -> None:
     def folded(text: str) -> str:

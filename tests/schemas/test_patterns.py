@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.effort import bounded_effort
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.schemas.patterns import compile_pattern
 
@@ -285,7 +286,7 @@ PATTERNS = st.recursive(
 
 
 @requirement("EXEC-8", "EXEC-39")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(PATTERNS, st.sampled_from(["a", "b", "ab", "aab"]), st.sampled_from(["", "!", "b", "\n"]))
 def test_a_pattern_is_fast_on_long_texts_and_finds_what_python_finds(pattern: str, unit: str, tail: str) -> None:
     compiled = compile_pattern(pattern)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tests.schemas.test_validation import NAMES, SCHEMAS, VALUES
 from tests.support.effort import bounded_effort
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.errors import ArgsInvalid, GatewayError
 from wicketgate.schemas.validation import compile_schema
@@ -201,7 +202,7 @@ def test_repairing_takes_bounded_time(schema: object, args: int) -> None:
 
 
 @requirement("EXEC-10")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     SCHEMAS.filter(lambda schema: isinstance(schema, dict)),
     st.dictionaries(NAMES, VALUES | st.sampled_from(["1", "true", "1.5", "[1]", '{"a": "1"}']), max_size=3),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tests.support.effort import bounded_effort
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.errors import ArgsInvalid, GatewayError, SchemaInvalid
 from wicketgate.schemas.validation import MAX_ERRORS, compile_schema, is_bulky_json
@@ -562,7 +563,7 @@ SCHEMAS = st.recursive(st.booleans() | st.just({"type": "integer"}), schemas, ma
 
 
 @requirement("EXEC-6")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), st.dictionaries(NAMES, VALUES, max_size=3))
 def test_it_agrees_with_jsonschema_and_never_refuses_for_what_it_did_not_check(
     schema: dict[str, Any], args: dict[str, Any]
@@ -589,7 +590,7 @@ def test_what_was_not_checked_never_counts_against_the_arguments(keyword: str, t
 
 
 @requirement("EXEC-8")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.recursive(
         VALUES,

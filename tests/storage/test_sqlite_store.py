@@ -27,6 +27,7 @@ from tests.storage.artifact_store_contract import (
 )
 from tests.storage.killed_writer import OWNER
 from tests.support.process import ROOT
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.errors import ConfigError, ViewFailed
 from wicketgate.ports import Artifact
@@ -369,7 +370,7 @@ _steps = st.lists(
 
 
 @requirement("EXEC-32")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(_steps)
 def test_it_answers_as_the_memory_store_does(steps: list[tuple[str, str, str, int]]) -> None:
     async def play(folder: Path) -> None:

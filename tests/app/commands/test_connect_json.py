@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.commands.connect_json import NotEditable, append_item, read_json, set_member
 from app.commands.connect_toml import read_toml, set_table
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 
 ENTRY = {"command": "/bin/gate", "args": ["mcp"]}
@@ -111,7 +112,7 @@ def _written(draw: Any, value: Any) -> str:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @requirement("OPS-72")
 def test_whatever_else_a_file_holds_stays_byte_for_byte(data: st.DataObject) -> None:
     root: dict[str, Any] = data.draw(st.dictionaries(_TEXTS, _VALUES, max_size=3))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from app.cli import cli
 from app.commands.import_entry import ClientServer
 from app.commands.import_servers import ClientConfig, as_yaml, legal_name, take_over, without_comments
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings_file import load_settings
@@ -383,7 +384,7 @@ KEYS += ["timeout", "includeTools", "disabledTools", "tools", "env_vars", "env_h
 @given(
     st.dictionaries(st.text(max_size=10), st.dictionaries(st.sampled_from(KEYS), json_values, max_size=5), max_size=4)
 )
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_any_entry_gives_a_valid_configuration_or_a_note(servers: Any) -> None:
     config = ClientConfig(tuple(ClientServer(name, entry) for name, entry in servers.items()), {}, ())
     imported, _ = take_over(config)

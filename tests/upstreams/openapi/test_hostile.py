@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.orders_service import app
+from tests.support.properties import examples
 from tests.support.requirement import requirement
 from tests.upstreams.openapi.fixtures import NONE, document, reading
 from wicketgate.catalog.selectable import mcp_tool_to_selectable
@@ -62,7 +63,7 @@ def use(data: bytes) -> None:
 
 @requirement("UP-32")
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_document_with_pieces_exchanged_is_read_or_refused(chance: random.Random, changes: int) -> None:
     mutated = copy.deepcopy(ORDERS)
     for _ in range(changes):
