@@ -31,7 +31,7 @@ _DESKTOP_PATH = {"darwin": "/usr/bin:/bin:/usr/sbin:/sbin", "linux": "/usr/local
 def gate_to_start(
     client: Client, config: Path | None, face: str | None, variables: Sequence[str], notes: list[str]
 ) -> Start:
-    """What is worth saying is added to *notes*. Raises ConfigError and click.UsageError."""
+    """Adds to *notes* the remarks for the person. Raises ConfigError and click.UsageError."""
     if config is None or not config.is_file():
         named = "./wicketgate.yaml" if config is None else str(config)
         raise ConfigError(
@@ -180,7 +180,7 @@ def _own_command(notes: list[str]) -> list[str]:
 
 
 def gate_to_reach(client: Client, url: str, key: str | None, face: str | None, notes: list[str]) -> Reach:
-    """What is worth saying is added to *notes*. Raises click.UsageError."""
+    """Adds to *notes* the remarks for the person. Raises click.UsageError."""
     if not takes_urls(client):
         raise click.UsageError(
             f"the file of {client.title} takes only programs that it starts, and skips a url; leave out --url"

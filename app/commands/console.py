@@ -1,4 +1,4 @@
-"""What people see of a command in a terminal: rich text, tables, progress. A file or a pipe gets plain text.
+"""Rich text, tables and progress for people in a terminal. A file or a pipe gets plain text.
 
 Foreign texts are data here: nothing in them is read as markup, and each goes through ``printable`` first.
 """

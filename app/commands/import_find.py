@@ -35,7 +35,7 @@ _FURTHER = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where to look: *platform* as in ``sys.platform``, the folder of the project, and the environment."""
+    """The places to look in: *platform* as in ``sys.platform``, the folder of the project, and the environment."""
 
     platform: str
     project: Path

@@ -277,7 +277,7 @@ def _document(
     problems: Sequence[str],
     write: Path | None,
 ) -> dict[str, Any]:
-    """What ``--json`` prints. No value of a variable is in it."""
+    """Makes the document of ``--json``. No value of a variable is in it."""
     pairs = zip(config.servers, imported, strict=True)
     configuration: dict[str, Any] = {
         "upstreams": [dict(each.settings) for each in imported if each.settings is not None]

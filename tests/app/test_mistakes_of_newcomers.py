@@ -321,7 +321,7 @@ def test_a_mistake_in_a_file_or_a_command_line(
 
 @pytest.fixture(scope="module")
 def checked(ports: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """What one ``check`` says of all the connections, by the name of each."""
+    """The words of one ``check`` about all the connections, by the name of each."""
     folder = tmp_path_factory.mktemp("connections")
     documents = {
         "broken.yaml": "openapi: 3.1.0\npaths: [\n",

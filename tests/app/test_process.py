@@ -23,7 +23,7 @@ from wicketgate.config.settings import Settings
 
 @pytest.fixture
 def nothing_frozen() -> Iterator[None]:
-    """What tests/conftest.py froze is counted, and becomes less when something of it is freed."""
+    """Objects that tests/conftest.py froze are counted, and become fewer when one of them is freed."""
     gc.unfreeze()
     yield
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What a listening client is promised is kept: a resumed stream, acknowledged filters, and how long lists are fresh."""
+"""Promises to a listening client are kept: a resumed stream, acknowledged filters, and how long lists are fresh."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What a server is shown of the client behind a call: its capabilities, and what travels with the call."""
+"""The client behind a call, as its server is shown it: its capabilities, and what travels with the call."""
 
 from typing import Any
 

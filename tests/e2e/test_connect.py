@@ -1,4 +1,4 @@
-"""What ``wicketgate connect`` wrote is started as a desktop program starts it: with no variables but those of the
+"""An entry of ``wicketgate connect`` is started as a desktop program starts it: with no variables but those of the
 entry, from another folder."""
 
 import asyncio

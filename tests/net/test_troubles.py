@@ -1,5 +1,5 @@
-"""What is told of a connection that does not come about: the cause in a fixed phrase, and for the operator what was
-tried and which setting mends it (UP-67)."""
+"""Connections that do not come about: callers are told the cause in a fixed phrase, the operator also what was tried
+and which setting mends it (UP-67)."""
 
 import asyncio
 import errno

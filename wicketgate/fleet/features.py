@@ -72,7 +72,7 @@ class Features(Protocol):
         ...
 
     def fresh_ms(self, kind: FeatureKind) -> int:
-        """How long the last list of this kind is good for, as its server said; 0 if it did not say."""
+        """Returns for how many milliseconds the last list of this kind is good, by its server; 0 if it did not say."""
         ...
 
     async def request(
@@ -237,7 +237,7 @@ class FeatureFleet:
         return FeatureListing(items, missing, fresh_ms)
 
     def _fresh_ms(self, server: str, kind: FeatureKind) -> int:
-        """What is left of the time that the server gave to its list, which may have been read a while ago."""
+        """Returns the rest of the time that the server gave to its list, which may have been read a while ago."""
         kept, features = self._listed.get((server, kind)), self._known.get(server)
         if kept is None or features is None:
             return 0

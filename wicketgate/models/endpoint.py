@@ -195,7 +195,7 @@ class ModelEndpoint:
 
 
 def _mend_of(response: ErrorResponse) -> str:
-    """What the operator may mend, by the status and the kind of the answer."""
+    """Names the setting that may mend it, by the status and the kind of the answer."""
     if wants_tls(response.status, response.body):
         return f"{SPEAKS_TLS.why}: {SPEAKS_TLS.mend_for('model.base_url')}"
     if response.kind != "failed":

@@ -16,7 +16,7 @@ ENTRY = {"command": "/bin/gate", "args": ["mcp"]}
 
 
 def inserted(before: str, after: str) -> str:
-    """What was put in, in one place or with a comma before it; anything else fails."""
+    """Returns the text that was put in, in one place or with a comma before it; anything else fails."""
     start = 0
     while start < len(before) and before[start] == after[start]:
         start += 1

@@ -29,8 +29,8 @@ async def test_a_command_waits_for_a_server_that_starts_slower_than_the_start_de
 
 @requirement("OPS-105")
 async def test_a_check_that_is_broken_off_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What still ran when the command ends would be cancelled by the end of the loop in the middle of its cleaning up,
-    and hang."""
+    """A task that still ran when the command ends would be cancelled by the end of the loop in the middle of its
+    cleaning up, and hang."""
     settings = Settings.model_validate({"upstreams": [{"name": "mute", "command": ["cat"]}]})
     before = asyncio.all_tasks()
     checking = asyncio.create_task(check_all(settings, None, model=False, everything=False, as_json=True))

@@ -1,5 +1,4 @@
-"""What is told of an MCP server that cannot be used: a fixed phrase to callers; to the operator what was tried, and
-what mends it."""
+"""MCP servers that cannot be used: callers are told a fixed phrase, the operator what was tried and what mends it."""
 
 import asyncio
 import json

@@ -25,7 +25,7 @@ class KeySettings(Section):
     actor: str = Field(pattern=f"^{ACTOR_PATTERN.pattern}$")
     """The actor of calls with this key: the name that quotas, approvals and runs go by."""
     permissions: tuple[str, ...] = ("tools:*",)
-    """What the actor may do: ``tools:*``, ``tools:<namespace>:*``, ``ops:read``, or names that rules ask for."""
+    """Permissions of the actor: ``tools:*``, ``tools:<namespace>:*``, ``ops:read``, or names that rules ask for."""
     suspended: bool = False
     """True: the key is refused, and what it has started ends."""
     not_before: datetime | None = None
@@ -82,7 +82,7 @@ class AuthSettings(Section):
     is sealed is void when the process ends. Empty ones are left out: an old key may come from a variable that is unset.
     """
     approval_ttl_s: float = Field(default=3_600.0, ge=1, le=30 * 86_400)
-    """How long an approval is good."""
+    """Time in which an approval is good."""
     audit_key: SecretStr | None = None
     """Arguments are recorded in the audit log as an HMAC under this key, so that short ones cannot be guessed."""
 

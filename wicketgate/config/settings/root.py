@@ -161,7 +161,7 @@ class PluginSettings(Section):
     enabled: bool = True
     """False: the plugin is left out."""
     config: dict[str, Any] = {}
-    """What the plugin takes."""
+    """Settings of the plugin itself."""
 
 
 Plugins = dict[str, tuple[PluginSettings, ...]]
@@ -209,9 +209,9 @@ class Settings(Section):
     mcp: McpSettings = McpSettings()
     """The door for MCP clients."""
     browse: BrowseSettings = BrowseSettings()
-    """How tools are found."""
+    """The finding of tools."""
     network: NetworkSettings = NetworkSettings()
-    """How connections go out."""
+    """Connections that go out."""
     storage: StorageSettings = StorageSettings()
     """The place of artifacts, and its bounds."""
     quota: QuotaSettings = QuotaSettings()

@@ -19,7 +19,7 @@ class RetrySettings(Section):
     """
 
     attempts: int = Field(default=2, ge=1, le=10)
-    """How often a call is sent at most."""
+    """The most times that a call is sent."""
     base_s: float = Field(default=0.5, ge=0, le=60)
     """The first pause; the next ones are longer."""
     declared_safe: bool = False
@@ -37,7 +37,7 @@ class CacheSettings(Section):
     tools: tuple[str, ...] = ()
     """The tools' own names, which may hold ``*``."""
     ttl_s: Seconds = 60.0
-    """How long a result is given again."""
+    """Time in which a result is given again."""
     shared: bool = False
     """Your word that no result of these tools depends on the caller: every actor who may make the call gets it."""
 
