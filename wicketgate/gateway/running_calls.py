@@ -86,8 +86,8 @@ class AttendedCaller:
         return self._first.answers
 
     @property
-    def elicitation(self) -> Mapping[str, Any] | None:
-        return self._first.elicitation
+    def capabilities(self) -> Mapping[str, Any]:
+        return self._first.capabilities
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         self.last = Progress(progress, total, message)
