@@ -270,7 +270,7 @@ class RunningCalls:
     def hold(self, call: RunningCall[Any]) -> None:
         """Let *call* outlive its request, for ``get``. Raises RateLimited where no place is left; then the call goes
         on, and is still its request's."""
-        if (call.owner, call.id) in self._held:
+        if self.is_held(call):
             return
         self._check_room(call.owner)
         self._held[call.owner, call.id] = call
@@ -280,6 +280,13 @@ class RunningCalls:
         """The call that is held under this id; None where *owner* has none. Another owner's does not exist."""
         self._forget_old()
         return self._held.get((owner, id))
+
+    def is_held(self, call: RunningCall[Any]) -> bool:
+        return self._held.get((call.owner, call.id)) is call
+
+    def seconds(self, call: RunningCall[Any]) -> float:
+        """The age of the call."""
+        return self._now() - call.began
 
     def give(self, call: RunningCall[Any]) -> None:
         """Its answer was given. It may be asked for again, as long as no other call needs its place."""
@@ -322,7 +329,7 @@ class RunningCalls:
         self._all.discard(call)
         call.ended_at = self._now()
         # An answer that nobody fetches must not be kept for as long as nobody calls.
-        if (call.owner, call.id) in self._held and not self._draining:
+        if self.is_held(call) and not self._draining:
             asyncio.get_running_loop().call_later(self.limits.kept_s + 1, self._forget_old)
         if call._task.cancelled():
             return
