@@ -138,6 +138,7 @@ async def test_an_owner_has_its_part_of_the_places_and_work_without_a_place_is_n
         running.start("eve", "t", work.run())
     assert (refused.value.details or {})["scope"] == "all"
     assert not work.begun.is_set()
+    assert running.refused == {"actor": 1, "all": 1}
     running.drop(kept[0])
     running.start("ann", "t", Work().run())
     assert running.held == 3
@@ -214,6 +215,20 @@ async def test_the_server_speaks_to_the_request_that_waits_now(running: RunningC
     assert second.heard == [("progress", 3, None, None), ("log", "info", "heard")]
     assert [*said, call.progress] == [None, Progress(2, 4, "two"), Progress(3, None, None)]
     assert caller.answers == "now"
+
+
+@requirement("EXEC-45")
+async def test_an_ended_call_keeps_no_more_of_its_request_than_a_second_attempt_needs(running: RunningCalls) -> None:
+    caller, work, asking = AttendedCaller(Heard()), Work(), Work()
+    done = running.start("ann", "t", work.run(), caller=caller, request={"big": 1})
+    asked = running.start("ann", "t", asking.run(error=InputRequired({"q": {}}, None)), request={"big": 2})
+    await caller.progress(1, 2, "half")
+    work.end.set()
+    asking.end.set()
+    await done.settled(None)
+    await asked.settled(None)
+    assert (done.caller, done.request, asked.request) == (None, None, {"big": 2})
+    assert done.progress == Progress(1, 2, "half")
 
 
 @requirement("EXEC-46")

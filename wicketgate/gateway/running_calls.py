@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from wicketgate.access.shares import RETRY_AFTER_S, Scope, full_scope
+from wicketgate.access.shares import RETRY_AFTER_S, SCOPES, Scope, full_scope
 from wicketgate.errors import InputRequired, RateLimited, UpstreamLost, WicketgateError
 from wicketgate.ports import AnswerTime, Caller
 
@@ -154,12 +154,19 @@ class RunningCall(Generic[T]):
         self.ended_at: float | None = None
         self.why = "it was cancelled"
         self.given = False
+        self._last: Progress | None = None
         self._task = task
 
     @property
     def progress(self) -> Progress | None:
         """The last progress that its server has reported."""
-        return None if self.caller is None else self.caller.last
+        return self._last if self.caller is None else self.caller.last
+
+    def let_go(self) -> None:
+        """Forget the request that began it, which may be large; an ended call needs it for a second attempt only."""
+        self._last, self.caller = self.progress, None
+        if self.question is None:
+            self.request = None
 
     @property
     def ended(self) -> bool:
@@ -208,7 +215,9 @@ class RunningCall(Generic[T]):
 
 class RunningCalls:
     """The calls of a runtime that are under way in tasks of their own, by owner. *now* is a clock in seconds; *new_id*
-    gives each call its id, which says nothing."""
+    gives each call its id, which says nothing. Implements ShareCounts: *refused* are calls that found no place."""
+
+    kind = "running"
 
     def __init__(self, limits: RunningLimits, *, now: Callable[[], float], new_id: Callable[[], str]) -> None:
         self.limits = limits
@@ -218,6 +227,11 @@ class RunningCalls:
         self._held: dict[tuple[str, str], RunningCall[Any]] = {}
         self._by_owner: dict[str, int] = {}
         self._draining = False
+        self.refused: dict[Scope, int] = dict.fromkeys(SCOPES, 0)
+
+    @property
+    def most(self) -> int:
+        return self.limits.most
 
     @property
     def held(self) -> int:
@@ -328,6 +342,7 @@ class RunningCalls:
     def _ended(self, call: RunningCall[Any]) -> None:
         self._all.discard(call)
         call.ended_at = self._now()
+        call.let_go()
         # An answer that nobody fetches must not be kept for as long as nobody calls.
         if self.is_held(call) and not self._draining:
             asyncio.get_running_loop().call_later(self.limits.kept_s + 1, self._forget_old)
@@ -350,6 +365,7 @@ class RunningCalls:
         if full is not None and self._make_room(owner, full):
             full = self._full_for(owner)
         if full is not None:
+            self.refused[full] += 1
             whose = "of this actor " if full == "actor" else ""
             raise RateLimited(
                 f"Too many calls {whose}go on without a request. Ask for the results of those that have ended.",
