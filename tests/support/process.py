@@ -15,7 +15,7 @@ from tests.support.warm_start import WarmProcess, warm_process
 
 ROOT = Path(__file__).resolve().parents[2]
 
-WARM = ("app", "uvicorn", "examples.demo")
+WARM = ("-c", "app", "uvicorn", "examples.demo", "examples.shop")
 """Programs that are started warm."""
 PASSED = """
 import os, sys
@@ -82,6 +82,7 @@ async def program(
     cold: bool = False,
 ) -> AsyncIterator[Program]:
     """Run ``python -m ARGS`` in the checkout, or in *cwd*; killed, with its group, if it still runs at the end.
+    ``-c`` and the text of a program may stand in ARGS, as for Python.
 
     With ``stdin=PIPE`` its input stays open as long as the context. It may open *files* files, and has the descriptor
     *passed* as systemd passes a socket; ``LISTEN_FDS`` of *env* says otherwise than one. Our own programs are started
@@ -92,7 +93,7 @@ async def program(
         async with _running(await warm_process(args, str(cwd), whole, stdin, files, passed)) as running:
             yield running
         return
-    line: tuple[str, ...] = (sys.executable, "-m", *args)
+    line: tuple[str, ...] = (sys.executable, *(() if args[0] == "-c" else ("-m",)), *args)
     if passed is not None:
         line = (sys.executable, "-c", PASSED, str(passed), *args)
     if files is not None:
@@ -100,6 +101,13 @@ async def program(
     given = () if passed is None else (passed,)
     async with command(*line, folder=cwd, env=env, stdin=stdin, pass_fds=given) as running:
         yield running
+
+
+async def outcome(*args: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> tuple[int, str, str]:
+    """Runs ``program`` to its end; returns its exit code and what it wrote to stdout and stderr."""
+    async with program(*args, env=env, cwd=cwd) as running:
+        code = await running.ended()
+    return code, running.stdout, running.stderr
 
 
 @asynccontextmanager

@@ -34,6 +34,8 @@ PRELOADED = (
     "app.commands.check",
     "app.commands.mcp",
     "wicketgate.gate",
+    "examples.shop.server",
+    "examples.shop.stock",
 )
 
 
@@ -231,6 +233,7 @@ if __name__ == "__main__":
     import gc
     import importlib
     import runpy
+    import types
 
     for module in PRELOADED:
         importlib.import_module(module)
@@ -240,4 +243,9 @@ if __name__ == "__main__":
     asking.sendall(b".")
     wanted = _serve(asking)
     sys.argv[:] = wanted
-    runpy.run_module(wanted[0], run_name="__main__", alter_sys=True)
+    if wanted[0] == "-c":
+        sys.argv[:] = ["-c", *wanted[2:]]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(wanted[1], "<string>", "exec"), vars(sys.modules["__main__"]))
+    else:
+        runpy.run_module(wanted[0], run_name="__main__", alter_sys=True)
