@@ -19,8 +19,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import termios
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,9 @@ PRELOADED = (
     "app.commands.check",
     "app.commands.mcp",
     "wicketgate.gate",
+    "mcp.server.stdio",
+    "mcp.server.subscriptions",
+    "anyio._backends._asyncio",
     "examples.shop.server",
     "examples.shop.stock",
 )
@@ -91,9 +96,14 @@ class _Starter:
     def __init__(self) -> None:
         self._asks, its = socket.socketpair()
         environ = {**os.environ, "PYTHONWARNINGS": "default"}
+        self._folder = tempfile.TemporaryDirectory()
+        self.path = f"{self._folder.name}/socket"
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(its.fileno())], pass_fds=[its.fileno()], cwd=ROOT, env=environ
+                [sys.executable, "-m", __name__, str(its.fileno()), self.path],
+                pass_fds=[its.fileno()],
+                cwd=ROOT,
+                env=environ,
             )
         self._asks.settimeout(60)
         assert self._asks.recv(1) == b".", "it did not start"
@@ -102,6 +112,7 @@ class _Starter:
     def _end(self) -> None:
         self._asks.close()
         self._process.wait(30)
+        self._folder.cleanup()
 
     def start(self, order: Mapping[str, Any], fds: Sequence[int]) -> int:
         message = json.dumps(order).encode()
@@ -116,10 +127,19 @@ _starter: _Starter | None = None
 async def _started(order: Mapping[str, Any], fds: Sequence[int]) -> int:
     """Returns the id of the new process. *fds* are its stdin, stdout and stderr, the pipe that is told its exit code,
     and what it finds as descriptor 3."""
+    return (await asyncio.to_thread(_the_starter)).start(order, fds)
+
+
+def stand_ins() -> str:
+    """Returns the path of the socket for ``tests.support.warm_server``."""
+    return _the_starter().path
+
+
+def _the_starter() -> _Starter:
     global _starter
     if _starter is None:
-        _starter = await asyncio.to_thread(_Starter)
-    return _starter.start(order, fds)
+        _starter = _Starter()
+    return _starter
 
 
 async def warm_process(
@@ -174,39 +194,57 @@ def _exactly(source: socket.socket, count: int) -> bytes:
     return data
 
 
-def _serve(asks: socket.socket) -> list[str]:
-    """Forks for each order. Returns in the child, with its command line; ends with the one that gives orders."""
+def _serve(asks: socket.socket, listener: socket.socket) -> list[str]:
+    """Forks for each order. Returns in the child, with its command line; ends with the one that gives orders.
+
+    Orders come over *asks*, and from stand-ins over connections to *listener*, of which each is for one process.
+    """
     ends: dict[int, int] = {}
+    stand_ins: dict[int, int] = {}
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        ready = select.select([asks.fileno(), woken], [], [])[0]
+        ready = select.select([asks.fileno(), woken, listener.fileno(), *stand_ins], [], [])[0]
         if woken in ready:
             os.read(woken, 4096)
             for pid in list(ends):
                 found, status = os.waitpid(pid, os.WNOHANG)
                 if found:
                     end = ends.pop(pid)
-                    os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
+                    stand_ins.pop(end, None)
+                    with suppress(BrokenPipeError):
+                        os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
                     os.close(end)
-        if asks.fileno() not in ready:
+        for gone in [fd for fd in ready if fd in stand_ins]:
+            os.kill(stand_ins.pop(gone), signal.SIGKILL)
+        if asks.fileno() in ready:
+            source = asks
+        elif listener.fileno() in ready:
+            source = listener.accept()[0]
+        else:
             continue
-        head, fds, _, _ = socket.recv_fds(asks, 4, 5)
+        head, fds, _, _ = socket.recv_fds(source, 4, 5)
         if not head:
             raise SystemExit
-        order = json.loads(_exactly(asks, int.from_bytes(head + _exactly(asks, 4 - len(head)), "big")))
+        order = json.loads(_exactly(source, int.from_bytes(head + _exactly(source, 4 - len(head)), "big")))
+        if source is not asks:
+            fds.append(source.detach())
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             asks.detach()
+            listener.detach()
             return _become(order, fds)
         for fd in [*fds[:3], *fds[4:]]:
             os.close(fd)
         ends[pid] = fds[3]
-        asks.sendall(pid.to_bytes(4, "big"))
+        if source is asks:
+            asks.sendall(pid.to_bytes(4, "big"))
+        else:
+            stand_ins[fds[3]] = pid
 
 
 def _become(order: Mapping[str, Any], fds: Sequence[int]) -> list[str]:
@@ -240,8 +278,11 @@ if __name__ == "__main__":
     gc.collect()
     gc.freeze()
     asking = socket.socket(fileno=int(sys.argv[1]))
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(sys.argv[2])
+    listening.listen()
     asking.sendall(b".")
-    wanted = _serve(asking)
+    wanted = _serve(asking, listening)
     sys.argv[:] = wanted
     if wanted[0] == "-c":
         sys.argv[:] = ["-c", *wanted[2:]]
