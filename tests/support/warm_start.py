@@ -249,6 +249,7 @@ def _serve(asks: socket.socket, listener: socket.socket) -> list[str]:
 
 def _become(order: Mapping[str, Any], fds: Sequence[int]) -> list[str]:
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background of a shell
     for target, fd in enumerate([*fds[:3], *fds[4:]]):
         os.dup2(fd, target)
     os.closerange(3 + len(fds[4:]), 4096)
