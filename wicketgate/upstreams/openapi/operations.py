@@ -37,7 +37,7 @@ SUBSCRIPTION = {OPERATION_KEY: "subscription"}
 
 @dataclass(frozen=True, slots=True)
 class OpenApiOperation:
-    """One operation. *template* is its path with ``{names}``, *tool* its definition for MCP. *missing* names the
+    """One operation. *template* is its path with ``{names}`` and perhaps a fixed query, *tool* its definition for MCP. *missing* names the
     credentials that it asks for and that are not configured."""
 
     name: str
@@ -153,11 +153,15 @@ class _OperationReader:
 
 
 def _check_path(path: str) -> None:
+    """A fixed query (``/messages?beta=true``) may stand behind it (UP-116). Raises Unusable."""
+    path, _, query = path.partition("?")
     if not path.startswith("/") or any(part in (".", "..") for part in path.split("/")):
         raise Unusable("its path is not absolute")
-    if "?" in path or "#" in path or "\\" in path:
-        raise Unusable("its path holds a query or a fragment")
-    if not path.isprintable() or path.count("{") != path.count("}"):
+    if "#" in path or "#" in query:
+        raise Unusable("its path holds a fragment")
+    if "{" in query or "}" in query:
+        raise Unusable("its path holds a query that is not fixed")
+    if "\\" in path + query or not (path + query).isprintable() or path.count("{") != path.count("}"):
         raise Unusable("its path is not well formed")
 
 
