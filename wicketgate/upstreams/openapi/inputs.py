@@ -50,6 +50,7 @@ class InputReader:
         shared: Mapping[str, Any],
         raw: Mapping[str, Any],
         reserved_headers: frozenset[str],
+        reserved_query: frozenset[str],
         schemas: ToolSchemas,
     ) -> None:
         self._document = document
@@ -59,8 +60,9 @@ class InputReader:
         self._reserved_headers = reserved_headers | _IGNORED_HEADERS
         self._takes_cookies = "cookie" not in reserved_headers
         self._schemas = schemas
-        # What the path says itself is no more the caller's than a credential is.
-        self._fixed = _secret_parameters(document) | _fixed_parameters(path)
+        # What is configured, and what the path says itself, is no more the caller's than a credential is.
+        configured = frozenset(("query", name) for name in reserved_query)
+        self._fixed = _secret_parameters(document) | _fixed_parameters(path) | configured
         self._parameters: list[Parameter] = []
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []
