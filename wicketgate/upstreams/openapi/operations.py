@@ -70,8 +70,8 @@ def read_operations(
     """Read all operations. Takes seconds for thousands, so call it in a thread.
 
     *own_servers*: calls go to the document's server, so an operation with servers of its own cannot be called.
-    *reserved_headers* (in lower case) and the parameters *reserved_query* are sent by the gateway and never an argument;
-    with *oauth* so is a token.
+    *reserved_headers* (in lower case) and *reserved_query* are sent by the gateway and never an argument; with *oauth*
+    so is a token.
     """
     security = SecurityReader(document, reserved_headers, oauth, reserved_query)
     reader = _OperationReader(document, own_servers, reserved_headers, reserved_query, security)
