@@ -225,7 +225,7 @@ class NamespacedOffers:
             return await self._fleet.request(request.server, method, params(request), context)
 
         try:
-            return await self._runtime.pass_on(request, context, operation, send)
+            return await self._runtime.pass_on(request, context, operation, send, routed.namespaced_name)
         except Blocked as error:
             raise _Withheld(BLOCKED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         except GatewayError as error:

@@ -480,10 +480,11 @@ class ProxyRuntime:
         context: CallContext,
         operation: Literal["read", "prompt", "complete"],
         send: Send,
+        asked_for: str,
     ) -> Mapping[str, Any]:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins and into the
-        same audit record. *send* carries it as the plugins left it."""
-        async with self._audited(operation, context, f"{request.server}__{request.name}") as note:
+        same audit record. *send* carries it as the plugins left it. *asked_for* is the client's name for it."""
+        async with self._audited(operation, context, asked_for) as note:
             return await self._calls.pass_on(request, context, note, send)
 
     async def audit_unknown(
