@@ -10,8 +10,11 @@ from tests.support.script import ScriptModel, calls, says
 from tests.support.scripted_server import HANDSHAKE, MODERN, TOOL, scripted_server
 from tests.support.service import running_service
 from tests.support.wire_client import WireClient
+from wicketgate.config.settings import UpstreamSettings
+from wicketgate.config.upstreams import make_upstream
 from wicketgate.gate import VERSION
 from wicketgate.models.provider import ToolCall
+from wicketgate.net import Outgoing
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
 
@@ -68,6 +71,29 @@ async def test_an_upstream_sees_every_capability_that_the_client_of_a_call_decla
         for capabilities in declared:
             await WireClient(service, era, capabilities=capabilities).call("raw__job")
     assert seen == declared
+
+
+@requirement("UP-102")
+async def test_a_server_is_spoken_to_in_the_era_of_its_setting() -> None:
+    async with scripted_server({}) as new, scripted_server({}, era=HANDSHAKE) as old:
+        upstreams = [
+            {"name": "new", "url": new.url, "era": "2026-07-28"},
+            {"name": "old", "url": old.url, "era": "2025-11-25"},
+            {"name": "not_old", "url": new.url, "era": "2025-11-25"},
+            {"name": "not_new", "url": old.url, "era": "2026-07-28"},
+        ]
+        made = [make_upstream(UpstreamSettings.model_validate(one), Outgoing()) for one in upstreams]
+        async with running_service(upstreams=made) as service:
+            states = service.app.state.gate.fleet.statuses()
+        assert {name: status.phase for name, status in states.items()} == {
+            "new": "ready",
+            "old": "ready",
+            "not_old": "down",
+            "not_new": "down",
+        }
+        assert "set era to auto or 2026-07-28" in states["not_old"].report
+        assert "set era to auto or 2025-11-25" in states["not_new"].report
+        assert not new.seen("notifications/initialized")
 
 
 TRACE = {

@@ -29,6 +29,7 @@ class ScriptedServer:
     ) -> None:
         self.messages: list[Mapping[str, Any]] = []
         self.upstream: McpServerUpstream
+        self.url = ""
         self._answers = answers
         self._era = era
         self._tools = tools
@@ -77,6 +78,7 @@ async def scripted_server(
 ) -> AsyncIterator[ScriptedServer]:
     server = ScriptedServer(answers, era, tools, {"tools": {}} if capabilities is None else capabilities)
     async with HttpService(server.reply) as service:
+        server.url = f"{service.url}/mcp"
         connect = partial(http_transport, name, f"{service.url}/mcp", {}, outgoing=Outgoing())
         server.upstream = McpServerUpstream(
             name,

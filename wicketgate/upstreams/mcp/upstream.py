@@ -7,7 +7,7 @@ would be no faster (UP-65).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -54,6 +54,7 @@ class McpServerUpstream:
         jitter: Callable[[], float],
         turns: Turns | None = None,
         mode: Mode = "auto",
+        forward: Collection[str] = (),
         ping_s: float = PING_S,
         instructions: bool = False,
         tried: str = "",
@@ -62,8 +63,9 @@ class McpServerUpstream:
         patience: float = PATIENCE,
     ) -> None:
         """*jitter* returns 0 to 1 and spreads reconnections. *turns* are shared with other upstreams, so that not all
-        connect at once. *instructions*: the server's words for a model are taken. *tried* is the command or the origin
-        of the URL, as the operator is told it. *fetches* is the program that may have to fetch the server first."""
+        connect at once. *forward*: capabilities of clients besides questions that it may use. *instructions*: the
+        server's words for a model are taken. *tried* is the command or the origin of the URL, as the operator is told
+        it. *fetches* is the program that may have to fetch the server first."""
         self._name = name
         self._connect = connect
         self._connect_timeout_s = connect_timeout_s
@@ -71,6 +73,7 @@ class McpServerUpstream:
         self._turns = turns or Turns()
         self._mode = mode
         self._mode_now = mode
+        self._forward = frozenset(forward)
         self._ping_s = ping_s
         self._tried = tried
         self._fetches = fetches
@@ -184,7 +187,7 @@ class McpServerUpstream:
         timers = [loop.call_later(timeout_s, late), loop.call_later(self._notice_s, notice)]
         try:
             async with asyncio.timeout(None) as attempt, self._connect(ending.lost) as opened:
-                client = await McpClient.open(self._name, opened, self._mode_now, ending.lost)
+                client = await McpClient.open(self._name, opened, self._mode_now, ending.lost, self._forward)
                 # The deadline is for connecting only.
                 attempt.reschedule(None)
                 for timer in timers:
