@@ -76,13 +76,14 @@ async def test_an_upstream_sees_every_capability_that_the_client_of_a_call_decla
 
 @requirement("UP-103")
 async def test_a_server_of_the_newer_era_is_shown_whether_the_client_of_a_call_shows_pages() -> None:
-    declared: list[dict[str, Any]] = [{}, {"extensions": {"com.example/other": {}}}, {"extensions": {UI: {"mimeTypes": ["a/b"]}, "x/y": {}}}]
+    pages: dict[str, Any] = {UI: {"mimeTypes": ["a/b"]}}
+    declared: list[dict[str, Any]] = [{}, {"extensions": {"x/y": {}}}, {"extensions": {**pages, "x/y": {}}}]
     async with scripted_server(DONE) as server, running_service(upstreams=[server.upstream]) as service:
         for era in (MODERN, HANDSHAKE):
             for capabilities in declared:
                 await WireClient(service, era, capabilities=capabilities).call("raw__job")
     shown = [message["params"]["_meta"][CAPABILITIES] for message in server.seen("tools/call")]
-    assert shown == [{}, {}, {"extensions": {UI: {"mimeTypes": ["a/b"]}}}] * 2
+    assert shown == [{}, {}, {"extensions": pages}] * 2
     own = [message["params"]["_meta"][CAPABILITIES] for message in server.seen("tools/list")]
     assert all(one["extensions"] == {UI: {"mimeTypes": ["text/html;profile=mcp-app"]}} for one in own)
 
