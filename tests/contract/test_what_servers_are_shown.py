@@ -21,6 +21,8 @@ from wicketgate.upstreams.embedded import StubUpstream
 DONE = {"tools/call": lambda params: {"result": {"content": [], "resultType": "complete"}}}
 UI = "io.modelcontextprotocol/ui"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+OURS: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}}
+"""The extensions of the gate itself."""
 
 
 @requirement("UP-80")
@@ -40,6 +42,7 @@ async def test_a_server_is_shown_the_callers_own_elicitation_and_nothing_else(er
         for capabilities in declared:
             await WireClient(service, era, capabilities=capabilities).call("raw__job")
     shown = [message["params"]["_meta"][CAPABILITIES] for message in server.seen("tools/call")]
+    assert [capabilities.pop("extensions") for capabilities in shown] == [OURS] * len(declared)
     assert shown == [
         {},
         {},
@@ -83,9 +86,34 @@ async def test_a_server_of_the_newer_era_is_shown_whether_the_client_of_a_call_s
             for capabilities in declared:
                 await WireClient(service, era, capabilities=capabilities).call("raw__job")
     shown = [message["params"]["_meta"][CAPABILITIES] for message in server.seen("tools/call")]
-    assert shown == [{}, {}, {"extensions": pages}] * 2
+    assert [one["extensions"].get(UI) for one in shown] == [None, None, {"mimeTypes": ["a/b"]}] * 2
+    assert not any("x/y" in one["extensions"] for one in shown)
     own = [message["params"]["_meta"][CAPABILITIES] for message in server.seen("tools/list")]
     assert all(one["extensions"] == {UI: {"mimeTypes": ["text/html;profile=mcp-app"]}} for one in own)
+
+
+@requirement("UP-99", "UP-101")
+async def test_a_task_is_shown_and_may_use_no_more_of_the_client_than_its_call() -> None:
+    task: dict[str, Any] = {
+        "taskId": "t",
+        "status": "working",
+        "createdAt": "2026-01-01T00:00:00Z",
+        "ttlMs": None,
+        "pollIntervalMs": 1,
+    }
+    prompt = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}
+    script: dict[str, Any] = {
+        "tools/call": lambda params: {"result": {**task, "resultType": "task"}},
+        "tasks/get": lambda params: {
+            "result": {**task, "status": "input_required", "inputRequests": {"s": prompt}, "resultType": "complete"}
+        },
+    }
+    async with scripted_server(script) as server, running_service(upstreams=[server.upstream]) as service:
+        answer = await WireClient(service, capabilities={"sampling": {}, "roots": {}}).call("raw__job")
+    assert "not offered to it" in str(answer)
+    shown = [one["params"]["_meta"][CAPABILITIES] for one in (*server.seen("tools/call"), *server.seen("tasks/get"))]
+    assert len(shown) >= 2
+    assert all(not {"sampling", "roots"} & one.keys() for one in shown)
 
 
 @requirement("UP-102")

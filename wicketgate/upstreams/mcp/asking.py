@@ -69,7 +69,7 @@ def offered_methods(forward: Collection[str]) -> frozenset[str]:
 
 def offered(context: CallContext, forward: Collection[str]) -> CallContext:
     """*context* with its caller as far as the server may use it."""
-    if context.caller is SILENT:
+    if context.caller is SILENT or isinstance(context.caller, OfferedCaller):
         return context
     return replace(context, caller=OfferedCaller(context.caller, forward))
 
