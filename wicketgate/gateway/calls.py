@@ -169,7 +169,7 @@ class Calls:
         async def sent(request: Request) -> Mapping[str, Any]:
             note.server = request.server
             note.sent = True
-            words = ServerWords(request, asked_for, self._plugins, note)
+            words = self._words(request, asked_for, context, note)
             try:
                 result = await words.around(context, partial(send, request))
             except UpstreamRefused as refused:
@@ -182,6 +182,10 @@ class Calls:
         if self._plugins is None:
             return await sent(request)
         return await self._plugins.around(request, note.trail, sent)
+
+    def _words(self, request: Request, asked_for: str, context: CallContext, note: AuditedCall) -> ServerWords:
+        count = partial(self._quota.take_other, context.identity.actor, note.tool_id)
+        return ServerWords(request, asked_for, self._plugins, note, count)
 
     async def _send(
         self, catalog: Catalog, item: SelectableItem, context: CallContext, note: AuditedCall, request: Request
@@ -215,7 +219,7 @@ class Calls:
             if ServerWords.none_in(context):
                 result = await self._with_retries(policy, item, request.arguments, context)
             else:
-                words = ServerWords(request, asked_for, self._plugins, note)
+                words = self._words(request, asked_for, context, note)
                 result = await words.around(context, partial(self._with_retries, policy, item, request.arguments))
         except UpstreamRefused as refused:
             note.answered = True
