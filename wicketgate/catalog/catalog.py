@@ -17,6 +17,7 @@ from wicketgate.catalog.graph import ChoiceGraph, Inner, is_root, parse_path
 from wicketgate.catalog.router import Router, Said
 from wicketgate.catalog.said_words import SaidWords
 from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
+from wicketgate.catalog.skills import SkillEntry, skill_to_selectable
 from wicketgate.catalog.tool_id import ToolId, Visible, ids_named, namespace_of, parse_tool_id, shorten_tool_id
 from wicketgate.errors import CatalogError, HydrateFailed, PathInvalid
 from wicketgate.tokens import TokenCounter, shipped_token_counter
@@ -217,7 +218,7 @@ def build_catalog(
 ) -> Catalog:
     """A snapshot of the tools of all upstreams, in wire JSON by the upstream's configured name.
 
-    The tools of the upstreams in *infer* and *unnamed* take their namespace from their own names, but never that of
+    A definition that is a ``SkillEntry`` gives a skill. The tools of the upstreams in *infer* and *unnamed* take their namespace from their own names, but never that of
     another upstream: *taken* are the names of all that are configured (CARD-31). The names in *unnamed* were not
     configured. *words* are the operator's. What *previous* already knows is taken over by content. Pure and free of
     shared state, so it can run in a thread. Of the tools of one upstream with one id the first is taken (CARD-36).
@@ -255,7 +256,7 @@ def build_catalog(
     return catalog
 
 
-_Source = Literal["named", "infer", "unnamed", "by hand"]
+_Source = Literal["named", "infer", "unnamed", "by hand", "skill"]
 
 _Key = tuple[str, _Source, tuple[str, ...], str]
 """Upstream, where its namespaces come from, spellings of its name, digest of the definition: all that an entry depends
@@ -319,8 +320,10 @@ class _Reading:
         if not isinstance(definition, Mapping):
             raise CatalogError("definition: not an object")
         digest = _fingerprint(definition)
-        key = (self._server, self._source, self._spellings, digest)
-        return key, self._known.get(key) or _read(definition, key, self._tokens)
+        # A tool whose definition reads like a skill's entry is not taken for it.
+        source: _Source = "skill" if isinstance(definition, SkillEntry) else self._source
+        key = (self._server, source, self._spellings, digest)
+        return key, self._known.get(key) or _read(definition, key, self._tokens, named=self._source != "unnamed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,9 +361,12 @@ def _chars_for_model(item: SelectableItem) -> int:
     return len(compact_json(parameters))
 
 
-def _read(definition: Mapping[str, Any], key: _Key, tokens: TokenCounter) -> _Entry:
+def _read(definition: Mapping[str, Any], key: _Key, tokens: TokenCounter, *, named: bool) -> _Entry:
     server, source, spellings, digest = key
-    item = mcp_tool_to_selectable(definition, server, infer=source != "named", named=source != "unnamed", digest=digest)
+    if isinstance(definition, SkillEntry):
+        item = skill_to_selectable(definition, server, named=named)
+    else:
+        item = mcp_tool_to_selectable(definition, server, infer=source != "named", named=named, digest=digest)
     return _entry(replace(item, spellings=spellings) if spellings else item, digest, tokens)
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-_OF_OFFERS = ("uri", "uriTemplate", "mimeType", "arguments")
-"""The fields of prompts, resources and templates by which they are used."""
+_OF_OFFERS = ("uri", "uriTemplate", "mimeType", "arguments", "frontmatter", "resources")
+"""The fields of prompts, resources, templates and skills by which they are used."""
 _COVERED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations", *_OF_OFFERS)
 
 MAX_LINES = 40

@@ -232,6 +232,7 @@ class ProxyRuntime:
             cache=ResultCache(options.now),
             now=options.now,
             in_force=lambda: (self.catalog(), self.access),
+            stale=self._refresh_soon,
         )
         self._keeper = CatalogKeeper(
             self.fleet,
@@ -252,6 +253,7 @@ class ProxyRuntime:
         self._access_watchers: list[Callable[[], None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._offers: OfferScreening | None = None
+        self._refreshing: dict[str, asyncio.Task[None]] = {}
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call *changed* on the event loop after each swap to another catalog."""
@@ -269,6 +271,10 @@ class ProxyRuntime:
         """End the work that was begun for this runtime and belongs to no caller."""
         for close in self._closers:
             await close()
+        refreshing = list(self._refreshing.values())
+        for task in refreshing:
+            task.cancel()
+        await asyncio.gather(*refreshing, return_exceptions=True)
         await self.learning.aclose()
 
     def catalog(self) -> Catalog:
@@ -494,6 +500,16 @@ class ProxyRuntime:
                 note.hidden = True
                 raise no_such_artifact(handle)
             return await self._archive.view(whole, selector, identity.actor)
+
+    def _refresh_soon(self, server: str) -> None:
+        """Read the tools and skills of *server* again, beside what runs; once at a time."""
+        if server not in self._refreshing:
+            task = self._refreshing[server] = asyncio.get_running_loop().create_task(self._refresh_one(server))
+            task.add_done_callback(lambda _: self._refreshing.pop(server, None))
+
+    async def _refresh_one(self, server: str) -> None:
+        with suppress(CatalogError):  # it is logged, and the catalog in force stays
+            await self.refresh_catalog([server])
 
     async def _look_for_unmatched(self) -> None:
         snapshot, fleet = self._keeper.snapshot, self.fleet

@@ -242,6 +242,7 @@ class McpServerUpstream:
 
         # In force from here on, with a first reading of its tools.
         connection.exchange.announced = heard
+        self.features.begin(client.agreement, lambda: changed(self._name))
         self._ready(client, connection)
         changed(self._name)
         # What goes on beside the calls, until the session is lost.
