@@ -203,3 +203,26 @@ async def test_the_lock_covers_skills_and_a_change_is_announced() -> None:
     setting.server.tell(ListChanged("resources"))
     assert heard == [ListChanged("resources")]
     assert await setting.uris() == []
+
+
+@requirement("ACCESS-76")
+async def test_resources_of_a_held_skill_are_not_listed() -> None:
+    policy = PinPolicy(pinned(entry_of(REFUNDS, {**FILES, "forms/A.md": POISON})))
+    for pins, expected in [(policy, ["shop+demo://note"]), (PinPolicy(), ["shop+demo://note", f"{SHOWN}/SKILL.md"])]:
+        setting = Setting(pins=pins)
+        setting.server.resources = [{"uri": f"{REFUNDS}/SKILL.md"}, {"uri": "demo://note"}]
+        listed = await setting.offers.list_all("resources", OWNER)
+        assert [one["uri"] for one in listed.items] == expected
+
+
+@requirement("ROUTE-64")
+async def test_a_file_of_a_nested_skill_is_read_through_the_skill_that_is_accepted() -> None:
+    nested = "---\nname: inner\ndescription: Inner\n---\nInner.\n"
+    outer = entry_of(REFUNDS, {**FILES, "inner/SKILL.md": nested})
+    inner = entry_of(f"{REFUNDS}/inner", {"SKILL.md": nested}, "Inner")
+    for accepted in (outer, inner):
+        setting = Setting(pins=PinPolicy(pinned(accepted), hold_new=True))
+        setting.server.entries = [outer, inner]
+        setting.server.files[f"{REFUNDS}/inner/SKILL.md"] = nested
+        assert len(await setting.uris()) == 1
+        assert await setting.offers.read_resource({"uri": f"{SHOWN}/inner/SKILL.md"}, OWNER)

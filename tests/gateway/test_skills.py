@@ -16,8 +16,11 @@ from wicketgate.catalog.pins import Pin, PinPolicy, pin
 from wicketgate.catalog.skills import steady
 from wicketgate.errors import ArgsInvalid, Forbidden, HydrateFailed, SkillChanged, UpstreamError
 from wicketgate.faces.gateway import GatewayFace
+from wicketgate.faces.operations import Operations
+from wicketgate.faces.registry import RegistryFace
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.fleet.features import FeatureSupport
+from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Attached, Auditor
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
@@ -271,3 +274,37 @@ async def test_the_transparent_face_announces_a_skill_by_its_id() -> None:
     assert skill_id(runtime) in names
     read = await face.call("tool_execute", {"tool_id": skill_id(runtime)}, OWNER)
     assert read.as_it_came is not None and "# Refunds" in read.as_it_came["content"][0]["text"]
+
+
+@requirement("BROWSE-70")
+async def test_two_skills_with_one_id_leave_the_catalog_as_it_was() -> None:
+    # Two upstreams whose names are mapped to one namespace.
+    first, second = SkillUpstream("My shop"), SkillUpstream("my-shop", [definition("create_order", "Creates.")])
+    runtime = ProxyRuntime(MultiplexUpstream([first, second]))
+    second.features.entries = []
+    await runtime.refresh_catalog()
+    known = skill_id(runtime)
+    second.features.entries = first.features.entries
+    await runtime.refresh_catalog()
+    assert skill_id(runtime) == known
+    second.tools.append(definition("send_order", "Sends."))
+    await runtime.refresh_catalog()
+    assert [item.kind for item in runtime.catalog().items.values()].count("tool") == 2
+
+
+@requirement("BROWSE-69")
+async def test_the_registry_face_lists_a_skill() -> None:
+    runtime = await runtime_of(SkillUpstream())
+    face = RegistryFace(Operations(runtime))
+    found = await face.call("search", {"query": "refund"}, OWNER)
+    assert "/shop/skill.refunds" in found.text
+    called = await face.call("call", {"operation": "/shop/skill.refunds", "input": {}}, OWNER)
+    assert "# Refunds" in called.text
+
+
+@requirement("BROWSE-68")
+async def test_of_many_skills_the_first_thousand_are_taken() -> None:
+    upstream = SkillUpstream()
+    upstream.features.entries = [entry_of(f"skill://n{number}", {"SKILL.md": "x"}) for number in range(1_002)]
+    runtime = await runtime_of(upstream)
+    assert len(runtime.catalog().items) == 1_000

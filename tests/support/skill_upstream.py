@@ -48,6 +48,7 @@ class SkillFeatures:
     asked: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     tell: Callable[[FeatureChange], None] = lambda change: None
     listings: int = 0
+    resources: list[Any] = field(default_factory=list)
 
     @property
     def support(self) -> FeatureSupport | None:
@@ -55,7 +56,7 @@ class SkillFeatures:
 
     async def list_all(self, kind: FeatureKind) -> Sequence[Any]:
         self.listings += kind == "skills"
-        return list(self.entries) if kind == "skills" else []
+        return list(self.entries) if kind == "skills" else list(self.resources) if kind == "resources" else []
 
     def fresh_ms(self, kind: FeatureKind) -> int:
         return 9_000

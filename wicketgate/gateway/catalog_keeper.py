@@ -363,6 +363,12 @@ class CatalogKeeper:
         # All at once first: that is one build, and tools seldom collide.
         self._spellings = spellings
         catalog, listings = before.catalog, dict(before.listings)
+        if skills is not self._skills:
+            try:
+                catalog = await self._build(listings, skills, catalog)
+            except CatalogError as error:
+                log.error("skills not refreshed: %s", error)
+                skills = self._skills
         try:
             catalog = await self._build({**listings, **changed}, skills, catalog)
             listings.update(changed)

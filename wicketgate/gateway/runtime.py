@@ -508,8 +508,10 @@ class ProxyRuntime:
             task.add_done_callback(lambda _: self._refreshing.pop(server, None))
 
     async def _refresh_one(self, server: str) -> None:
-        with suppress(CatalogError):  # it is logged, and the catalog in force stays
+        try:
             await self.refresh_catalog([server])
+        except CatalogError as error:
+            log.error("catalog not refreshed for the skills of %s: %s", server, error)
 
     async def _look_for_unmatched(self) -> None:
         snapshot, fleet = self._keeper.snapshot, self.fleet

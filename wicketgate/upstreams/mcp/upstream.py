@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from mcp_types import METHOD_NOT_FOUND
+
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
 from wicketgate.fleet.turns import Turns
@@ -115,6 +117,9 @@ class McpServerUpstream:
         except TimeoutError:
             raise timed_out(self._name, self._connect_timeout_s) from None
         except Refused as error:
+            # A server of skills, resources or prompts alone.
+            if error.code == METHOD_NOT_FOUND and client.agreement.capabilities.tools is None:
+                return []
             raise reported(self._name, error) from error
         except (Malformed, Gone):
             raise UpstreamUnavailable(f"{self._name} did not give its tools.") from None
