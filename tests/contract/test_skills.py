@@ -4,10 +4,11 @@ import asyncio
 import random
 import sys
 from functools import partial
+from typing import Any
 
 from tests.support.mcp_client import NEW, mcp_client
 from tests.support.requirement import requirement
-from tests.support.scripted_server import HANDSHAKE, MODERN
+from tests.support.scripted_server import HANDSHAKE, MODERN, scripted_server
 from tests.support.service import BOUND_S, running_service
 from tests.support.skill_server import EXTENSION, FILES
 from tests.support.wire_client import WireClient
@@ -46,7 +47,10 @@ async def test_skills_of_a_real_server_are_listed_read_found_and_followed() -> N
             unknown = {"skills/get": f"{SHOWN}/no/SKILL.md", "resources/directory/read": f"{SHOWN}/SKILL.md"}
             for method, uri in unknown.items():
                 assert (await client.ask(method, {"uri": uri}))["error"]["code"] == -32602
-            assert "No skill is served at" in (await client.ask("skills/get", {"uri": f"{SHOWN}/x/SKILL.md"}))["error"]["message"]
+            assert (
+                "No skill is served at"
+                in (await client.ask("skills/get", {"uri": f"{SHOWN}/x/SKILL.md"}))["error"]["message"]
+            )
             assert (await client.ask("skills/get", {}))["error"]["code"] == -32602
 
         async with mcp_client(service, NEW, path="/mcp/gateway") as model:
@@ -69,3 +73,22 @@ async def test_without_skills_the_extension_and_its_methods_do_not_exist() -> No
         client = WireClient(service, MODERN)
         assert EXTENSION not in str((await client.ask("server/discover", {}))["result"])
         assert (await client.ask("skills/list", {}))["error"]["code"] == -32601
+
+
+@requirement("BROWSE-70", "ROUTE-58")
+async def test_a_server_of_the_older_era_with_skills_and_no_tools_is_no_trouble() -> None:
+    skill = {"uri": "skill://x/SKILL.md", "frontmatter": {"name": "x", "description": "X"}, "resources": "dynamic"}
+    script: Any = {
+        "tools/list": lambda params: {"error": {"code": -32601, "message": "Method not found"}},
+        "skills/list": lambda params: {"result": {"skills": [skill]}},
+    }
+    capabilities: Any = {"resources": {}, "extensions": {EXTENSION: {}}}
+    async with (
+        scripted_server(script, era=HANDSHAKE, capabilities=capabilities) as server,
+        running_service(upstreams=[server.upstream]) as service,
+    ):
+        listed = (await WireClient(service).ask("skills/list", {}))["result"]["skills"]
+        assert [one["frontmatter"]["name"] for one in listed] == ["x"]
+        found = await WireClient(service, path="/mcp/gateway").call("tool_browse", {"path": "/"})
+        assert len(found["result"]["structuredContent"]["cards"]) == 1
+        assert len(server.seen("tools/list")) == 1

@@ -64,7 +64,11 @@ async def test_skills_are_listed_fetched_and_read_under_our_uris() -> None:
     got = await setting.offers.get_skill({"uri": skill["uri"]}, OWNER)
     assert (got["skill"], got["ttlMs"], got["cacheScope"]) == (skill, 9_000, "private")
     read = await setting.offers.read_resource({"uri": f"{SHOWN}/forms/A.md"}, OWNER)
-    assert read["contents"][0] == {"uri": f"{SHOWN}/forms/A.md", "mimeType": "text/markdown", "text": FILES["forms/A.md"]}
+    assert read["contents"][0] == {
+        "uri": f"{SHOWN}/forms/A.md",
+        "mimeType": "text/markdown",
+        "text": FILES["forms/A.md"],
+    }
     # Skills are no tools of this face.
     await setting.runtime.refresh_catalog()
     assert setting.face.tools(OWNER) == ()

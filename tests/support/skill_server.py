@@ -87,9 +87,7 @@ async def read(ctx: Ctx, params: t.ReadResourceRequestParams) -> t.ReadResourceR
     uri = str(params.uri)
     if uri not in files:
         raise MCPError(-32602, f"Resource '{uri}' not found", {"uri": uri})
-    return t.ReadResourceResult(
-        contents=[t.TextResourceContents(uri=uri, mime_type="text/markdown", text=files[uri])]
-    )
+    return t.ReadResourceResult(contents=[t.TextResourceContents(uri=uri, mime_type="text/markdown", text=files[uri])])
 
 
 async def main() -> None:

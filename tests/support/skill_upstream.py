@@ -11,7 +11,9 @@ from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
 
 SKILLS = "io.modelcontextprotocol/skills"
-MAIN = "---\nname: refunds\ndescription: Process refund requests per company policy\n---\n\n# Refunds\n\nSee forms/A.md.\n"
+MAIN = (
+    "---\nname: refunds\ndescription: Process refund requests per company policy\n---\n\n# Refunds\n\nSee forms/A.md.\n"
+)
 FORM = "Ask for the order number first.\n"
 
 

@@ -218,11 +218,12 @@ def build_catalog(
 ) -> Catalog:
     """A snapshot of the tools of all upstreams, in wire JSON by the upstream's configured name.
 
-    A definition that is a ``SkillEntry`` gives a skill. The tools of the upstreams in *infer* and *unnamed* take their namespace from their own names, but never that of
-    another upstream: *taken* are the names of all that are configured (CARD-31). The names in *unnamed* were not
-    configured. *words* are the operator's. What *previous* already knows is taken over by content. Pure and free of
-    shared state, so it can run in a thread. Of the tools of one upstream with one id the first is taken (CARD-36).
-    *spellings* are the servers' own names, by upstream (BROWSE-38).
+    A definition that is a ``SkillEntry`` gives a skill (CARD-41). The tools of the upstreams in *infer* and
+    *unnamed* take their namespace from their own names, but never that of another upstream: *taken* are the names
+    of all that are configured (CARD-31). The names in *unnamed* were not configured. *words* are the operator's.
+    What *previous* already knows is taken over by content. Pure and free of shared state, so it can run in a
+    thread. Of the tools of one upstream with one id the first is taken (CARD-36). *spellings* are the servers' own
+    names, by upstream (BROWSE-38).
     Raises CatalogError when tools of two upstreams have one id (CARD-14); *previous* is untouched then.
     """
     owners = {namespace_of(name): name for name in taken if name not in unnamed}
@@ -256,7 +257,7 @@ def build_catalog(
     return catalog
 
 
-_Source = Literal["named", "infer", "unnamed", "by hand", "skill"]
+_Source = Literal["named", "infer", "unnamed", "by hand"]
 
 _Key = tuple[str, _Source, tuple[str, ...], str]
 """Upstream, where its namespaces come from, spellings of its name, digest of the definition: all that an entry depends
@@ -320,10 +321,8 @@ class _Reading:
         if not isinstance(definition, Mapping):
             raise CatalogError("definition: not an object")
         digest = _fingerprint(definition)
-        # A tool whose definition reads like a skill's entry is not taken for it.
-        source: _Source = "skill" if isinstance(definition, SkillEntry) else self._source
-        key = (self._server, source, self._spellings, digest)
-        return key, self._known.get(key) or _read(definition, key, self._tokens, named=self._source != "unnamed")
+        key = (self._server, self._source, self._spellings, digest)
+        return key, self._known.get(key) or _read(definition, key, self._tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,8 +360,9 @@ def _chars_for_model(item: SelectableItem) -> int:
     return len(compact_json(parameters))
 
 
-def _read(definition: Mapping[str, Any], key: _Key, tokens: TokenCounter, *, named: bool) -> _Entry:
+def _read(definition: Mapping[str, Any], key: _Key, tokens: TokenCounter) -> _Entry:
     server, source, spellings, digest = key
+    named = source != "unnamed"
     if isinstance(definition, SkillEntry):
         item = skill_to_selectable(definition, server, named=named)
     else:

@@ -219,7 +219,7 @@ def _origin(skill: Skill, server: str, path: str) -> str:
     others = [] if skill.files is None else [other for other in skill.files if other != path]
     if others:
         more = f" and {len(others) - _LISTED_FILES} more" if len(others) > _LISTED_FILES else ""
-        lines.append(f"[Other files, read with {{\"{FILE_ARGUMENT}\": PATH}}: {', '.join(others[:_LISTED_FILES])}{more}]")
+        lines.append(f'[Other files, read with {{"{FILE_ARGUMENT}": PATH}}: {", ".join(others[:_LISTED_FILES])}{more}]')
     return "\n".join(lines)
 
 
@@ -261,7 +261,9 @@ def _same(written: object, given: object) -> bool:
     if isinstance(written, Mapping | list) or isinstance(given, Mapping | list):
         return False
     one, other = _spelt(written), _spelt(given)
-    return one == other or (isinstance(given, bool) and _BOOLEANS.get(one) is given) or other.startswith(f"{one}T00:00:00")
+    return (
+        one == other or (isinstance(given, bool) and _BOOLEANS.get(one) is given) or other.startswith(f"{one}T00:00:00")
+    )
 
 
 _BOOLEANS = {"yes": True, "on": True, "y": True, "no": False, "off": False, "n": False}

@@ -1,5 +1,5 @@
-"""Resources, prompts, skills and completions of the namespaced face: ``server+scheme://`` and ``server__prompt`` (ROUTE-11,
-ROUTE-42).
+"""Resources, prompts, skills and completions of the namespaced face: ``server+scheme://`` and ``server__prompt``
+(ROUTE-11, ROUTE-42).
 
 They exist for callers that may use every tool of the server (``tools:<server>:*``) or hold ``resources:<server>`` or
 ``prompts:<server>``, unless a rule about all of its tools hides them or requires an approval, which has no form here.

@@ -1,5 +1,5 @@
-"""Skills of the namespaced face: which of a server's there are for a caller, and which files belong to them (ROUTE-58 to
-ROUTE-66).
+"""Skills of the namespaced face: which of a server's there are for a caller, and which files belong to them (ROUTE-58
+to ROUTE-64).
 
 Their URIs are those of resources. What is held, or hidden by a rule about the skill, is not there, and nothing in its
 directory is.

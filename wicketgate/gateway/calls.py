@@ -206,7 +206,7 @@ class Calls:
         note.sent = True
         # Cache: only what the operator named is looked for, and kept.
         key = None
-        if policy.caches(item.upstream_name) and item.kind != "skill":
+        if policy.caches(item.upstream_name):
             key = self._cache.key(catalog, item, request.arguments, context, shared=policy.cache_shared)
         if key is not None and (kept := self._cache.get(key)) is not None:
             note.cached = note.answered = True

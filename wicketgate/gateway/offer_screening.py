@@ -1,7 +1,7 @@
 """Pins and signs of suspicion for what a server offers besides tools (ACCESS-57 to ACCESS-59).
 
-Prompts, resources, templates, skills and instructions are sources of definitions of their own, named ``rec/prompts`` and so on
-beside the tools of ``rec``. What is held does not exist for callers.
+Prompts, resources, templates, skills and instructions are sources of definitions of their own, named ``rec/prompts``
+and so on beside the tools of ``rec``. What is held does not exist for callers.
 """
 
 import asyncio
@@ -117,7 +117,9 @@ class OfferScreening:
         policy = self._policy()
         if not isinstance(change, ListChanged) or (policy.pins is None and not policy.hold_suspicious):
             return
-        kinds: tuple[FeatureKind, ...] = ("prompts",) if change.kind == "prompts" else ("resources", "templates", "skills")
+        kinds: tuple[FeatureKind, ...] = (
+            ("prompts",) if change.kind == "prompts" else ("resources", "templates", "skills")
+        )
         for kind in kinds:
             task = asyncio.get_running_loop().create_task(self._look(server, kind))
             self._looking.add(task)
