@@ -74,9 +74,24 @@ async def test_a_browse_finds_a_skill_and_a_call_of_it_gives_its_text() -> None:
     assert "written by the server shop" in read.structured["summary"]
     assert "forms/A.md" in read.structured["summary"]
     form = await face.call("tool_execute", {"tool_id": card["id"], "args": {"file": "forms/A.md"}}, OWNER)
-    assert form.structured["summary"].startswith(FORM)
+    assert FORM.strip() in form.structured["summary"]
     assert [params["uri"] for _, params in upstream.features.asked] == [f"{REFUNDS}/SKILL.md", f"{REFUNDS}/forms/A.md"]
     assert upstream.calls == []
+
+
+@requirement("BROWSE-66")
+async def test_a_long_text_begins_with_its_origin_and_is_read_on_by_view() -> None:
+    main = FILES["SKILL.md"] + "A line of the policy.\n" * 200
+    files = {"SKILL.md": main, **{f"forms/\u202e{number}.md": "x" for number in range(100)}}
+    upstream = SkillUpstream()
+    upstream.features.entries = [entry_of(REFUNDS, files)]
+    upstream.features.files[f"{REFUNDS}/SKILL.md"] = main
+    runtime = await runtime_of(upstream)
+    envelope = (await runtime.execute(skill_id(runtime), {}, OWNER)).envelope
+    assert "written by the server shop" in envelope.summary
+    assert " more]" in envelope.summary and "\u202e" not in envelope.summary
+    view = await runtime.view(envelope.artifacts[0].handle, {"type": "grep", "pattern": "policy"}, OWNER)
+    assert "A line of the policy." in str(view.content)
 
 
 @requirement("BROWSE-66")
@@ -180,7 +195,7 @@ async def test_a_dynamic_skill_is_read_without_digests() -> None:
     runtime = await runtime_of(upstream)
     upstream.features.files[f"{REFUNDS}/today.md"] = "Of today."
     read = await runtime.execute(skill_id(runtime), {"file": "today.md"}, OWNER)
-    assert read.envelope.summary.startswith("Of today.")
+    assert "Of today." in read.envelope.summary
 
 
 @requirement("ACCESS-75", "ACCESS-76")
@@ -281,7 +296,7 @@ async def test_the_transparent_face_announces_a_skill_by_its_id() -> None:
     names = [tool.name for tool in face.tools(OWNER)]
     assert skill_id(runtime) in names
     read = await face.call("tool_execute", {"tool_id": skill_id(runtime)}, OWNER)
-    assert read.as_it_came is not None and "# Refunds" in read.as_it_came["content"][0]["text"]
+    assert read.as_it_came is not None and "# Refunds" in read.as_it_came["content"][1]["text"]
 
 
 @requirement("BROWSE-70")
@@ -344,7 +359,8 @@ def test_a_change_of_resources_is_one_of_skills_where_there_are_any() -> None:
     async def ask(method: str, params: Mapping[str, Any], context: CallContext | None) -> Mapping[str, Any]:
         raise AssertionError
 
-    for extensions, heard in [({SKILLS: {}}, ["changed"]), ({}, [])]:
+    cases: list[tuple[dict[str, Any], list[str]]] = [({SKILLS: {}}, ["changed"]), ({}, [])]
+    for extensions, heard in cases:
         changed: list[str] = []
         features = McpFeatures("shop", ask, 1)
         can = ServerCapabilities(extensions=extensions)

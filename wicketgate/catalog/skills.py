@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wicketgate.catalog.card import one_line
 from wicketgate.catalog.selectable import SelectableItem, origin_digest
 from wicketgate.catalog.tool_id import ToolIdParts, ToolNames, format_tool_id, hash8, namespace_of, tool_names
 from wicketgate.errors import CatalogError
@@ -31,7 +32,7 @@ _NAME = re.compile(r"(?!.*--)[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _FRONTMATTER = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)(?:\r?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _MAX_FRONTMATTER = 64 * 1024
-_LISTED_FILES = 30
+_LISTED_CHARS = 120
 # Skills and tools of one server have names of their own, so that a rule can mean the one and not the other.
 _ID_PREFIX = "skill."
 
@@ -211,16 +212,22 @@ def as_tool_result(skill: Skill, server: str, path: str, result: Mapping[str, An
             blocks.append({"type": "text", "text": text})
         else:
             blocks.append({"type": "resource", "resource": dict(part)})
-    return {"content": [*blocks, {"type": "text", "text": _origin(skill, server, path)}]}
+    # First, since of a long text a model is shown the beginning.
+    return {"content": [{"type": "text", "text": _origin(skill, server, path)}, *blocks]}
 
 
 def _origin(skill: Skill, server: str, path: str) -> str:
-    lines = [f"[{path} of the skill {skill.name}, written by the server {server}; it grants no permissions.]"]
-    others = [] if skill.files is None else [other for other in skill.files if other != path]
+    lines = [f"[{_plain(path)} of the skill {skill.name}, written by the server {server}; it grants no permissions.]"]
+    others = [] if skill.files is None else [_plain(other) for other in skill.files if other != path]
     if others:
-        more = f" and {len(others) - _LISTED_FILES} more" if len(others) > _LISTED_FILES else ""
-        lines.append(f'[Other files, read with {{"{FILE_ARGUMENT}": PATH}}: {", ".join(others[:_LISTED_FILES])}{more}]')
+        kept = [other for place, other in enumerate(others) if len(", ".join(others[: place + 1])) <= _LISTED_CHARS]
+        more = f", {len(others) - len(kept)} more" if len(others) > len(kept) else ""
+        lines.append(f'[Other files, read with {{"{FILE_ARGUMENT}": PATH}}: {", ".join(kept)}{more}]')
     return "\n".join(lines)
+
+
+def _plain(path: str) -> str:
+    return one_line(path[:_LISTED_CHARS])
 
 
 def _arguments(skill: Skill) -> dict[str, Any]:

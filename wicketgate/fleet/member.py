@@ -153,23 +153,43 @@ class Member:
             raise UpstreamTimeout(f"{self.name} did not give all its tools within {listing_s:g} s.") from None
 
     def call_tool(
-        self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        timeout_s: float,
+        task_s: float = 0.0,
     ) -> Coroutine[Any, Any, Mapping[str, Any]]:
         """As Upstream, and as ``guarded``."""
         heard = self._edge.heard_by(context)
-        return self.guarded(context, timeout_s, partial(self.upstream.call_tool, name, arguments, heard))
+        return self.guarded(context, timeout_s, partial(self.upstream.call_tool, name, arguments, heard), task_s)
 
     async def guarded(
-        self, context: CallContext, timeout_s: float, run: Callable[[float], Awaitable[Mapping[str, Any]]]
+        self,
+        context: CallContext,
+        timeout_s: float,
+        run: Callable[[float], Awaitable[Mapping[str, Any]]],
+        task_s: float = 0.0,
     ) -> Mapping[str, Any]:
         """*run*, given the time that is left, in one of the slots; over within *timeout_s*, waiting for a slot
-        included. This is the one deadline of a call: an upstream is cancelled when it has passed. What it says is
-        cleaned at the edge.
+        included; within *task_s*, if that is longer, once the server goes on with it as a task. This is the one
+        deadline of a call: an upstream is cancelled when it has passed. What it says is cleaned at the edge.
 
         Sets ``context.marks.left`` when *run* begins. Raises what *run* raises, RateLimited when there is no slot,
         UpstreamResting while the breaker is open, and UpstreamTimeout.
         """
         actor, left_s, placed, breaker = context.identity.actor, timeout_s, False, self._breaker
+        allowed_s = timeout_s
+
+        def prolong() -> None:
+            nonlocal allowed_s
+            until = deadline.when()
+            if task_s > allowed_s and until is not None and not self._ended and not deadline.expired():
+                deadline.reschedule(until + task_s - allowed_s)
+                allowed_s = task_s
+                if context.on_task is not None:
+                    context.on_task()
+
         try:
             async with asyncio.timeout(timeout_s) as deadline:
                 # A slot: at once where there is room, otherwise in the queue.
@@ -183,6 +203,7 @@ class Member:
                     if ticket is None:
                         raise self._resting(actor)
                     context.marks.left = True
+                    context.marks.prolong = prolong
                     try:
                         result = await run(left_s)
                     except (UpstreamUnavailable, UpstreamTimeout, UpstreamLost):
@@ -204,6 +225,7 @@ class Member:
                     breaker.succeeded(ticket)
                     return result if self._edge.leaves(result) else await self._edge.result(result)
                 finally:
+                    context.marks.prolong = None
                     self._deadlines.discard(deadline)
                     self._slots.leave(actor)
                     if self._idle is not None and not self._slots.running:
@@ -217,7 +239,7 @@ class Member:
                 raise UpstreamLost(
                     f"{self.name} was taken out of service while the tool ran; whether it took effect is not known."
                 ) from None
-            raise UpstreamTimeout(f"{self.name} did not answer within {timeout_s:g} s.") from None
+            raise UpstreamTimeout(f"{self.name} did not answer within {allowed_s:g} s.") from None
 
     async def retire(self, drain_s: float) -> None:
         """Take no more calls; those that run may go on for *drain_s*, and are then ended. They all have ended after."""

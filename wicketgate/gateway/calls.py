@@ -245,7 +245,7 @@ class Calls:
                 member, timeout_s = self._fleet.member(item.server), policy.deadline_s(item.upstream_name)
                 if item.kind == "skill":
                     return await self._read_file(member, item, context, timeout_s)
-                return await member.call_tool(item.upstream_name, arguments, context, timeout_s)
+                return await member.call_tool(item.upstream_name, arguments, context, timeout_s, policy.task_s)
             except InputRequired as question:
                 question.definition = item.digest
                 raise

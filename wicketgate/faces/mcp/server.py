@@ -39,6 +39,7 @@ from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ou
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.meta_tool import compact_json
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
+from wicketgate.gateway.running_calls import AttendedCaller
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, Caller, InputAnswers, session_key, source_of
 from wicketgate.travelling_meta import travelling
@@ -183,7 +184,7 @@ class McpDoor:
         try:
             with within_exchange(ctx):
                 async with ClientCaller(ctx) as caller:
-                    return await run(self._context(ctx, caller, given))
+                    return await run(self._context(ctx, AttendedCaller(caller), given))
         except Refusal as refusal:
             raise mcp_error(refusal, ctx) from None
         except InputRequired as question:
