@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-_OF_OFFERS = ("uri", "uriTemplate", "mimeType", "arguments")
-"""The fields of prompts, resources and templates by which they are used."""
+_OF_OFFERS = ("uri", "uriTemplate", "mimeType", "arguments", "frontmatter", "resources")
+"""The fields of prompts, resources, templates and skills by which they are used."""
 _ACTED_ON = ("ui", "ui/resourceUri", "openai/outputTemplate")
 """The keys of ``_meta`` that clients act on (ACCESS-81): the page of MCP Apps that a tool shows, what that page may do,
 and who may use the tool."""

@@ -164,7 +164,8 @@ class NamespacedFace:
         if indexed is not None and indexed.catalog is catalog:
             return indexed
         # A page may call the tools that its server keeps from models; its host tells them apart by their visibility.
-        items = {**catalog.tools, **catalog.app_tools} if catalog.app_tools else catalog.tools
+        # Skills have methods of their own here.
+        items = {key: item for key, item in {**catalog.tools, **catalog.app_tools}.items() if item.kind == "tool"}
         names = ToolNames(items.values())
         shown = [(items[tool_id], _tool(items[tool_id], name)) for tool_id, name in names.shown.items()]
         shown.sort(key=lambda pair: (pair[1].name.casefold(), pair[1].name))

@@ -24,7 +24,7 @@ from wicketgate.errors import (
 )
 from wicketgate.fleet.breaker import BreakerPolicy, BreakerState, UpstreamBreaker
 from wicketgate.fleet.edge import Edge, KnownSecrets
-from wicketgate.fleet.features import Features, GuardedFeatures, HasFeatures
+from wicketgate.fleet.features import Features, FeatureSupport, GuardedFeatures, HasFeatures
 from wicketgate.fleet.slots import CallSlots, SlotRefused
 from wicketgate.ports import CallContext, HasPing, HasSpellings, PingAnswer, Upstream, UpstreamStatus
 
@@ -115,6 +115,10 @@ class Member:
             self._breaker.held_off(),
             self._turned_away,
         )
+
+    def support(self) -> FeatureSupport | None:
+        """The features of its server; None while that is not connected, and where it can have none."""
+        return None if self.features is None else self.features.support
 
     def limit(self, limits: UpstreamLimits) -> None:
         """Other limits from now on; what runs and waits already stays."""
@@ -378,6 +382,16 @@ class MultiplexUpstream:
         listings = await asyncio.gather(*map(_list_one, chosen))
         return {member.name: listing for member, listing in zip(chosen, listings, strict=True)}
 
+    async def list_skills(self, names: Collection[str] | None = None) -> dict[str, Listing | GatewayError]:
+        """Entries of skills by upstream name, as ``list_tools``; none of an upstream that is not connected."""
+        chosen = [member for name, member in self.members.items() if names is None or name in names]
+        known = [(member, support) for member in chosen if (support := member.support()) is not None]
+        having = [member for member, support in known if support.skills]
+        listings = await asyncio.gather(*map(_skills_of, having))
+        return {member.name: [] for member, _ in known} | {
+            member.name: listing for member, listing in zip(having, listings, strict=True)
+        }
+
     def member(self, server: str) -> Member:
         """Raises UpstreamUnavailable for a server that is not there."""
         member = self.members.get(server)
@@ -392,6 +406,14 @@ def by_name(members: Sequence[Member]) -> Mapping[str, Member]:
     if len(found) != len(members):
         raise CatalogError("two upstreams have the same name")
     return found
+
+
+async def _skills_of(member: Member) -> Listing | GatewayError:
+    assert member.features is not None
+    try:
+        return await member.features.list_all("skills")
+    except GatewayError as error:
+        return error
 
 
 async def _list_one(member: Member) -> Listing | GatewayError:

@@ -242,6 +242,7 @@ class ProxyRuntime:
             cache=ResultCache(options.now),
             now=options.now,
             in_force=lambda: (self.catalog(), self.access),
+            stale=self._refresh_soon,
         )
         self._keeper = CatalogKeeper(
             self.fleet,
@@ -264,6 +265,7 @@ class ProxyRuntime:
         self._access_watchers: list[Callable[[], None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._offers: OfferScreening | None = None
+        self._refreshing: dict[str, asyncio.Task[None]] = {}
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call *changed* on the event loop after each swap to another catalog."""
@@ -282,6 +284,10 @@ class ProxyRuntime:
         await self.running.aclose()
         for close in self._closers:
             await close()
+        refreshing = list(self._refreshing.values())
+        for task in refreshing:
+            task.cancel()
+        await asyncio.gather(*refreshing, return_exceptions=True)
         await self.learning.aclose()
 
     def catalog(self) -> Catalog:
@@ -531,6 +537,18 @@ class ProxyRuntime:
             return whole
         note.hidden = True
         return None
+
+    def _refresh_soon(self, server: str) -> None:
+        """Read the tools and skills of *server* again, beside what runs; once at a time."""
+        if server not in self._refreshing:
+            task = self._refreshing[server] = asyncio.get_running_loop().create_task(self._refresh_one(server))
+            task.add_done_callback(lambda _: self._refreshing.pop(server, None))
+
+    async def _refresh_one(self, server: str) -> None:
+        try:
+            await self.refresh_catalog([server])
+        except CatalogError as error:
+            log.error("catalog not refreshed for the skills of %s: %s", server, error)
 
     async def _look_for_unmatched(self) -> None:
         snapshot, fleet = self._keeper.snapshot, self.fleet

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from mcp_types import METHOD_NOT_FOUND
+
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
 from wicketgate.fleet.turns import Turns
@@ -123,6 +125,9 @@ class McpServerUpstream:
         except TimeoutError:
             raise timed_out(self._name, self._connect_timeout_s) from None
         except Refused as error:
+            # A server of skills, resources or prompts alone.
+            if error.code == METHOD_NOT_FOUND and client.agreement.capabilities.tools is None:
+                return []
             raise reported(self._name, error) from error
         except (Malformed, Gone):
             raise UpstreamUnavailable(f"{self._name} did not give its tools.") from None
@@ -260,6 +265,7 @@ class McpServerUpstream:
 
         # In force from here on, with a first reading of its tools.
         connection.exchange.announced = heard
+        self.features.begin(client.agreement, lambda: changed(self._name))
         self._ready(client, connection)
         changed(self._name)
         # What goes on beside the calls, until the session is lost.
