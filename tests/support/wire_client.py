@@ -32,6 +32,18 @@ class WireClient:
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """The whole answer, with ``result`` or ``error``."""
+        messages = await self.messages(method, params, meta=meta, headers=headers)
+        return next(one for one in messages if "result" in one or "error" in one)
+
+    async def messages(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> list[dict[str, Any]]:
+        """All that comes until the answer, the notifications too."""
         headers = {**ACCEPT, "MCP-Protocol-Version": self.era, **(headers or {})}
         own: dict[str, Any] = dict(meta or {})
         if self.era == MODERN:
@@ -51,7 +63,7 @@ class WireClient:
             headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
             await self._post("notifications/initialized", {}, None, headers)
         asked = {**params, **({"_meta": own} if own else {})}
-        return answer_in(await self._post(method, asked, 1, headers))
+        return _messages_in(await self._post(method, asked, 1, headers))
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, more: Mapping[str, Any] | None = None, **given: Any
@@ -67,12 +79,9 @@ class WireClient:
         return await self.service.http.post(self.path, json=message, headers=dict(headers))
 
 
-def answer_in(response: httpx.Response) -> dict[str, Any]:
-    """The message in *response* that answers a request, in JSON or in a stream of events."""
+def _messages_in(response: httpx.Response) -> list[dict[str, Any]]:
+    """The messages in *response*, in JSON or in a stream of events."""
     if response.headers.get("content-type", "").startswith("text/event-stream"):
         lines = [line.removeprefix("data:") for line in response.text.splitlines() if line.startswith("data:")]
-        found = [json.loads(line) for line in lines if line.strip()]
-        answer: dict[str, Any] = next(one for one in found if "result" in one or "error" in one)
-        return answer
-    whole: dict[str, Any] = response.json()
-    return whole
+        return [json.loads(line) for line in lines if line.strip()]
+    return [response.json()]

@@ -101,7 +101,7 @@ class NamespacedOffers:
 
     async def read_resource(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("resources/read", params, "resources", context)
-        result = await self._pass_on(routed, lambda request: {"uri": request.name}, "read", context)
+        result = await self._pass_on(routed, lambda request: {"uri": request.name}, "read", "resources", context)
         contents = result.get("contents")
         if not isinstance(contents, list):
             raise Refusal(UPSTREAM_FAILED, f"{routed.target_server} gave an answer that is not a valid MCP result.")
@@ -110,7 +110,7 @@ class NamespacedOffers:
     async def get_prompt(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("prompts/get", params, "prompts", context)
         result = await self._pass_on(
-            routed, lambda request: {"name": request.name, "arguments": request.arguments}, "prompt", context
+            routed, lambda request: {"name": request.name, "arguments": request.arguments}, "prompt", "prompts", context
         )
         return with_links(result, routed.target_server)
 
@@ -127,7 +127,7 @@ class NamespacedOffers:
             return {**request.arguments, "ref": {"type": kind, "uri" if by_uri else "name": request.name}}
 
         try:
-            return await self._pass_on(routed, own, "complete", context)
+            return await self._pass_on(routed, own, "complete", right, context)
         except _Withheld:
             return {"completion": {"values": []}}
 
@@ -205,6 +205,7 @@ class NamespacedOffers:
         routed: RoutedRequest,
         params: Callable[[Request], Mapping[str, Any]],
         operation: Operation,
+        right: Right,
         context: CallContext,
     ) -> Mapping[str, Any]:
         arguments = routed.request.arguments
@@ -219,13 +220,17 @@ class NamespacedOffers:
         )
         called = routed
 
+        async def still_allowed() -> None:
+            if not self._may(context, right, routed.target_server) or await self._held(routed, right):
+                raise Forbidden("answers_refused: this is not offered to you any more.")
+
         async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
             nonlocal called
             called = routed.update_request(replace(routed.request, name=request.name))
             return await self._fleet.request(request.server, method, params(request), context)
 
         try:
-            return await self._runtime.pass_on(request, context, operation, send)
+            return await self._runtime.pass_on(request, context, operation, send, still_allowed)
         except Blocked as error:
             raise _Withheld(BLOCKED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         except GatewayError as error:

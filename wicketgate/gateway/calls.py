@@ -30,7 +30,7 @@ from wicketgate.gateway.call_memory import Quota, ResultCache
 from wicketgate.gateway.catalog_keeper import Snapshot
 from wicketgate.gateway.options import CallPolicy, RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
-from wicketgate.gateway.server_words import ServerWords
+from wicketgate.gateway.server_words import ServerWords, StillAllowed
 from wicketgate.plugin_api import Request
 from wicketgate.ports import TOOL_CHANGED, CallContext, PendingCall
 from wicketgate.results.firewall import is_bulky
@@ -119,6 +119,7 @@ class Calls:
         # Validation: from here on, the arguments are those that would be sent.
         admitted = await snapshot.admit(item, args, tolerant=self._policies.call_policy(item.server).tolerant_args)
         await note.note_arguments(admitted.args)
+        still_allowed = partial(self._still_allowed, item, admitted.args, identity, access, for_app=for_app)
         # Access: rules may depend on the arguments.
         asks = await _needs_approval(access, item, admitted.args, identity)
         if dry_run:
@@ -128,18 +129,14 @@ class Calls:
             self._quota.check(identity.actor, item.id, item.names)
             await note.approve(context.approver, PendingCall(item.id, item.digest, admitted.args))
             # A person may take long, and the caller decides how long: what was forbidden meanwhile does not run.
-            catalog, rules = self._in_force()
-            if (now := catalog.get(item.id, for_app=for_app)) is None or now.digest != item.digest:
-                raise Forbidden(f"approval_refused: {TOOL_CHANGED}", path=item.id)
-            if rules is not access:
-                await _needs_approval(rules, now, admitted.args, identity)
+            await still_allowed("approval_refused")
         # Quota: counted once, however often the call is tried.
         self._quota.take(identity.actor, item.id, item.names)
         # Plugins on the call, the server, plugins on the result.
         request = Request(
             context.correlation_id, "tools/call", item.server, item.upstream_name, admitted.args, identity
         )
-        send = partial(self._send, snapshot.catalog, item, context, note)
+        send = partial(self._send, snapshot.catalog, item, context, note, partial(still_allowed, "answers_refused"))
         if self._plugins is None or not self._plugins.for_server(item.server):
             result = await send(request)
         else:
@@ -157,16 +154,18 @@ class Calls:
             return True
         return self._policies.call_policy(item.server).may_write(item)
 
-    async def pass_on(self, request: Request, context: CallContext, note: AuditedCall, send: Send) -> Mapping[str, Any]:
+    async def pass_on(
+        self, request: Request, context: CallContext, note: AuditedCall, send: Send, still_allowed: StillAllowed
+    ) -> Mapping[str, Any]:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins. *send*
-        carries it as they left it."""
+        carries it as they left it; *still_allowed* is as in ServerWords."""
         note.server = asked_for = request.server
         self._quota.take_other(context.identity.actor, note.tool_id)
 
         async def sent(request: Request) -> Mapping[str, Any]:
             note.server = request.server
             note.sent = True
-            words = ServerWords(request, asked_for, self._plugins, note)
+            words = ServerWords(request, asked_for, self._plugins, note, still_allowed)
             try:
                 result = await words.around(context, partial(send, request))
             except UpstreamRefused:
@@ -179,8 +178,32 @@ class Calls:
             return await sent(request)
         return await self._plugins.around(request, note.trail, sent)
 
+    async def _still_allowed(
+        self,
+        item: SelectableItem,
+        args: Mapping[str, Any],
+        identity: Identity,
+        access: AccessPolicy,
+        refusal: str,
+        *,
+        for_app: bool,
+    ) -> None:
+        """Raises Forbidden if the call of *item*, which was allowed by *access*, is not allowed by the rules and the
+        definition of this moment. *refusal* opens the message."""
+        catalog, rules = self._in_force()
+        if (now := catalog.get(item.id, for_app=for_app)) is None or now.digest != item.digest:
+            raise Forbidden(f"{refusal}: {TOOL_CHANGED}", path=item.id)
+        if rules is not access:
+            await _needs_approval(rules, now, args, identity)
+
     async def _send(
-        self, catalog: Catalog, item: SelectableItem, context: CallContext, note: AuditedCall, request: Request
+        self,
+        catalog: Catalog,
+        item: SelectableItem,
+        context: CallContext,
+        note: AuditedCall,
+        still_allowed: StillAllowed,
+        request: Request,
     ) -> Mapping[str, Any]:
         """The server's result for *request*, which is the call of *item* as the plugins left it.
 
@@ -211,7 +234,7 @@ class Calls:
             if ServerWords.none_in(context):
                 result = await self._with_retries(policy, item, request.arguments, context)
             else:
-                words = ServerWords(request, asked_for, self._plugins, note)
+                words = ServerWords(request, asked_for, self._plugins, note, still_allowed)
                 result = await words.around(context, partial(self._with_retries, policy, item, request.arguments))
         except UpstreamRefused:
             note.answered = True

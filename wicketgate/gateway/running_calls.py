@@ -138,6 +138,10 @@ class RunningCall(Generic[T]):
             await asyncio.wait([self._task], timeout=timeout_s)
         return self._task.done()
 
+    def at_end(self, told: Callable[[], None]) -> None:
+        """Call *told* when it has ended."""
+        self._task.add_done_callback(lambda _: told())
+
     def outcome(self) -> T:
         """The result of an ended call. Raises what it raised, and UpstreamLost for one that was cancelled."""
         if self._task.cancelled():

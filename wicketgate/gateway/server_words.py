@@ -24,13 +24,23 @@ _MAX_STAGES = 50
 _MAX_ROUNDS = 8
 
 Send = Callable[[CallContext], Awaitable[Mapping[str, Any]]]
+StillAllowed = Callable[[], Awaitable[None]]
 
 
 class ServerWords:
     """Words of a server during one call. *request* is the call as it was sent, *asked_for* the server whose plugins see
-    it: the one that the caller named, wherever the call was redirected to."""
+    it: the one that the caller named, wherever the call was redirected to. *still_allowed* raises Forbidden if the call
+    may not go on when a person has answered, who may take long."""
 
-    def __init__(self, request: Request, asked_for: str, plugins: PluginChain | None, note: AuditedCall) -> None:
+    def __init__(
+        self,
+        request: Request,
+        asked_for: str,
+        plugins: PluginChain | None,
+        note: AuditedCall,
+        still_allowed: StillAllowed,
+    ) -> None:
+        self.still_allowed = still_allowed
         self._request = request
         self._asked_for = asked_for
         self._plugins = plugins
@@ -158,6 +168,12 @@ class _HeardCaller:
         await self._caller.log(level, shown.get("data"), name if isinstance(name, str) else None)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As Caller. Raises Forbidden if the call may not go on after the answer (FACE-79)."""
+        answer = await self._ask(method, params)
+        await self._words.still_allowed()
+        return answer
+
+    async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if method != QUESTION:
             return await self._caller.ask(method, params)
         self._words.put()

@@ -17,6 +17,7 @@ from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS
+from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from wicketgate.access.identity import Identity
@@ -24,8 +25,11 @@ from wicketgate.access.seal import Seal
 from wicketgate.errors import GatewayError, InputRequired, UpstreamError
 from wicketgate.faces.assembly import Face
 from wicketgate.faces.mcp.caller import (
+    ANSWERS_WITHIN_S,
     AskingApprover,
     ClientCaller,
+    HeldAnswers,
+    ask_held,
     ask_later,
     read_answers,
     seal_states,
@@ -36,6 +40,7 @@ from wicketgate.faces.mcp.codes import is_answered_by, mcp_error
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ours
+from wicketgate.faces.mcp.held import Asked, HeldCalls, NotHeld
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.meta_tool import compact_json
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
@@ -55,6 +60,10 @@ ORDER_META_KEY = "wicketgate/cache_stable"
 calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
 
 _TOOLS_FRESH_MS = 60_000
+_NOT_HELD = (
+    "The call that these answers are for is not held any more: it has ended, or nobody answered in time. Make the call "
+    "again without the requestState."
+)
 
 Ctx = ServerRequestContext[Any, Any]
 R = TypeVar("R")
@@ -64,7 +73,7 @@ class McpDoor:
     """One face as an MCP server, with the notifications to its clients.
 
     *seal* protects the state that travels with clients between two attempts. *local* is the caller on stdio, without an
-    HTTP request that names one.
+    HTTP request that names one. A server's question in the middle of a call waits for *answer_s* at most.
     """
 
     def __init__(
@@ -77,12 +86,14 @@ class McpDoor:
         max_streams_per_actor: int | None = None,
         local: Identity | None = None,
         new_id: Callable[[], str] = lambda: "-",
+        answer_s: float = ANSWERS_WITHIN_S,
     ) -> None:
         self._surface = face.surface
         self._offers = face.offers
         self._local = local
         self._new_id = new_id
         self._listings = ToolListings()
+        self._held = HeldCalls(face.running, answer_s)
         self._shown: Sequence[SurfaceTool] = ()
         self._by_name: tuple[Sequence[SurfaceTool], dict[str, SurfaceTool]] = ((), {})
         self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
@@ -132,6 +143,10 @@ class McpDoor:
             self.announcer.announce(PromptsListChanged())
         if self._offers is not None and self._offers.offered("resources"):
             self.announcer.announce(ResourcesListChanged())
+
+    def ask_no_more(self) -> None:
+        """Tell the servers of held calls that nobody answers, because no answer is taken from now on (FACE-76)."""
+        self._held.give_up()
 
     async def prepare(self, identity: Identity) -> None:
         """Work out beside the event loop what requests of this caller ask at once, the SDK included (BROWSE-59)."""
@@ -183,11 +198,29 @@ class McpDoor:
         try:
             with within_exchange(ctx):
                 async with ClientCaller(ctx) as caller:
-                    return await run(self._context(ctx, caller, given))
+                    answer = await self._run_for(ctx, caller, given, run)
         except Refusal as refusal:
             raise mcp_error(refusal, ctx) from None
         except InputRequired as question:
             return ask_later(ctx, question)
+        except NotHeld:
+            raise MCPError(t.INVALID_PARAMS, _NOT_HELD, {"reason": "not_held"}) from None
+        return ask_held(answer.id, answer.requests) if isinstance(answer, Asked) else answer
+
+    async def _run_for(
+        self,
+        ctx: Ctx,
+        caller: ClientCaller,
+        given: InputAnswers | HeldAnswers | None,
+        run: Callable[[CallContext], Awaitable[R]],
+    ) -> R | Asked:
+        """Run it for *caller*, or go on with the call that its answers are for. Raises NotHeld, and as *run*."""
+        if isinstance(given, HeldAnswers):
+            return await self._held.resume(caller, self._who(ctx), given.id, given.responses)
+        if caller.answers != "later" or ctx.method not in INPUT_REQUIRED_METHODS:
+            return await run(self._context(ctx, caller, given))
+        label = str((ctx.params or {}).get("name", ""))
+        return await self._held.begin(caller, self._who(ctx), label, lambda held: run(self._context(ctx, held, given)))
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool. Without this the SDK lists all tools before each call of the newer era."""
