@@ -6,8 +6,8 @@ archived for its owner, and viewed in parts (EXEC-28, EXEC-29).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, overload
@@ -42,7 +42,7 @@ from wicketgate.gateway.catalog_keeper import CatalogKeeper, Naming, RefreshRepo
 from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.offer_screening import OfferScreening
 from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies, TokenCost
-from wicketgate.gateway.running_calls import RunningCalls
+from wicketgate.gateway.running_calls import RunningCall, RunningCalls
 from wicketgate.gateway.server_words import StillAllowed
 from wicketgate.gateway.unmatched import Judged, Unmatched
 from wicketgate.heavy_work import in_line
@@ -167,6 +167,15 @@ def _naming(policies: RuntimePolicies, members: Iterable[str]) -> Naming:
 
 def _is_index(artifact: SealedArtifact) -> bool:
     return artifact.ref.handle.startswith("index:")
+
+
+CALL_HANDLE = "call"
+"""The kind of handles of calls that outlive their requests (EXEC-47)."""
+
+
+def no_such_call(handle: str) -> ViewFailed:
+    """The same answer wherever ``no_such_artifact`` is one."""
+    return ViewFailed("No such call, or its result is not kept any more.", path=handle)
 
 
 def no_such_artifact(handle: str) -> ViewFailed:
@@ -495,12 +504,35 @@ class ProxyRuntime:
     async def view(self, handle: str, selector: object, context: CallContext = LOCAL_CALL) -> View:
         """A bounded part of an artifact that this actor owns (EXEC-29, EXEC-34). Raises ViewFailed."""
         async with self._audited("view", context, handle) as note:
-            snapshot, identity = self._keeper.snapshot, context.identity
-            note.tool_id = whole = whole_handle(snapshot, self.access, handle, identity)
-            if not may_view(snapshot.catalog, self.access, whole, identity):
-                note.hidden = True
+            whole = self._viewable(handle, context, note)
+            if whole is None:
                 raise no_such_artifact(handle)
-            return await self._archive.view(whole, selector, identity.actor)
+            return await self._archive.view(whole, selector, context.identity.actor)
+
+    @asynccontextmanager
+    async def watching(self, handle: str, context: CallContext) -> AsyncIterator[RunningCall[Execution]]:
+        """The call of *handle*, which this actor began and may still use; audited as a view while the block runs.
+        Raises ViewFailed."""
+        async with self._audited("view", context, handle) as note:
+            whole = self._viewable(handle, context, note)
+            _, tool_id, call_id = handle_parts(whole or "")
+            call = self.running.get(context.identity.actor, call_id)
+            if call is None or call.label != tool_id:
+                raise no_such_call(handle)
+            yield call
+
+    def whole_id(self, tool_id: str, context: CallContext) -> str:
+        """The id of the tool that *tool_id* names. Raises HydrateFailed."""
+        return self._keeper.snapshot.find(tool_id, self.access, context.identity).id
+
+    def _viewable(self, handle: str, context: CallContext, note: AuditedCall) -> str | None:
+        """The whole handle; None if its tool is none of this caller's."""
+        snapshot, identity = self._keeper.snapshot, context.identity
+        note.tool_id = whole = whole_handle(snapshot, self.access, handle, identity)
+        if may_view(snapshot.catalog, self.access, whole, identity):
+            return whole
+        note.hidden = True
+        return None
 
     async def _look_for_unmatched(self) -> None:
         snapshot, fleet = self._keeper.snapshot, self.fleet

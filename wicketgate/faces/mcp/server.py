@@ -44,6 +44,7 @@ from wicketgate.faces.mcp.held import Asked, HeldCalls, NotHeld
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.meta_tool import compact_json
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
+from wicketgate.gateway.running_calls import AttendedCaller
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, Caller, InputAnswers, session_key, source_of
 from wicketgate.travelling_meta import travelling
@@ -218,9 +219,11 @@ class McpDoor:
         if isinstance(given, HeldAnswers):
             return await self._held.resume(caller, self._who(ctx), given.id, given.responses)
         if caller.answers != "later" or ctx.method not in INPUT_REQUIRED_METHODS:
-            return await run(self._context(ctx, caller, given))
+            return await run(self._context(ctx, AttendedCaller(caller), given))
         label = str((ctx.params or {}).get("name", ""))
-        return await self._held.begin(caller, self._who(ctx), label, lambda held: run(self._context(ctx, held, given)))
+        return await self._held.begin(
+            caller, self._who(ctx), label, lambda held: run(self._context(ctx, AttendedCaller(held), given))
+        )
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool. Without this the SDK lists all tools before each call of the newer era."""
