@@ -11,7 +11,9 @@ from tests.support.scripted_server import HANDSHAKE, MODERN
 from tests.support.service import RunningService
 
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"} | {
+    f"tasks/{verb}": "taskId" for verb in ("get", "update", "cancel")
+}
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class WireClient:
         headers = {**ACCEPT, "MCP-Protocol-Version": self.era, **(headers or {})}
         own: dict[str, Any] = dict(meta or {})
         if self.era == MODERN:
-            headers |= {"Mcp-Method": method, **({"Mcp-Name": params[_NAMED[method]]} if method in _NAMED else {})}
+            named = {"Mcp-Name": params[_NAMED[method]]} if method in _NAMED else {}
+            headers = {"Mcp-Method": method, **named, **headers}
             own |= {
                 "io.modelcontextprotocol/protocolVersion": MODERN,
                 "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},

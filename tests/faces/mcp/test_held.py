@@ -38,14 +38,14 @@ def running() -> RunningCalls:
     return RunningCalls(RunningLimits(), now=lambda: 0.0, new_id=lambda: str(next(numbers)))
 
 
-async def ask(caller: Caller) -> str:
+async def ask(caller: Caller, given: object = None) -> str:
     try:
         return str((await caller.ask("elicitation/create", {"message": "?"}))["action"])
     except CannotAsk:
         return "nobody"
 
 
-async def begin(calls: HeldCalls, run: Callable[[Caller], Any] = ask) -> Asked:
+async def begin(calls: HeldCalls, run: Callable[[Caller, Any], Any] = ask) -> Asked:
     asked = await calls.begin(attempt(), ADA, "a tool", run)
     assert isinstance(asked, Asked)
     return asked
@@ -56,7 +56,7 @@ async def test_a_question_that_nobody_comes_back_for_is_given_up_and_the_result_
     calls = HeldCalls(running(), answer_s=0.01)
     ended = asyncio.Event()
 
-    async def run(caller: Caller) -> str:
+    async def run(caller: Caller, given: object) -> str:
         try:
             return await ask(caller)
         finally:
@@ -82,7 +82,7 @@ async def test_neither_another_actor_nor_a_lesser_key_comes_back_to_a_call(other
 async def test_an_attempt_that_is_repeated_while_another_waits_gets_the_same() -> None:
     calls, go = HeldCalls(running(), 60), asyncio.Event()
 
-    async def run(caller: Caller) -> str:
+    async def run(caller: Caller, given: object) -> str:
         said = await ask(caller)
         await go.wait()
         return said
@@ -116,7 +116,7 @@ async def test_a_call_that_is_ended_meanwhile_says_so() -> None:
 async def test_after_the_drain_began_nobody_is_asked() -> None:
     calls = HeldCalls(running(), 60)
 
-    async def run(caller: Caller) -> list[str]:
+    async def run(caller: Caller, given: object) -> list[str]:
         return [await ask(caller), await ask(caller)]
 
     asked = await begin(calls, run)

@@ -8,19 +8,25 @@ the answer and waits for what comes next (FACE-72 to FACE-79). A call that canno
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Generic, TypeVar
 
+from mcp.shared.exceptions import MCPError
+from mcp.types import INTERNAL_ERROR
+
 from wicketgate.access.identity import Identity
-from wicketgate.errors import RateLimited
+from wicketgate.errors import InputRequired, RateLimited
 from wicketgate.faces.mcp.caller import ClientCaller, answer_of
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
-from wicketgate.ports import AnswerTime, Caller, CannotAsk
+from wicketgate.ports import AnswerTime, Caller, CannotAsk, InputAnswers
 
 R = TypeVar("R")
 
 _MAX_OPEN = 32
 """Questions of one call that wait at once."""
+_MAX_ROUNDS = 8
+_MESSAGE_CHARS = 500
 
 
 class NotHeld(Exception):
@@ -53,6 +59,10 @@ class _Question:
     answer: "asyncio.Future[Mapping[str, Any]]"
 
 
+def _never(method: str, params: Mapping[str, Any]) -> bool:
+    return False
+
+
 class HeldCaller:
     """Implements Caller for a client that is asked between two attempts. What the server says goes to the attempt that
     waits now, the newest one, and to nobody while none does."""
@@ -60,7 +70,9 @@ class HeldCaller:
     def __init__(self, first: ClientCaller, hold: Callable[[], bool], answer_s: float) -> None:
         """*hold* makes sure that the call outlives its request; false where that cannot be. A question is given up
         after *answer_s*."""
-        self._first = first
+        self.answers: AnswerTime = first.answers
+        self.capabilities = first.capabilities
+        self._may_be_asked: Callable[[str, Mapping[str, Any]], bool] = first.may_be_asked
         self._present: list[ClientCaller] = [first]
         self._hold = hold
         self._answer_s = answer_s
@@ -68,16 +80,15 @@ class HeldCaller:
         self._open: dict[str, _Question] = {}
         self._news: set[asyncio.Future[None]] = set()
         self._over = False
-
-    @property
-    def answers(self) -> AnswerTime:
-        return self._first.answers
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        return self._first.capabilities
+        self.has_no_request = False
+        """True for a call that goes on as a task, whose client asks for its state."""
+        self.message = ""
+        """The last words of its server's progress."""
+        self.changed = datetime.now(UTC)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if message:
+            self.message, self.changed = message[:_MESSAGE_CHARS], datetime.now(UTC)
         if self._present:
             await self._present[-1].progress(progress, total, message)
 
@@ -86,7 +97,7 @@ class HeldCaller:
             await self._present[-1].log(level, data, logger)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self._over or len(self._open) >= _MAX_OPEN or not self._first.may_be_asked(method, params):
+        if self._over or len(self._open) >= _MAX_OPEN or not self._may_be_asked(method, params):
             raise CannotAsk(method)
         if not self._hold():
             raise CannotAsk(method)
@@ -119,6 +130,10 @@ class HeldCaller:
         for question in self._open.values():
             if not question.answer.done() and not caller.may_be_asked(question.method, question.params):
                 question.answer.set_exception(CannotAsk(question.method))
+        return self.open()
+
+    def open(self) -> Mapping[str, Mapping[str, Any]]:
+        """As ``open_for``, for nobody."""
         return {
             key: {"method": question.method, "params": dict(question.params)}
             for key, question in self._open.items()
@@ -133,6 +148,7 @@ class HeldCaller:
                 continue
             if (answer := answer_of(question.method, response)) is not None:
                 question.answer.set_result(answer)
+                self.changed = datetime.now(UTC)
 
     def give_up(self) -> None:
         """Ask no more, and wait for no answer: the server is told that nobody answered."""
@@ -140,6 +156,12 @@ class HeldCaller:
         for question in self._open.values():
             if not question.answer.done():
                 question.answer.set_exception(CannotAsk(question.method))
+
+    def end(self) -> None:
+        """The call has ended. Its first request, which may be large, is kept no longer."""
+        self._over = True
+        self._may_be_asked = _never
+        self.tell()
 
     async def news(self) -> None:
         """Return at the next question, or at the end of the call."""
@@ -152,17 +174,50 @@ class HeldCaller:
 
     def tell(self) -> None:
         """Wake those that wait for news."""
+        self.changed = datetime.now(UTC)
         for waiter in self._news:
             if not waiter.done():
                 waiter.set_result(None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What a call keeps for its client's later requests."""
+class HeldCall(Generic[R]):
+    """A call that its client may come back to."""
 
-    identity: Identity
-    caller: HeldCaller
+    def __init__(self, identity: Identity, caller: HeldCaller, kept_s: float) -> None:
+        """*kept_s*: so long its result is kept after its end."""
+        self.identity = identity
+        self.caller = caller
+        self.created = datetime.now(UTC)
+        self.running: RunningCall[_Outcome[R]]
+        self._kept_s = kept_s
+
+    @property
+    def id(self) -> str:
+        return self.running.id
+
+    @property
+    def ended(self) -> bool:
+        return self.running.ended
+
+    @property
+    def cancelled(self) -> bool:
+        return self.running.cancelled
+
+    @property
+    def kept_s(self) -> float | None:
+        """Seconds from its beginning for which it is kept; None while it runs."""
+        ended_at = self.running.ended_at
+        return None if ended_at is None else ended_at - self.running.began + self._kept_s
+
+    def cancel(self) -> None:
+        self.running.cancel("its client has cancelled it")
+
+    def outcome(self) -> R:
+        """The result of an ended call. Raises what it raised, and UpstreamLost if it was cancelled."""
+        return self.running.outcome().get()
+
+
+Run = Callable[[Caller, InputAnswers | None], Awaitable[R]]
 
 
 class HeldCalls:
@@ -174,61 +229,94 @@ class HeldCalls:
         self._answer_s = answer_s
         self._all: set[HeldCaller] = set()
 
+    @property
+    def after_s(self) -> float:
+        """The time after which a call may go on without its request; 0: never."""
+        return self._running.limits.after_s
+
     async def begin(
-        self, caller: ClientCaller, identity: Identity, label: str, run: Callable[[Caller], Awaitable[R]]
-    ) -> R | Asked:
-        """Run a call for *caller*, which waits; returns its result, or its questions. Raises what it raises."""
-        held = HeldCaller(caller, lambda: self._hold(call), self._answer_s)
-
-        async def work() -> _Outcome[R]:
-            try:
-                return _Outcome(await run(held))
-            except Exception as error:
-                return _Outcome(error=error)
-
-        call: RunningCall[_Outcome[R]] = self._running.begin(
-            identity.actor, label, work(), key_id=identity.key_id, request=_Held(identity, held)
+        self,
+        caller: ClientCaller,
+        identity: Identity,
+        label: str,
+        run: Run[R],
+        *,
+        given: InputAnswers | None = None,
+        after_s: float | None = None,
+    ) -> R | Asked | HeldCall[R]:
+        """Run a call for *caller*, which waits, with the answers that were *given*. Returns its result, or its
+        questions; or the call itself if it takes longer than *after_s*. Raises what it raises."""
+        held = HeldCaller(caller, lambda: self._hold(call.running), self._answer_s)
+        call: HeldCall[R] = HeldCall(identity, held, self._running.limits.kept_s)
+        call.running = self._running.begin(
+            identity.actor, label, _work(held, run, given), key_id=identity.key_id, door=call
         )
         self._all.add(held)
-        call.at_end(lambda: self._ended(held))
-        return await self._wait(call, held, caller)
+        call.running.at_end(lambda: self._ended(held))
+        return await self._wait(call, caller, after_s)
 
     async def resume(
-        self, caller: ClientCaller, identity: Identity, id: str, responses: Mapping[str, Any]
-    ) -> Any | Asked:
-        """Give *responses* to the call *id*, and wait for what comes next: its result, or further questions. Raises
-        what the call raises, and NotHeld."""
-        call = self._running.get(identity.actor, id)
-        held = None if call is None else call.request
-        # Another key of the same actor may be allowed less than the one that began the call.
-        if call is None or not isinstance(held, _Held) or held.identity != identity:
+        self,
+        caller: ClientCaller,
+        identity: Identity,
+        id: str,
+        responses: Mapping[str, Any],
+        *,
+        after_s: float | None = None,
+    ) -> Any | Asked | HeldCall[Any]:
+        """Give *responses* to the call *id*, and wait for what comes next, as ``begin``. Raises what the call raises,
+        and NotHeld."""
+        call = self.find(identity, id)
+        if call is None:
             raise NotHeld
-        held.caller.take(responses)
-        return await self._wait(call, held.caller, caller)
+        call.caller.take(responses)
+        return await self._wait(call, caller, after_s)
+
+    def find(self, identity: Identity, id: str) -> HeldCall[Any] | None:
+        """The call *id* of this actor, if it is held."""
+        running = self._running.get(identity.actor, id)
+        call = None if running is None else running.door
+        # Another key of the same actor may be allowed less than the one that began the call.
+        return call if isinstance(call, HeldCall) and call.identity == identity else None
+
+    def shown(self, call: HeldCall[Any]) -> None:
+        """Its state was given: if it has ended, another call may take its place."""
+        if call.ended:
+            self._running.give(call.running)
 
     def give_up(self) -> None:
         """Ask no more: no answer can come."""
         for caller in self._all:
             caller.give_up()
 
-    async def _wait(self, call: "RunningCall[_Outcome[R]]", held: HeldCaller, caller: ClientCaller) -> R | Asked:
+    async def _wait(self, call: HeldCall[R], caller: ClientCaller, after_s: float | None) -> R | Asked | HeldCall[R]:
+        held, loop = call.caller, asyncio.get_running_loop()
+        ends_at = None if after_s is None else loop.time() + after_s
         held.attend(caller)
         try:
             while not call.ended:
                 if requests := held.open_for(caller):
                     held.leave(caller)
                     return Asked(call.id, requests)
-                await held.news()
+                try:
+                    async with asyncio.timeout_at(ends_at):
+                        await held.news()
+                except TimeoutError:
+                    ends_at = None
+                    if self._hold(call.running):
+                        held.leave(caller)
+                        held.has_no_request = True
+                        return call
         except asyncio.CancelledError:
             held.leave(caller)
             # One who asks a second time is still there when the first is given up.
             if not held.attended:
-                call.cancel("its client has left")
-                self._running.drop(call)
+                call.running.cancel("its client has left")
+                self._running.drop(call.running)
             raise
         held.leave(caller)
-        self._running.drop(call)
-        return call.outcome().get()
+        self._running.drop(call.running)
+        return call.outcome()
 
     def _hold(self, call: RunningCall[Any]) -> bool:
         try:
@@ -239,4 +327,37 @@ class HeldCalls:
 
     def _ended(self, held: HeldCaller) -> None:
         self._all.discard(held)
-        held.tell()
+        held.end()
+
+
+async def _work(held: HeldCaller, run: Run[R], given: InputAnswers | None) -> _Outcome[R]:
+    for _ in range(_MAX_ROUNDS):
+        try:
+            return _Outcome(await run(held, given))
+        except InputRequired as question:
+            # While a request waits, its answer is the question. Later it is put like one in the middle of a call.
+            if not held.has_no_request:
+                return _Outcome(error=question)
+            try:
+                given = await _answers(held, question)
+            except CannotAsk as method:
+                needs = f"The tool needs an answer to {method}, which this client cannot give."
+                return _Outcome(error=MCPError(INTERNAL_ERROR, needs))
+        except Exception as error:
+            return _Outcome(error=error)
+    return _Outcome(error=MCPError(INTERNAL_ERROR, "The tool asked for input again and again; it was given up."))
+
+
+async def _answers(held: HeldCaller, question: InputRequired) -> InputAnswers:
+    """The answers for another attempt. Raises CannotAsk for a question that cannot be cancelled either."""
+
+    async def one(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            return await held.ask(request["method"], request.get("params") or {})
+        except CannotAsk:
+            if request["method"] != "elicitation/create":
+                raise
+            return {"action": "cancel"}
+
+    answers = await asyncio.gather(*map(one, question.requests.values()))
+    return InputAnswers(dict(zip(question.requests, answers, strict=True)), question.request_state, question.definition)
