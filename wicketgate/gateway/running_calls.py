@@ -130,7 +130,8 @@ def _client_of(caller: Caller) -> Caller | None:
 
 class RunningCall(Generic[T]):
     """One call in a task of its own. *label* is the id of its tool, *began* seconds on the clock of its owner object,
-    *key_id* the key that began it. *request* is what its owner object's user wants to know of it later."""
+    *key_id* the key that began it. *request* is what its owner object's user wants to know of it while it runs,
+    *door* what the door keeps with it for its client's later requests."""
 
     def __init__(
         self,
