@@ -127,11 +127,15 @@ class CallMarks:
     """Facts about one call that show only on its way, set there and read when it is over.
 
     *left*: it was handed to the upstream, after any wait for a slot. *questioned*: the server put a question to a
-    person meanwhile, answered or not, so its result is for this one call.
+    person meanwhile, answered or not, so its result is for this one call. *progress* is the last that the server
+    reported. *prolong* gives the call, which its server goes on with as a task, the longer deadline of tasks; None
+    where nobody keeps a deadline.
     """
 
     left: bool = False
     questioned: bool = False
+    progress: float = 0.0
+    prolong: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,8 @@ class CallContext:
     the call runs, the answers to the tool server's questions, and the owner's approval. *source* is the address of the
     client, empty over stdio and in a program that embeds the runtime. *cache_stable* asks for that order of cards, or
     for the best first; None is as the runtime is set (BROWSE-27). *meta* goes with the calls to tool servers
-    (UP-81, UP-82)."""
+    (UP-81, UP-82). *on_task* is called when the server goes on with the call as a task, which may outlast deadlines
+    around the call."""
 
     identity: Identity
     correlation_id: str
@@ -152,6 +157,7 @@ class CallContext:
     source: str = ""
     cache_stable: bool | None = None
     meta: Mapping[str, Any] = field(default_factory=lambda: NO_META)
+    on_task: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from wicketgate.upstreams.embedded import StubUpstream
 
 DONE = {"tools/call": lambda params: {"result": {"content": [], "resultType": "complete"}}}
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+OURS: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}}
+"""The extensions of the gate itself."""
 
 
 @requirement("UP-80")
@@ -36,6 +38,7 @@ async def test_a_server_is_shown_the_callers_own_elicitation_and_nothing_else(er
         for capabilities in declared:
             await WireClient(service, era, capabilities=capabilities).call("raw__job")
     shown = [message["params"]["_meta"][CAPABILITIES] for message in server.seen("tools/call")]
+    assert [capabilities.pop("extensions") for capabilities in shown] == [OURS] * len(declared)
     assert shown == [
         {},
         {},

@@ -150,25 +150,42 @@ class Member:
             raise UpstreamTimeout(f"{self.name} did not give all its tools within {listing_s:g} s.") from None
 
     def call_tool(
-        self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        timeout_s: float,
+        task_s: float = 0.0,
     ) -> Coroutine[Any, Any, Mapping[str, Any]]:
         """As Upstream, and as ``guarded``."""
-        return self.guarded(context, timeout_s, partial(self.upstream.call_tool, name, arguments))
+        return self.guarded(context, timeout_s, partial(self.upstream.call_tool, name, arguments), task_s)
 
     async def guarded(
         self,
         context: CallContext,
         timeout_s: float,
         run: Callable[[CallContext, float], Awaitable[Mapping[str, Any]]],
+        task_s: float = 0.0,
     ) -> Mapping[str, Any]:
         """*run*, given its context and the time that is left, in one of the slots; over within *timeout_s*, waiting for
-        a slot included, and the time in which a person is asked left out (UP-104). This is the one deadline of a call:
-        an upstream is cancelled when it has passed. What it says is cleaned at the edge.
+        a slot included, and the time in which a person is asked left out (UP-104); within *task_s*, if that is longer,
+        once the server goes on with it as a task. This is the one deadline of a call: an upstream is cancelled when it
+        has passed. What it says is cleaned at the edge.
 
         Sets ``context.marks.left`` when *run* begins. Raises what *run* raises, RateLimited when there is no slot,
         UpstreamResting while the breaker is open, and UpstreamTimeout.
         """
         actor, left_s, placed, breaker = context.identity.actor, timeout_s, False, self._breaker
+        allowed_s = timeout_s
+
+        def prolong() -> None:
+            nonlocal allowed_s
+            if task_s > allowed_s and not self._ended and not deadline.expired():
+                self._deadlines[deadline].prolong(task_s - allowed_s)
+                allowed_s = task_s
+                if context.on_task is not None:
+                    context.on_task()
+
         try:
             async with asyncio.timeout(timeout_s) as deadline:
                 # A slot: at once where there is room, otherwise in the queue.
@@ -182,6 +199,7 @@ class Member:
                     if ticket is None:
                         raise self._resting(actor)
                     context.marks.left = True
+                    context.marks.prolong = prolong
                     try:
                         result = await run(self._heard_by(context, patient), left_s)
                     except (UpstreamUnavailable, UpstreamTimeout, UpstreamLost):
@@ -203,6 +221,7 @@ class Member:
                     breaker.succeeded(ticket)
                     return result if self._edge.leaves(result) else await self._edge.result(result)
                 finally:
+                    context.marks.prolong = None
                     self._deadlines.pop(deadline).over()
                     self._slots.leave(actor)
                     if self._idle is not None and not self._slots.running:
@@ -216,7 +235,7 @@ class Member:
                 raise UpstreamLost(
                     f"{self.name} was taken out of service while the tool ran; whether it took effect is not known."
                 ) from None
-            raise UpstreamTimeout(f"{self.name} did not answer within {timeout_s:g} s.") from None
+            raise UpstreamTimeout(f"{self.name} did not answer within {allowed_s:g} s.") from None
 
     async def retire(self, drain_s: float) -> None:
         """Take no more calls; those that run may go on for *drain_s*, and are then ended. They all have ended after."""

@@ -26,6 +26,12 @@ class PatientDeadline:
         """The call has ended, or is to end now."""
         self._over = True
 
+    def prolong(self, more_s: float) -> None:
+        """The call may take *more_s* more."""
+        if (ends_at := self._timeout.when()) is not None:
+            self._left_s += more_s
+            self._move(ends_at + more_s)
+
     @contextmanager
     def asking(self) -> Iterator[None]:
         """The deadline stands still within the block. Blocks of several questions may overlap."""

@@ -257,7 +257,7 @@ class Calls:
             try:
                 member = self._fleet.member(item.server)
                 return await member.call_tool(
-                    item.upstream_name, arguments, context, policy.deadline_s(item.upstream_name)
+                    item.upstream_name, arguments, context, policy.deadline_s(item.upstream_name), policy.task_s
                 )
             except InputRequired as question:
                 question.definition = item.digest

@@ -14,6 +14,7 @@ from mcp_types import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
 from wicketgate.errors import InputRequired, UpstreamError
 from wicketgate.log_text import META_KEY
 from wicketgate.ports import CallContext, CannotAsk, InputAnswers
+from wicketgate.upstreams.mcp import tasks
 from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed, Refused
 from wicketgate.upstreams.mcp.eras import ANNOTATION, Agreement, Mirrored, Mode, Negotiation, Stamp, mirrored_arguments
 from wicketgate.upstreams.mcp.exchange import Exchange
@@ -133,7 +134,8 @@ class McpClient:
         return tools
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        """The result. Raises Refused, Malformed, Gone, and InputRequired or UpstreamError for unanswered questions."""
+        """The result, or the task in its place (``tasks.is_task``). Raises Refused, Malformed, Gone, and InputRequired
+        or UpstreamError for unanswered questions."""
         params = {"name": name, "arguments": arguments}
         try:
             return await self.ask("tools/call", params, context)
@@ -154,7 +156,11 @@ class McpClient:
         async def attempt(answers: InputAnswers | None) -> dict[str, Any]:
             return await self._request(method, {**params, **_second(answers)}, context)
 
-        return await with_answers(self._name, attempt, context)
+        return await with_answers(self._name, attempt, context, whole_or_task if method == "tools/call" else whole)
+
+    async def ask_of_task(self, method: str, params: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        """A request about a task. Raises Refused, Malformed, Gone."""
+        return whole_or_task(await self._request(method, params, context))
 
     async def ping(self) -> None:
         """Ask for something that costs the server nothing. Raises Refused, Malformed, Gone."""
@@ -175,7 +181,7 @@ class McpClient:
         self, method: str, params: Mapping[str, Any], context: CallContext | None, heard: Heard | None = None
     ) -> dict[str, Any]:
         call = self._connection.exchange.new_call(context, heard)
-        stamped = {**params, "_meta": self._meta(call)}
+        stamped = {**params, "_meta": self._meta(call, method)}
         mirrored = self._mirrored.get(params["name"]) if method == "tools/call" else None
         headers = self._stamp.headers(method, params, mirrored) if self._has_headers else {}
         try:
@@ -185,11 +191,13 @@ class McpClient:
                 self._lost(gone.how)
             raise
 
-    def _meta(self, call: Call) -> dict[str, Any]:
+    def _meta(self, call: Call, method: str) -> dict[str, Any]:
         if call.context is None:
             return self._stamp.meta()
         declared = call.caller.capabilities
         capabilities = {name: declared[name] for name in _SHOWN if name in declared}
+        if method in tasks.DECLARING:
+            capabilities = tasks.declared(capabilities)
         meta = self._stamp.meta(capabilities=capabilities, progress_token=None if call.silent else call.token)
         return {**call.context.meta, **meta, META_KEY: call.context.correlation_id}
 
@@ -212,15 +220,30 @@ def _second(answers: InputAnswers | None) -> dict[str, Any]:
     return params
 
 
-async def with_answers(name: str, attempt: Attempt, context: CallContext) -> dict[str, Any]:
-    """Call until the server needs no more answers. Raises InputRequired where the answers come with another call of the
-    client, Malformed for a result of an unknown kind, and UpstreamError where no one can be asked, or there is no end
-    to it."""
+def whole(result: dict[str, Any]) -> dict[str, Any]:
+    """*result*, which is complete. Raises Malformed for one of another kind, such as the task of an extension that was
+    not offered: what was asked for may not be over."""
+    if result.get("resultType") not in (None, "complete"):
+        raise Malformed(NOT_VALID)
+    return result
+
+
+def whole_or_task(result: dict[str, Any]) -> dict[str, Any]:
+    """As ``whole``, where the server may answer with a task."""
+    return result if tasks.is_task(result) else whole(result)
+
+
+async def with_answers(
+    name: str, attempt: Attempt, context: CallContext, checked: Callable[[dict[str, Any]], dict[str, Any]] = whole
+) -> dict[str, Any]:
+    """Call until the server needs no more answers; the result as *checked* gives it. Raises InputRequired where the
+    answers come with another call of the client, Malformed for a result of an unknown kind, and UpstreamError where no
+    one can be asked, or there is no end to it."""
     answers = context.answers
     for _ in range(_MAX_ROUNDS):
         result = await attempt(answers)
         if result.get("resultType") != "input_required":
-            return whole(result)
+            return checked(result)
         answers = await _answered(name, result, context)
     raise UpstreamError(f"{name} asked for input again and again; the call was given up.")
 
@@ -241,14 +264,6 @@ def _pages_to_open(refused: Refused, context: CallContext) -> dict[str, Any]:
         for number, page in enumerate(pages, 1)
         if isinstance(page, Mapping) and page.get("mode") == "url"
     }
-
-
-def whole(result: dict[str, Any]) -> dict[str, Any]:
-    """*result*, which is complete. Raises Malformed for one of another kind, such as the task of an extension that was
-    not offered: what was asked for may not be over."""
-    if result.get("resultType") not in (None, "complete"):
-        raise Malformed(NOT_VALID)
-    return result
 
 
 async def _answered(name: str, result: Mapping[str, Any], context: CallContext) -> InputAnswers:

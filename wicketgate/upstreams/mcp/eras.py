@@ -28,7 +28,14 @@ PARAM_HEADER = "Mcp-Param-"
 Mode = Literal["auto", "legacy"]
 """``legacy``: only the handshake."""
 
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 """By method, the parameter that the name header repeats."""
 _LOG_LEVEL = "info"
 """Servers of 2026-07-28 log only for requests that ask for it; messages below it are rarely worth a stream."""

@@ -30,6 +30,8 @@ from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.features import McpFeatures
 from wicketgate.upstreams.mcp.session import ACKNOWLEDGED, LIST_CHANGED
 from wicketgate.upstreams.mcp.silence import PING_S, Silence
+from wicketgate.upstreams.mcp.task_follower import TaskBounds, TaskFollower
+from wicketgate.upstreams.mcp.tasks import is_task, left_task
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -60,6 +62,7 @@ class McpServerUpstream:
         fetches: str = "",
         notice_s: float = NOTICE_S,
         patience: float = PATIENCE,
+        tasks: TaskBounds | None = None,
     ) -> None:
         """*jitter* returns 0 to 1 and spreads reconnections. *turns* are shared with other upstreams, so that not all
         connect at once. *instructions*: the server's words for a model are taken. *tried* is the command or the origin
@@ -81,6 +84,7 @@ class McpServerUpstream:
         self._silence = Silence(_nothing, _no_words)
         self._status = UpstreamStatus("connecting")
         self._spellings: tuple[str, ...] = ()
+        self._tasks = TaskFollower(name, self._ask_of_task, tasks)
         self.features = McpFeatures(name, self._ask, connect_timeout_s, instructions=instructions)
 
     @property
@@ -122,7 +126,13 @@ class McpServerUpstream:
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
-        return await self._answered(self._connected().call_tool(name, arguments, context))
+        left = left_task(context.answers)
+        if left is not None and context.answers is not None:
+            return await self._tasks.resumed(left, context.answers, context)
+        result = await self._answered(self._connected().call_tool(name, arguments, context))
+        if not is_task(result):
+            return result
+        return await self._tasks.result(result, context)
 
     async def ping(self, timeout_s: float) -> PingAnswer:
         try:
@@ -137,6 +147,9 @@ class McpServerUpstream:
 
     async def _ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> Mapping[str, Any]:
         return await self._answered(self._connected().ask(method, params, context))
+
+    async def _ask_of_task(self, method: str, params: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        return await self._answered(self._connected().ask_of_task(method, params, context))
 
     async def _answered(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         silence = self._silence
