@@ -14,7 +14,7 @@ CODE   := wicketgate app routers middleware examples bench tests hatch_build.py
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators fuzz-validation
-.PHONY: help run test quick coverage explore lint types imports pytest format openapi picture bench-catalog bench-pause bench-execute bench-engine bench-filters soak lock image test-image clean
+.PHONY: help run test quick coverage explore lint types imports pytest format openapi picture bench-catalog bench-pause bench-execute bench-engine bench-filters soak documents lock image test-image clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ fuzz-validation: $(VENV)/.dev ## 10,000 hostile pairs of schema and arguments: w
 
 bench-filters: $(VENV)/.dev ## what 30 KB of text cost in the three filters, hostile texts included
 	@$(BIN)/python -m bench.filters
+
+documents: $(VENV)/.dev ## calls of real OpenAPI documents that a mock of the same document accepts (needs Node; ARGS="FOLDER", or ARGS="--git URL:PATH")
+	@$(BIN)/python -m bench.documents $(ARGS)
 
 lock: ## resolve the dependencies anew (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \

@@ -10,11 +10,13 @@ from mcp import Client
 from mcp import types as t
 from mcp.shared.exceptions import MCPDeprecationWarning
 
+from app.commands.gate_client import open_gate
 from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
 from tests.support.requirement import requirement
-from tests.support.service import BOUND_S, OPERATOR_KEY, OTHER_KEY, running_service
+from tests.support.service import BOUND_S, KEY, OTHER_KEY, running_service
 from wicketgate.access.identity import LOCAL
 from wicketgate.access.seal import Seal
+from wicketgate.config.settings import Settings
 from wicketgate.errors import InputRequired
 from wicketgate.faces.assembly import Face
 from wicketgate.faces.gateway import GatewayFace
@@ -101,7 +103,7 @@ async def test_a_result_is_given_to_a_later_session_of_the_same_actor_and_to_no_
             assert (await view(other, handle))["error"] == "VIEW_FAILED"
         async with mcp_client(service, mode) as client:
             assert not job.cancelled.is_set()
-            metrics = (await service.http.get("/metrics", headers={"Authorization": f"Bearer {OPERATOR_KEY}"})).text
+            metrics = await service.metrics()
             assert 'wicketgate_active{kind="running"} 1.0' in metrics
             assert 'wicketgate_refused_total{kind="running",scope="all"} 0.0' in metrics
             job.end.set()
@@ -150,3 +152,19 @@ async def test_a_client_without_http_gets_a_handle_too(mode: str) -> None:
         handle = (await execute(client))["handle"]
         job.end.set()
         assert (await result_of(client, handle))["summary"] == "indexed for nobody"
+
+
+@requirement("OPS-148")
+async def test_a_command_in_a_terminal_waits_for_the_call() -> None:
+    job = Job()
+    async with (
+        running_service(upstreams=[job.upstream()], settings=SETTINGS) as service,
+        open_gate(Settings(), LOCAL, service.url, KEY) as gate,
+    ):
+        answer = asyncio.ensure_future(gate.call("tool_execute", {"tool_id": "files:index", "args": {}}))
+        running = service.app.state.gate.runtime.running
+        async with asyncio.timeout(BOUND_S):
+            while not running.held:
+                await asyncio.sleep(0)
+            job.end.set()
+            assert (await answer).structured["summary"] == "indexed for nobody"

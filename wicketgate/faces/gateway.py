@@ -14,7 +14,7 @@ from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import ArgsInvalid, GatewayError, OutOfOrder, UpstreamUnavailable
-from wicketgate.faces.long_calls import LongCalls
+from wicketgate.faces.long_calls import LongCalls, execution_result
 from wicketgate.faces.meta_tool import (
     CONNECTING,
     ToolLists,
@@ -181,11 +181,10 @@ class GatewayFace:
             raise ArgsInvalid("dry_run must be true or false.", path=tool_id)
         await self._runtime.prepare(context)
         args = fields.get("args", {})
-        if not dry_run:
+        if not dry_run and self._long_calls.may_leave(context):
             return await self._long_calls.execute(tool_id, args, context)
-        outcome = await self._runtime.execute(tool_id, args, context, dry_run=True)
-        assert isinstance(outcome, DryRun)
-        return dry_run_result(outcome)
+        outcome = await self._runtime.execute(tool_id, args, context, dry_run=dry_run)
+        return dry_run_result(outcome) if isinstance(outcome, DryRun) else execution_result(outcome)
 
     async def _view(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         handle = read_text(fields, "handle")

@@ -47,16 +47,15 @@ class LongCalls:
         self._runtime = runtime
         self._running = runtime.running
 
-    async def execute(self, tool_id: str, args: object, context: CallContext) -> SurfaceResult:
-        """The result of the call, or a handle if the client would have to wait too long for it. Raises as
-        ``ProxyRuntime.execute``.
+    def may_leave(self, context: CallContext) -> bool:
+        """True for a caller that can come back for its result; the engine, and programs that embed the gate, wait."""
+        return isinstance(context.caller, AttendedCaller) and self._running.limits.after_s > 0
 
-        A caller that cannot come back waits: the engine, and programs that embed the gate.
-        """
-        caller, after_s = context.caller, self._running.limits.after_s
-        work = self._runtime.execute(tool_id, args, context)
-        if not isinstance(caller, AttendedCaller) or not after_s:
-            return execution_result(await work)
+    async def execute(self, tool_id: str, args: object, context: CallContext) -> SurfaceResult:
+        """The result of a call for a caller that may leave, or a handle if it would have to wait too long. Raises as
+        ``ProxyRuntime.execute``."""
+        caller, work = context.caller, self._runtime.execute(tool_id, args, context)
+        assert isinstance(caller, AttendedCaller)
         try:
             whole = self._runtime.whole_id(tool_id, context)
         except HydrateFailed:
@@ -66,7 +65,7 @@ class LongCalls:
             identity.actor, whole, work, key_id=identity.key_id, caller=caller, request=Asked(tool_id, args)
         )
         async with self._of_this_request(call, caller):
-            if not await _ends_within(call, after_s):
+            if not await _ends_within(call, self._running.limits.after_s):
                 try:
                     self._running.hold(call)
                 except RateLimited:

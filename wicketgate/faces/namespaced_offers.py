@@ -230,7 +230,7 @@ class NamespacedOffers:
             return await self._fleet.request(request.server, method, params(request), context)
 
         try:
-            return await self._runtime.pass_on(request, context, operation, send, still_allowed)
+            return await self._runtime.pass_on(request, context, operation, send, routed.namespaced_name, still_allowed)
         except Blocked as error:
             raise _Withheld(BLOCKED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         except GatewayError as error:

@@ -30,6 +30,7 @@ from wicketgate.gateway.call_memory import Quota, ResultCache
 from wicketgate.gateway.catalog_keeper import Snapshot
 from wicketgate.gateway.options import CallPolicy, RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
+from wicketgate.gateway.questions import pages_of
 from wicketgate.gateway.server_words import ServerWords, StillAllowed
 from wicketgate.plugin_api import Request
 from wicketgate.ports import TOOL_CHANGED, CallContext, PendingCall
@@ -37,6 +38,8 @@ from wicketgate.results.firewall import is_bulky
 from wicketgate.schemas.validation import is_bulky_json
 
 log = logging.getLogger("wicketgate.calls")
+
+_PAGES_TO_OPEN = -32042
 
 Send = Callable[[Request, CallContext], Awaitable[Mapping[str, Any]]]
 
@@ -168,8 +171,9 @@ class Calls:
             words = ServerWords(request, asked_for, self._plugins, note, still_allowed)
             try:
                 result = await words.around(context, partial(send, request))
-            except UpstreamRefused:
+            except UpstreamRefused as refused:
                 note.answered = True
+                _check_pages(request.server, refused)
                 raise
             note.answered = True
             return result
@@ -236,8 +240,9 @@ class Calls:
             else:
                 words = ServerWords(request, asked_for, self._plugins, note, still_allowed)
                 result = await words.around(context, partial(self._with_retries, policy, item, request.arguments))
-        except UpstreamRefused:
+        except UpstreamRefused as refused:
             note.answered = True
+            _check_pages(request.server, refused)
             raise
         finally:
             if note.recorded:
@@ -278,6 +283,16 @@ class Calls:
                 if not policy.retry.may_retry(error, item, failed):
                     raise outcome from None
             await asyncio.sleep(policy.retry.wait_s(failed))
+
+
+def _check_pages(server: str, refused: UpstreamRefused) -> None:
+    """Leave in *refused* only pages that a person may be sent to, because clients open those of an error as they open
+    those of a question (FACE-86)."""
+    if refused.upstream_code != _PAGES_TO_OPEN:
+        return
+    refused.data, left_out = pages_of(server, refused.data)
+    for why in left_out:
+        log.warning("%s: a page in an error of the server was shown to nobody: it %s", server, why)
 
 
 async def _needs_approval(

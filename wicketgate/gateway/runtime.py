@@ -481,12 +481,13 @@ class ProxyRuntime:
         context: CallContext,
         operation: Literal["read", "prompt", "complete"],
         send: Send,
+        asked_for: str,
         still_allowed: StillAllowed,
     ) -> Mapping[str, Any]:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins and into the
-        same audit record. *send* carries it as the plugins left it; *still_allowed* raises Forbidden if it may not go
-        on when a person has answered."""
-        async with self._audited(operation, context, f"{request.server}__{request.name}") as note:
+        same audit record. *send* carries it as the plugins left it. *asked_for* is the client's name for it.
+        *still_allowed* raises Forbidden if it may not go on when a person has answered."""
+        async with self._audited(operation, context, asked_for) as note:
             return await self._calls.pass_on(request, context, note, send, still_allowed)
 
     async def audit_unknown(

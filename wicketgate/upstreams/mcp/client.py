@@ -29,6 +29,8 @@ _MAX_TOOLS = 100_000
 _MAX_ROUNDS = 8
 _MAX_REQUESTS = 32
 _PAUSE_S = 0.05
+_MAY_ASK = frozenset({"tools/call", "resources/read", "prompts/get"})
+"""The methods whose answer may be a question."""
 _SHOWN = ("elicitation",)
 """The capabilities of a caller that its server is shown; the others are not passed on."""
 
@@ -140,8 +142,6 @@ class McpClient:
         try:
             return await self.ask("tools/call", params, context)
         except Refused as refused:
-            if not self._modern and (pages := _pages_to_open(refused, context)):
-                raise InputRequired(pages, None) from None
             if refused.code != HEADER_MISMATCH or not self._modern:
                 raise
         # It was refused unseen: the tool has another schema by now, or was never listed.
@@ -150,8 +150,15 @@ class McpClient:
 
     async def ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> dict[str, Any]:
         """Any request. Raises as ``call_tool``."""
-        if context is None or not self._modern:
-            return whole(await self._request(method, params, context))
+        if not self._modern:
+            try:
+                return whole(await self._request(method, params, context))
+            except Refused as refused:
+                if context is not None and method in _MAY_ASK and (pages := _pages_to_open(refused, context)):
+                    raise InputRequired(pages, None) from None
+                raise
+        if context is None:
+            return whole(await self._request(method, params, None))
 
         async def attempt(answers: InputAnswers | None) -> dict[str, Any]:
             return await self._request(method, {**params, **_second(answers)}, context)
