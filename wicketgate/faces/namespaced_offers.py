@@ -13,6 +13,7 @@ from typing import Any, Literal
 from wicketgate.access.policy import Allowed
 from wicketgate.catalog.card import one_line
 from wicketgate.errors import Forbidden, GatewayError, UpstreamRefused
+from wicketgate.faces.apps import APPS
 from wicketgate.faces.links import with_links
 from wicketgate.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
 from wicketgate.faces.routing import (
@@ -34,8 +35,6 @@ from wicketgate.ports import CallContext
 
 # A plugin refused the request or the result (ROUTE-21).
 BLOCKED = -32000
-
-APPS = "io.modelcontextprotocol/ui"
 
 Right = Literal["resources", "prompts"]
 Operation = Literal["read", "prompt", "complete"]

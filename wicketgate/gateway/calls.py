@@ -168,7 +168,7 @@ class Calls:
         async def sent(request: Request) -> Mapping[str, Any]:
             note.server = request.server
             note.sent = True
-            words = ServerWords(request, asked_for, self._plugins, note, still_allowed)
+            words = self._words(request, asked_for, context, note, still_allowed)
             try:
                 result = await words.around(context, partial(send, request))
             except UpstreamRefused as refused:
@@ -199,6 +199,12 @@ class Calls:
             raise Forbidden(f"{refusal}: {TOOL_CHANGED}", path=item.id)
         if rules is not access:
             await _needs_approval(rules, now, args, identity)
+
+    def _words(
+        self, request: Request, asked_for: str, context: CallContext, note: AuditedCall, still_allowed: StillAllowed
+    ) -> ServerWords:
+        count = partial(self._quota.take_other, context.identity.actor, note.tool_id)
+        return ServerWords(request, asked_for, self._plugins, note, count, still_allowed)
 
     async def _send(
         self,
@@ -238,7 +244,7 @@ class Calls:
             if ServerWords.none_in(context):
                 result = await self._with_retries(policy, item, request.arguments, context)
             else:
-                words = ServerWords(request, asked_for, self._plugins, note, still_allowed)
+                words = self._words(request, asked_for, context, note, still_allowed)
                 result = await words.around(context, partial(self._with_retries, policy, item, request.arguments))
         except UpstreamRefused as refused:
             note.answered = True

@@ -150,6 +150,12 @@ class UpstreamSettings(Section):
     """A larger answer is not taken, and its call fails."""
     oauth: OAuthSettings | None = None
     """Credentials of the gateway for *url* or *openapi*."""
+    era: Literal["auto", "2025-11-25", "2026-07-28"] = "auto"
+    """The era of MCP in which it is spoken to: ``2025-11-25``, with a handshake, in the newest version up to this one
+    that it knows; ``2026-07-28``, without; ``auto``, the newer one if it knows that."""
+    forward: tuple[Literal["sampling", "roots"], ...] = ()
+    """Capabilities of clients that it may use while it runs a call: *sampling*, the client's model; *roots*, the names
+    of the client's folders. Questions to a person (elicitation) are always passed on."""
     instructions: bool = False
     """True: its instructions for a model are shown to clients of the namespaced face."""
     namespace: Literal["name", "infer"] = "name"
@@ -208,6 +214,8 @@ class UpstreamSettings(Section):
             raise ValueError("openapi must be a path or a URL")
         if self.base_url and not is_base_url(self.base_url):
             raise ValueError("base_url must be an http:// or https:// URL with a host, without a query or credentials")
+        if self.transport == "sse" and self.era == "2026-07-28":
+            raise ValueError("era: the older HTTP+SSE transport has only 2025-11-25; leave era out, or transport")
         for name, value in self.headers.items():
             if not _HEADER_NAME.fullmatch(name):
                 raise ValueError("headers: a name may hold only letters, digits and hyphens, or others of RFC 9110")
@@ -273,6 +281,8 @@ _BELONGS_TO: Mapping[str, tuple[str, ...]] = {
     "threads": ("python",),
     "transport": ("url",),
     "instructions": ("command", "url"),
+    "era": ("command", "url"),
+    "forward": ("command", "url"),
     "base_url": ("openapi",),
     "follow_redirects": ("openapi",),
     "headers": ("url", "openapi"),

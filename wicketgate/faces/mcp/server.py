@@ -23,6 +23,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from wicketgate.access.identity import Identity
 from wicketgate.access.seal import Seal
 from wicketgate.errors import GatewayError, InputRequired, UpstreamError
+from wicketgate.faces.apps import SHOWS_APPS
 from wicketgate.faces.assembly import Face
 from wicketgate.faces.mcp.caller import (
     ANSWERS_WITHIN_S,
@@ -39,6 +40,7 @@ from wicketgate.faces.mcp.changes import Announcer
 from wicketgate.faces.mcp.codes import is_answered_by, mcp_error
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
+from wicketgate.faces.mcp.extensions import ShownExtensions
 from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ours
 from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCalls, NotHeld
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
@@ -120,6 +122,8 @@ class McpDoor:
         if face.offers is not None:
             OfferMethods(face.offers, self.announcer, self._carry, self._context).add_to(self.server)
         self.server.middleware.append(RequestCheck(self.server))
+        if face.offers is not None:
+            self.server.middleware.append(ShownExtensions(face.offers))
         self.server.middleware.append(seal_states(seal, name, self._who))
         self._tasks.add_to(self.server)
 
@@ -154,7 +158,7 @@ class McpDoor:
 
     async def prepare(self, identity: Identity) -> None:
         """Work out beside the event loop what requests of this caller ask at once, the SDK included (BROWSE-59)."""
-        await self._surface.prepare(CallContext(identity, "-", "-"))
+        await self._surface.prepare(CallContext(identity, "-", "-", SHOWS_APPS))
 
     async def _listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
         """For a face with tools alone: nothing else is acknowledged (FACE-61)."""
@@ -162,7 +166,7 @@ class McpDoor:
         return await self.announcer.listen(ctx, params.model_copy(update={"notifications": honoured}))
 
     async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
-        context = self._context(ctx)
+        context = self._context(ctx, ClientCaller(ctx))
         await self._surface.prepare(context)
         page = self._listings.page(self._surface.tools(context), params.cursor, ctx.protocol_version)
         if self._offers is not None and (missing := self._offers.missing(context)):
@@ -256,7 +260,7 @@ class McpDoor:
 
     def _is_typed(self, name: str, ctx: Ctx) -> bool:
         """True for a tool that is shown with an output schema."""
-        tool = self._tool(name, CallContext(self._who(ctx), "-", "-"))
+        tool = self._tool(name, CallContext(self._who(ctx), "-", "-", SHOWS_APPS))
         return tool is not None and tool.output_schema is not None
 
     def _tool(self, name: str, context: CallContext) -> SurfaceTool | None:
@@ -266,7 +270,7 @@ class McpDoor:
         return self._by_name[1].get(name)
 
     def _context_of_caller(self) -> CallContext:
-        return CallContext(calling.get() or self._local or _NOBODY, "-", "-")
+        return CallContext(calling.get() or self._local or _NOBODY, "-", "-", SHOWS_APPS)
 
     def _context(self, ctx: Ctx, caller: Caller | None = None, given: InputAnswers | None = None) -> CallContext:
         """The context of the caller, which the middleware left on the request."""
@@ -341,8 +345,8 @@ class _Server(Server[Any]):
 
 
 _NOBODY = Identity("nobody")
-_STRANGER = CallContext(_NOBODY, "-", "-")
-_EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
+_STRANGER = CallContext(_NOBODY, "-", "-", SHOWS_APPS)
+_EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-", SHOWS_APPS)
 
 
 def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:
