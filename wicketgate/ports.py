@@ -42,8 +42,9 @@ class Caller(Protocol):
         ...
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Forward a request such as ``elicitation/create`` and wait for its result, as wire JSON. Only where *answers*
-        is ``now``. Raises CannotAsk when the client cannot answer this."""
+        """Forward a request such as ``elicitation/create`` and wait for its result, as wire JSON. Where *answers* is
+        ``later`` the call is held meanwhile. Raises CannotAsk when the client cannot answer this, or the call cannot be
+        held, and Forbidden when the call may not go on after the answer."""
         ...
 
 

@@ -114,7 +114,7 @@ class NamespacedOffers:
         async def admit(result: Mapping[str, Any]) -> Mapping[str, Any]:
             return await self._skills.admit(routed.target_server, routed.request.name, result, context.identity)
 
-        result = await self._pass_on(routed, lambda request: {"uri": request.name}, "read", context, admit)
+        result = await self._pass_on(routed, lambda request: {"uri": request.name}, "read", "resources", context, admit)
         contents = result.get("contents")
         if not isinstance(contents, list):
             raise Refusal(UPSTREAM_FAILED, f"{routed.target_server} gave an answer that is not a valid MCP result.")
@@ -131,7 +131,7 @@ class NamespacedOffers:
         support = self._fleet.support().get(server)
         if support is None or not support.skills:
             raise _not_found("Skill", routed)
-        result = await self._pass_on(routed, lambda request: {"uri": request.name}, "read", context)
+        result = await self._pass_on(routed, lambda request: {"uri": request.name}, "read", "resources", context)
         entry = self._skills.fresh_entry(server, result.get("skill"), uri, context.identity)
         if entry is None:
             raise _not_found("Skill", routed)
@@ -145,7 +145,9 @@ class NamespacedOffers:
         if support is None or not support.directories:
             raise _not_found("Directory", routed)
         more = {"cursor": params["cursor"]} if "cursor" in params else {}
-        result = await self._pass_on(routed, lambda request: {"uri": request.name, **more}, "read", context)
+        result = await self._pass_on(
+            routed, lambda request: {"uri": request.name, **more}, "read", "resources", context
+        )
         children = result.get("resources")
         if not isinstance(children, list):
             raise Refusal(UPSTREAM_FAILED, f"{server} gave an answer that is not a valid MCP result.")
@@ -155,7 +157,7 @@ class NamespacedOffers:
     async def get_prompt(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("prompts/get", params, "prompts", context)
         result = await self._pass_on(
-            routed, lambda request: {"name": request.name, "arguments": request.arguments}, "prompt", context
+            routed, lambda request: {"name": request.name, "arguments": request.arguments}, "prompt", "prompts", context
         )
         return with_links(result, routed.target_server)
 
@@ -172,7 +174,7 @@ class NamespacedOffers:
             return {**request.arguments, "ref": {"type": kind, "uri" if by_uri else "name": request.name}}
 
         try:
-            return await self._pass_on(routed, own, "complete", context)
+            return await self._pass_on(routed, own, "complete", right, context)
         except _Withheld:
             return {"completion": {"values": []}}
 
@@ -254,6 +256,7 @@ class NamespacedOffers:
         routed: RoutedRequest,
         params: Callable[[Request], Mapping[str, Any]],
         operation: Operation,
+        right: Right,
         context: CallContext,
         admit: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]] | None = None,
     ) -> Mapping[str, Any]:
@@ -270,6 +273,10 @@ class NamespacedOffers:
         )
         called = routed
 
+        async def still_allowed() -> None:
+            if not self._may(context, right, routed.target_server) or await self._held(routed, right, context):
+                raise Forbidden("answers_refused: this is not offered to you any more.")
+
         async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
             nonlocal called
             called = routed.update_request(replace(routed.request, name=request.name))
@@ -278,7 +285,7 @@ class NamespacedOffers:
             return await admit(result) if admit is not None and as_asked else result
 
         try:
-            return await self._runtime.pass_on(request, context, operation, send, routed.namespaced_name)
+            return await self._runtime.pass_on(request, context, operation, send, routed.namespaced_name, still_allowed)
         except Blocked as error:
             raise _Withheld(BLOCKED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         except GatewayError as error:

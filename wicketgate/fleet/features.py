@@ -117,7 +117,8 @@ class HasFeatures(Protocol):
     def features(self) -> Features: ...
 
 
-Guard = Callable[[CallContext, float, Callable[[float], Awaitable[Mapping[str, Any]]]], Awaitable[Mapping[str, Any]]]
+Run = Callable[[CallContext, float], Awaitable[Mapping[str, Any]]]
+Guard = Callable[[CallContext, float, Run], Awaitable[Mapping[str, Any]]]
 """As ``Member.guarded``."""
 
 
@@ -158,8 +159,7 @@ class GuardedFeatures:
         self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
         """Raises as ``Member.call_tool``."""
-        run = partial(self._features.request, method, params, self._edge.heard_by(context))
-        return await self._guard(context, timeout_s, run)
+        return await self._guard(context, timeout_s, partial(self._features.request, method, params))
 
     def follow(self, uris: frozenset[str]) -> None:
         self._features.follow(uris)

@@ -33,7 +33,7 @@ from wicketgate.gateway.catalog_keeper import Snapshot
 from wicketgate.gateway.options import CallPolicy, RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.questions import pages_of
-from wicketgate.gateway.server_words import ServerWords
+from wicketgate.gateway.server_words import ServerWords, StillAllowed
 from wicketgate.gateway.skill_files import admit_file
 from wicketgate.plugin_api import Request
 from wicketgate.ports import TOOL_CHANGED, CallContext, PendingCall
@@ -128,6 +128,7 @@ class Calls:
         # Validation: from here on, the arguments are those that would be sent.
         admitted = await snapshot.admit(item, args, tolerant=self._policies.call_policy(item.server).tolerant_args)
         await note.note_arguments(admitted.args)
+        still_allowed = partial(self._still_allowed, item, admitted.args, identity, access, for_app=for_app)
         # Access: rules may depend on the arguments.
         asks = await _needs_approval(access, item, admitted.args, identity)
         if dry_run:
@@ -137,11 +138,7 @@ class Calls:
             self._quota.check(identity.actor, item.id, item.names)
             await note.approve(context.approver, PendingCall(item.id, item.digest, admitted.args))
             # A person may take long, and the caller decides how long: what was forbidden meanwhile does not run.
-            catalog, rules = self._in_force()
-            if (now := catalog.get(item.id, for_app=for_app)) is None or now.digest != item.digest:
-                raise Forbidden(f"approval_refused: {TOOL_CHANGED}", path=item.id)
-            if rules is not access:
-                await _needs_approval(rules, now, admitted.args, identity)
+            await still_allowed("approval_refused")
         # Quota: counted once, however often the call is tried.
         self._quota.take(identity.actor, item.id, item.names)
         # Plugins on the call, the server, plugins on the result.
@@ -149,7 +146,7 @@ class Calls:
         if item.kind == "skill":
             target, method, sent_args = _file_of(item, admitted.args), "resources/read", {}
         request = Request(context.correlation_id, method, item.server, target.upstream_name, sent_args, identity)
-        send = partial(self._send, snapshot.catalog, target, context, note)
+        send = partial(self._send, snapshot.catalog, target, context, note, partial(still_allowed, "answers_refused"))
         if self._plugins is None or not self._plugins.for_server(item.server):
             result = await send(request)
         else:
@@ -170,16 +167,18 @@ class Calls:
             return True
         return self._policies.call_policy(item.server).may_write(item)
 
-    async def pass_on(self, request: Request, context: CallContext, note: AuditedCall, send: Send) -> Mapping[str, Any]:
+    async def pass_on(
+        self, request: Request, context: CallContext, note: AuditedCall, send: Send, still_allowed: StillAllowed
+    ) -> Mapping[str, Any]:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins. *send*
-        carries it as they left it."""
+        carries it as they left it; *still_allowed* is as in ServerWords."""
         note.server = asked_for = request.server
         self._quota.take_other(context.identity.actor, note.tool_id)
 
         async def sent(request: Request) -> Mapping[str, Any]:
             note.server = request.server
             note.sent = True
-            words = self._words(request, asked_for, context, note)
+            words = self._words(request, asked_for, context, note, still_allowed)
             try:
                 result = await words.around(context, partial(send, request))
             except UpstreamRefused as refused:
@@ -193,12 +192,38 @@ class Calls:
             return await sent(request)
         return await self._plugins.around(request, note.trail, sent)
 
-    def _words(self, request: Request, asked_for: str, context: CallContext, note: AuditedCall) -> ServerWords:
+    async def _still_allowed(
+        self,
+        item: SelectableItem,
+        args: Mapping[str, Any],
+        identity: Identity,
+        access: AccessPolicy,
+        refusal: str,
+        *,
+        for_app: bool,
+    ) -> None:
+        """Raises Forbidden if the call of *item*, which was allowed by *access*, is not allowed by the rules and the
+        definition of this moment. *refusal* opens the message."""
+        catalog, rules = self._in_force()
+        if (now := catalog.get(item.id, for_app=for_app)) is None or now.digest != item.digest:
+            raise Forbidden(f"{refusal}: {TOOL_CHANGED}", path=item.id)
+        if rules is not access:
+            await _needs_approval(rules, now, args, identity)
+
+    def _words(
+        self, request: Request, asked_for: str, context: CallContext, note: AuditedCall, still_allowed: StillAllowed
+    ) -> ServerWords:
         count = partial(self._quota.take_other, context.identity.actor, note.tool_id)
-        return ServerWords(request, asked_for, self._plugins, note, count)
+        return ServerWords(request, asked_for, self._plugins, note, count, still_allowed)
 
     async def _send(
-        self, catalog: Catalog, item: SelectableItem, context: CallContext, note: AuditedCall, request: Request
+        self,
+        catalog: Catalog,
+        item: SelectableItem,
+        context: CallContext,
+        note: AuditedCall,
+        still_allowed: StillAllowed,
+        request: Request,
     ) -> Mapping[str, Any]:
         """The server's result for *request*, which is the call of *item* as the plugins left it.
 
@@ -229,7 +254,7 @@ class Calls:
             if ServerWords.none_in(context):
                 result = await self._with_retries(policy, item, request.arguments, context)
             else:
-                words = self._words(request, asked_for, context, note)
+                words = self._words(request, asked_for, context, note, still_allowed)
                 result = await words.around(context, partial(self._with_retries, policy, item, request.arguments))
         except UpstreamRefused as refused:
             note.answered = True

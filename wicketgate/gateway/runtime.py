@@ -43,6 +43,7 @@ from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.offer_screening import OfferScreening
 from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies, TokenCost
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
+from wicketgate.gateway.server_words import StillAllowed
 from wicketgate.gateway.unmatched import Judged, Unmatched
 from wicketgate.heavy_work import in_line
 from wicketgate.plugin_api import Request
@@ -487,11 +488,13 @@ class ProxyRuntime:
         operation: Literal["read", "prompt", "complete"],
         send: Send,
         asked_for: str,
+        still_allowed: StillAllowed,
     ) -> Mapping[str, Any]:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins and into the
-        same audit record. *send* carries it as the plugins left it. *asked_for* is the client's name for it."""
+        same audit record. *send* carries it as the plugins left it. *asked_for* is the client's name for it.
+        *still_allowed* raises Forbidden if it may not go on when a person has answered."""
         async with self._audited(operation, context, asked_for) as note:
-            return await self._calls.pass_on(request, context, note, send)
+            return await self._calls.pass_on(request, context, note, send, still_allowed)
 
     async def audit_unknown(
         self, requested: str, context: CallContext, *, operation: AuditedOperation = "execute", hidden: bool = False

@@ -29,12 +29,14 @@ _MAX_SAMPLES = 100
 _METHODS: Mapping[Kind, str] = {"sampling": SAMPLE, "roots": ROOTS}
 
 Send = Callable[[CallContext], Awaitable[Mapping[str, Any]]]
+StillAllowed = Callable[[], Awaitable[None]]
 
 
 class ServerWords:
     """Words of a server during one call. *request* is the call as it was sent, *asked_for* the server whose plugins see
     it: the one that the caller named, wherever the call was redirected to. *count* counts one request for the client's
-    model against the quota of the caller, and raises RateLimited where that is used up."""
+    model against the quota of the caller, and raises RateLimited where that is used up. *still_allowed* raises
+    Forbidden if the call may not go on when a person has answered, who may take long."""
 
     def __init__(
         self,
@@ -43,7 +45,9 @@ class ServerWords:
         plugins: PluginChain | None,
         note: AuditedCall,
         count: Callable[[], None],
+        still_allowed: StillAllowed,
     ) -> None:
+        self.still_allowed = still_allowed
         self._count = count
         self._samples = 0
         self._request = request
@@ -218,6 +222,12 @@ class _HeardCaller:
         await self._caller.log(level, shown.get("data"), name if isinstance(name, str) else None)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As Caller. Raises Forbidden if the call may not go on after the answer (FACE-79)."""
+        answer = await self._ask(method, params)
+        await self._words.still_allowed()
+        return answer
+
+    async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         self._words.put()
         if method in _METHODS.values():
             return await self._ask_client(method, params)

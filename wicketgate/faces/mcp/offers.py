@@ -12,9 +12,11 @@ from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, R
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
+from wicketgate.errors import GatewayError
 from wicketgate.faces.mcp.changes import Announcer
 from wicketgate.faces.mcp.codes import mcp_error
 from wicketgate.faces.mcp.fit import WHOLE, fitting, paged, without_ours
+from wicketgate.faces.namespaced import UPSTREAM_FAILED
 from wicketgate.faces.surface import Offer, Offers, Refusal
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureKind, ListChanged, ResourceChanged
 from wicketgate.ports import CallContext
@@ -109,7 +111,10 @@ class OfferMethods:
         """The handler of a request that goes to a tool server."""
 
         async def handler(ctx: Ctx, params: BaseModel) -> dict[str, Any] | t.InputRequiredResult:
-            result = await self._carry(ctx, lambda context: request(ctx.params or {}, context))
+            try:
+                result = await self._carry(ctx, lambda context: request(ctx.params or {}, context))
+            except GatewayError as error:
+                raise mcp_error(Refusal(UPSTREAM_FAILED, error.message, {"error": error.code}), ctx) from None
             if isinstance(result, t.InputRequiredResult):
                 return result
             answer = without_ours(result)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
+from wicketgate.errors import GatewayError
 from wicketgate.ports import CallContext, CannotAsk
 from wicketgate.upstreams.mcp.asking import ELICIT, unanswered
 from wicketgate.upstreams.mcp.call import Call, Gone, Heard
@@ -249,7 +250,14 @@ class Exchange:
                     one.context.marks.questioned = True
 
         async def answer() -> None:
-            self._post(await _answer_to(self._name, question))
+            try:
+                reply = await _answer_to(self._name, question)
+            except GatewayError as refused:
+                # The person has answered, but the call may go on no longer.
+                self._post(unanswered(question.request_id, question.method))
+                self._end_with(question.call, refused)
+            else:
+                self._post(reply)
 
         def over(_: object) -> None:
             self._session.answered(request_id)
@@ -259,6 +267,12 @@ class Exchange:
         # Not in the task itself: one that is cancelled before its first step never runs.
         task.add_done_callback(over)
 
+    def _end_with(self, call: Call | None, error: Exception) -> None:
+        """End *call* with *error*, at the server too."""
+        if call is not None and not call.settled:
+            call.fail(error)
+            self._post({"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": call.token}})
+
 
 def _unheard(method: str, params: object) -> None:
     """Drops an announcement."""
@@ -266,13 +280,13 @@ def _unheard(method: str, params: object) -> None:
 
 async def _answer_to(name: str, question: Question) -> Mapping[str, Any]:
     """The reply to a request of a handshake-era server: the client's answer, or that nobody gave one: to decline is a
-    person's to say."""
+    person's to say. Raises GatewayError if the call may not go on."""
     call, rejected = question.call, False
     what = "a question" if question.method == ELICIT else question.method
     if call is None:
         why = "it is not known whose call it belongs to"
-    elif call.caller.answers != "now":
-        why = "the client of the call cannot be asked while it runs"
+    elif call.caller.answers == "never":
+        why = "the client of the call cannot be asked"
     elif not isinstance(question.params, Mapping):
         why = "it is not well-formed"
     else:
