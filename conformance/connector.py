@@ -25,7 +25,7 @@ class Person:
     """Implements Caller: accepts every form, with its defaults."""
 
     answers: AnswerTime = "now"
-    elicitation: Mapping[str, Any] | None = {"form": {}}
+    capabilities: Mapping[str, Any] = {"elicitation": {"form": {}}}
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         return

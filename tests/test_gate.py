@@ -1,6 +1,7 @@
 """A gate in a program of somebody: what it brings with it, what it leaves alone, and what it needs."""
 
 import asyncio
+import hashlib
 import json
 import os
 import shlex
@@ -19,9 +20,10 @@ from tests.support.service import BOUND_S, FileServer, chat_body
 from wicketgate.access.identity import Identity
 from wicketgate.config.settings import Settings
 from wicketgate.engine.contract import parse_chat_request
-from wicketgate.errors import ConfigError, UpstreamUnavailable
+from wicketgate.errors import ConfigError, RateLimited, UpstreamUnavailable
 from wicketgate.fleet.turns import AT_ONCE, Turns
 from wicketgate.gate import Gate
+from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.ports import UpstreamStatus
 from wicketgate.upstreams.embedded import StubUpstream
@@ -147,6 +149,28 @@ async def test_a_gate_that_is_left_closes_what_it_opened_and_takes_nothing_more(
         assert gate.ready()
     assert not gate.ready()
     assert model.closed
+
+
+@requirement("OPS-145", "OPS-146")
+async def test_calls_that_outlive_their_requests_end_with_their_key_and_with_the_gate() -> None:
+    key = {"id": "laptop", "actor": "ann", "sha256": hashlib.sha256(b"k" * 32).hexdigest()}
+    settings = {"auth": {"keys": [key]}, "tasks": {"after_s": 3, "max_running": 2, "keep_s": 4}}
+    gate = Gate(Settings.model_validate(settings), upstreams=[FileServer()], provider=ScriptModel())
+    assert gate.runtime.running.limits == RunningLimits(3, 2, None, 4)
+    async with asyncio.timeout(BOUND_S), gate:
+        await gate.wait_ready()
+        of_key, of_gate = (
+            gate.runtime.running.start("ann", "t", asyncio.Event().wait(), key_id=id) for id in ("laptop", "desktop")
+        )
+        assert gate.authenticator.authenticate("k" * 32)
+        revoked = {**settings, "auth": {"keys": [{**key, "suspended": True}]}}
+        await gate.apply(Settings.model_validate(revoked))
+        assert await of_key.settled(None)
+        assert not of_gate.ended
+        gate.drain.begin(0)
+        with pytest.raises(RateLimited):
+            gate.runtime.running.start("ann", "t", asyncio.Event().wait())
+    assert of_gate.ended
 
 
 class ClosableModel(ScriptModel):

@@ -123,7 +123,9 @@ class Gate:
         # What changes while it runs, and how it ends.
         self.revocation.add(self.streams.end_of)
         self.revocation.add(self.key_uses.end_of)
+        self.revocation.add(self.runtime.running.end_of)
         self.drain = Drain(self.lifecycle, self.streams)
+        self.drain.follow(self.runtime.running.begin_drain)
         self._applied = Applied(
             settings,
             self.runtime,

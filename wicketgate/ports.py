@@ -28,8 +28,9 @@ class Caller(Protocol):
     def answers(self) -> AnswerTime: ...
 
     @property
-    def elicitation(self) -> Mapping[str, Any] | None:
-        """The capability ``elicitation`` as the client declared it; None if it did not. Tool servers are shown it."""
+    def capabilities(self) -> Mapping[str, Any]:
+        """The capabilities of the client as it declared them: ``elicitation``, ``sampling``, ``roots``, ``extensions``.
+        Empty if it declared none. Whoever shows them to a tool server shows only what that server may use."""
         ...
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
@@ -50,7 +51,7 @@ class SilentCaller:
     """A caller that hears nothing until the call is over, and cannot be asked."""
 
     answers: AnswerTime = "never"
-    elicitation: Mapping[str, Any] | None = None
+    capabilities: Mapping[str, Any] = MappingProxyType({})
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         return

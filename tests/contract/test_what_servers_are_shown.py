@@ -1,16 +1,19 @@
 """The client behind a call, as its server is shown it: its capabilities, and what travels with the call."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
-from tests.support.scripted_server import HANDSHAKE, MODERN, scripted_server
+from tests.support.scripted_server import HANDSHAKE, MODERN, TOOL, scripted_server
 from tests.support.service import running_service
 from tests.support.wire_client import WireClient
 from wicketgate.gate import VERSION
 from wicketgate.models.provider import ToolCall
+from wicketgate.ports import CallContext
+from wicketgate.upstreams.embedded import StubUpstream
 
 DONE = {"tools/call": lambda params: {"result": {"content": [], "resultType": "complete"}}}
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -40,6 +43,31 @@ async def test_a_server_is_shown_the_callers_own_elicitation_and_nothing_else(er
         {"elicitation": {"url": {}}},
         {"elicitation": {"form": {}, "url": {}}},
     ]
+
+
+@requirement("FACE-63")
+@pytest.mark.parametrize("era", [MODERN, HANDSHAKE])
+async def test_an_upstream_sees_every_capability_that_the_client_of_a_call_declared(era: str) -> None:
+    seen: list[Mapping[str, Any]] = []
+
+    async def note(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        seen.append(context.caller.capabilities)
+        return {"content": []}
+
+    declared: list[dict[str, Any]] = [
+        {},
+        {
+            "elicitation": {"url": {}},
+            "sampling": {"tools": {}},
+            "roots": {"listChanged": True},
+            "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
+        },
+    ]
+    stub = StubUpstream([TOOL], note, name="raw")
+    async with running_service(upstreams=[stub]) as service:
+        for capabilities in declared:
+            await WireClient(service, era, capabilities=capabilities).call("raw__job")
+    assert seen == declared
 
 
 TRACE = {

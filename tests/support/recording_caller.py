@@ -12,7 +12,7 @@ class RecordingCaller:
 
     def __init__(self, answers: AnswerTime = "never", answer: Mapping[str, Any] | None = None) -> None:
         self.answers: AnswerTime = answers
-        self.elicitation: Mapping[str, Any] | None = None if answers == "never" else {"form": {}, "url": {}}
+        self.capabilities: Mapping[str, Any] = {} if answers == "never" else {"elicitation": {"form": {}, "url": {}}}
         self.told: list[tuple[Any, ...]] = []
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
         self.asking = asyncio.Event()

@@ -1,14 +1,17 @@
 """Makes the runtime from the settings: the policies of calls, the store of artifacts, plugins and audit."""
 
+import secrets
+from functools import partial
 from time import monotonic, time
 
 from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.plugins import make_plugin_chain
-from wicketgate.config.settings import Settings, StorageSettings
+from wicketgate.config.settings import Settings, StorageSettings, TaskSettings
 from wicketgate.config.settings.access import access_policy
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Auditor
 from wicketgate.gateway.options import CallPolicy, HeapKeeper, RetryPolicy, RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import ArtifactStore, LearnedStore
 from wicketgate.storage.memory_learned import MemoryLearnedStore
@@ -41,6 +44,8 @@ def make_runtime(
             heap=heap,
             now=monotonic,
             learned=learned,
+            running=running_limits(settings.tasks),
+            new_id=partial(secrets.token_hex, 8),
         ),
         cache_stable=settings.mcp.cache_stable,
     )
@@ -61,6 +66,10 @@ def make_learned_store(settings: StorageSettings, measures: StorageMeasures | No
     if settings.sqlite_file is None:
         return MemoryLearnedStore(monotonic)
     return SQLiteLearnedStore(settings.sqlite_file, time, measures)
+
+
+def running_limits(settings: TaskSettings) -> RunningLimits:
+    return RunningLimits(settings.after_s, settings.max_running, settings.max_running_per_actor, settings.keep_s)
 
 
 def runtime_policies(settings: Settings) -> RuntimePolicies:

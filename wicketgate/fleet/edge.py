@@ -239,8 +239,8 @@ class _EdgeCaller:
         return self._caller.answers
 
     @property
-    def elicitation(self) -> Mapping[str, Any] | None:
-        return self._caller.elicitation
+    def capabilities(self) -> Mapping[str, Any]:
+        return self._caller.capabilities
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if message is not None:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from itertools import count
 from typing import Protocol
 
 from wicketgate.access.policy import AccessPolicy
@@ -19,6 +20,7 @@ from wicketgate.fleet.member import loop_time
 from wicketgate.gateway.audit import Auditor
 from wicketgate.gateway.learning import LearnScope
 from wicketgate.gateway.plugin_chain import PluginChain
+from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.models.provider import Usage
 from wicketgate.ports import ArtifactStore, LearnedStore, SessionStore
 from wicketgate.storage.memory_learned import MemoryLearnedStore
@@ -184,13 +186,19 @@ class RuntimePolicies:
         return self.calls.get(server, self.default_call)
 
 
+def _counted() -> Callable[[], str]:
+    """Ids that are unique for one runtime."""
+    numbers = count(1)
+    return lambda: str(next(numbers))
+
+
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
     """Everything that a runtime needs besides its upstreams.
 
     *artifacts* and *learned* default to stores in memory, as does *sessions*, which keeps the cards that were sent in
     cache-stable order (BROWSE-20 to BROWSE-28). *now* is a clock in seconds, for quotas, kept results and audit
-    records.
+    records. *running* bounds the calls that outlive their requests, and *new_id* gives each an id.
     """
 
     policies: RuntimePolicies = field(default_factory=RuntimePolicies)
@@ -202,3 +210,5 @@ class RuntimeOptions:
     heap: HeapKeeper | None = None
     now: Callable[[], float] = loop_time
     learned: LearnedStore = field(default_factory=MemoryLearnedStore)
+    running: RunningLimits = field(default_factory=RunningLimits)
+    new_id: Callable[[], str] = field(default_factory=_counted)

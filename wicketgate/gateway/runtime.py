@@ -42,6 +42,7 @@ from wicketgate.gateway.catalog_keeper import CatalogKeeper, Naming, RefreshRepo
 from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.offer_screening import OfferScreening
 from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies, TokenCost
+from wicketgate.gateway.running_calls import RunningCalls
 from wicketgate.gateway.unmatched import Judged, Unmatched
 from wicketgate.heavy_work import in_line
 from wicketgate.plugin_api import Request
@@ -245,6 +246,8 @@ class ProxyRuntime:
         self._policies = policies
         self.learning = Learning(options.learned, policies.learn)
         self._unmatched = Unmatched(options.plugins)
+        self.running = RunningCalls(options.running, now=options.now, new_id=options.new_id)
+        """The calls that may outlive their requests."""
         self.access = policies.access
         """The rules in force. Assign others at any time: calls that have begun end under those they began with, but
         for one that waits for a person: the rules have to allow it then too."""
@@ -267,6 +270,7 @@ class ProxyRuntime:
 
     async def aclose(self) -> None:
         """End the work that was begun for this runtime and belongs to no caller."""
+        await self.running.aclose()
         for close in self._closers:
             await close()
         await self.learning.aclose()

@@ -139,8 +139,8 @@ class _HeardCaller:
         return self._caller.answers
 
     @property
-    def elicitation(self) -> Mapping[str, Any] | None:
-        return self._caller.elicitation
+    def capabilities(self) -> Mapping[str, Any]:
+        return self._caller.capabilities
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """A text that may not be shown is left out; the progress itself is not."""

@@ -17,6 +17,7 @@ from wicketgate.config.settings.root import (
     ServerSettings,
     Settings,
     StorageSettings,
+    TaskSettings,
 )
 from wicketgate.config.settings.upstreams import UpstreamSettings
 
@@ -37,5 +38,6 @@ __all__ = [
     "ServerSettings",
     "Settings",
     "StorageSettings",
+    "TaskSettings",
     "UpstreamSettings",
 ]

@@ -1,5 +1,5 @@
-"""The whole configuration, and its sections ``server``, ``mcp``, ``network``, ``storage``, ``quota``, ``pins`` and
-``plugins``."""
+"""The whole configuration, and its sections ``server``, ``mcp``, ``tasks``, ``network``, ``storage``, ``quota``,
+``pins`` and ``plugins``."""
 
 from collections.abc import Iterator
 from ipaddress import ip_network
@@ -81,6 +81,19 @@ class McpSettings(Section):
     """Requests under way at ``/mcp`` and ``/operations`` together."""
     max_calls_per_actor: int | None = Field(default=None, ge=1)
     """Those of one actor. None shares them by what each actor holds."""
+
+
+class TaskSettings(Section):
+    """Calls of MCP clients that take longer than clients wait."""
+
+    after_s: float = Field(default=25.0, ge=0, le=3_600)
+    """A call that takes longer goes on without its request, whose answer says how to get the result. 0: never."""
+    max_running: int = Field(default=256, ge=1, le=100_000)
+    """Calls that go on without a request, those among them that have ended and were not asked for."""
+    max_running_per_actor: int | None = Field(default=None, ge=1, le=100_000)
+    """Those of one actor. None shares them by what each actor holds."""
+    keep_s: float = Field(default=900.0, gt=0, le=86_400)
+    """The result of an ended call is kept so long for its client."""
 
 
 class NetworkSettings(Section):
@@ -208,6 +221,8 @@ class Settings(Section):
     """The course of a chat."""
     mcp: McpSettings = McpSettings()
     """The door for MCP clients."""
+    tasks: TaskSettings = TaskSettings()
+    """Calls of MCP clients that take longer than clients wait."""
     browse: BrowseSettings = BrowseSettings()
     """The finding of tools."""
     network: NetworkSettings = NetworkSettings()

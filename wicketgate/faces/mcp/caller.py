@@ -11,6 +11,7 @@ import json
 import unicodedata
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self, get_args
 
@@ -78,16 +79,14 @@ class ClientCaller:
 
     @property
     def answers(self) -> AnswerTime:
-        if self.elicitation is None:
+        if "elicitation" not in self.capabilities:
             return "never"
         return "now" if self._ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "later"
 
-    @property
-    def elicitation(self) -> Mapping[str, Any] | None:
+    @cached_property
+    def capabilities(self) -> Mapping[str, Any]:
         can = self._ctx.session.client_capabilities
-        if can is None or can.elicitation is None:
-            return None
-        return can.elicitation.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return {} if can is None else can.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if (self._ctx.meta or {}).get("progress_token") is not None:

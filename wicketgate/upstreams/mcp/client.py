@@ -28,6 +28,8 @@ _MAX_TOOLS = 100_000
 _MAX_ROUNDS = 8
 _MAX_REQUESTS = 32
 _PAUSE_S = 0.05
+_SHOWN = ("elicitation",)
+"""The capabilities of a caller that its server is shown; the others are not passed on."""
 
 Attempt = Callable[[InputAnswers | None], Awaitable[dict[str, Any]]]
 
@@ -186,8 +188,8 @@ class McpClient:
     def _meta(self, call: Call) -> dict[str, Any]:
         if call.context is None:
             return self._stamp.meta()
-        elicitation = call.caller.elicitation
-        capabilities = {} if elicitation is None else {"elicitation": elicitation}
+        declared = call.caller.capabilities
+        capabilities = {name: declared[name] for name in _SHOWN if name in declared}
         meta = self._stamp.meta(capabilities=capabilities, progress_token=None if call.silent else call.token)
         return {**call.context.meta, **meta, META_KEY: call.context.correlation_id}
 
@@ -229,7 +231,7 @@ def _pages_to_open(refused: Refused, context: CallContext) -> dict[str, Any]:
     caller, answered = context.caller, context.answers is not None
     if refused.code != URL_ELICITATION_REQUIRED or answered or caller.answers != "later":
         return {}
-    if "url" not in (caller.elicitation or {}) or not isinstance(refused.data, Mapping):
+    if "url" not in caller.capabilities.get("elicitation", {}) or not isinstance(refused.data, Mapping):
         return {}
     pages = refused.data.get("elicitations")
     if not isinstance(pages, list) or len(pages) > _MAX_REQUESTS:
