@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,25 @@ from conformance.suite import Scenario, Suite
 BASELINE = Path(__file__).with_name("baseline.yml")
 FACES = ("namespaced", "gateway", "transparent", "registry")
 VERSIONS = ("2025-11-25", "2026-07-28")
-SERVERS = {"sdk-2": "server-2", "sdk-1": "server-1"}
-"""The servers behind the gate, by the name of a target, with their environment."""
-_SPOKEN = {"sdk-2": VERSIONS, "sdk-1": VERSIONS[:1]}
+_FORWARD = {"forward": ["sampling", "roots"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A server behind the gate. *spoken*: the versions in which it is judged directly; *through*: those of clients."""
+
+    environment: str
+    upstream: Mapping[str, Any]
+    spoken: tuple[str, ...]
+    through: tuple[str, ...] = VERSIONS
+
+
+SERVERS = {
+    "sdk-2": Behind("server-2", _FORWARD, VERSIONS),
+    "sdk-2-handshake": Behind("server-2", {**_FORWARD, "era": VERSIONS[0]}, (), VERSIONS[:1]),
+    "sdk-1": Behind("server-1", _FORWARD, VERSIONS[:1]),
+}
+"""By the name that targets have for it."""
 CLIENT = f"{sys.executable} -m conformance.connector"
 _AT_ONCE = 2
 
@@ -47,19 +64,19 @@ class Run:
         self._folder = folder
 
     async def servers(self) -> None:
-        for server, environment in SERVERS.items():
+        for server, behind in SERVERS.items():
             if not self._wants_any(f"{kind}/{server}/" for kind in ("server", "direct")):
                 continue
             async with AsyncExitStack() as stack:
-                url = await stack.enter_async_context(serving(everything_server(environment), self._folder))
-                for version in _SPOKEN[server]:
+                url = await stack.enter_async_context(serving(everything_server(behind.environment), self._folder))
+                for version in behind.spoken:
                     await self._direct(f"direct/{server}/{version}", url, version)
-                config = configuration(self._folder, [{"name": "conf", "url": url}])
+                config = configuration(self._folder, [{"name": "conf", "url": url, **behind.upstream}])
                 base = await stack.enter_async_context(gate(config))
                 names = {f"/mcp/{face}": Names(face, lambda _: "conf", frozenset({"conf"})) for face in FACES}
                 adapted = await stack.enter_async_context(serving_adapter(base, KEY, names))
                 for face in FACES:
-                    for version in VERSIONS:
+                    for version in behind.through:
                         await self._direct(f"server/{server}/{face}/{version}", f"{adapted}/mcp/{face}", version)
 
     async def client(self) -> None:
