@@ -48,11 +48,12 @@ SERVERS = {
 """By the name that targets have for it."""
 CLIENT = f"{sys.executable} -m conformance.connector"
 _AT_ONCE = 2
+_TASK_AFTER_S = 0.3
 
 
 class Run:
     """*wanted* are patterns of targets: ``server/<server>/<face>/<version>``, ``direct/<server>/<version>``,
-    ``client/<version>``."""
+    ``client/<version>``, ``tasks/<face>``."""
 
     def __init__(self, suite: Suite, wanted: Iterable[str], folder: Path) -> None:
         baseline: Mapping[str, Any] = yaml.safe_load(BASELINE.read_text())
@@ -72,12 +73,24 @@ class Run:
                 for version in behind.spoken:
                     await self._direct(f"direct/{server}/{version}", url, version)
                 config = configuration(self._folder, [{"name": "conf", "url": url, **behind.upstream}])
-                base = await stack.enter_async_context(gate(config))
-                names = {f"/mcp/{face}": Names(face, lambda _: "conf", frozenset({"conf"})) for face in FACES}
-                adapted = await stack.enter_async_context(serving_adapter(base, KEY, names))
+                adapted = await self._adapted(stack, config)
                 for face in FACES:
                     for version in behind.through:
                         await self._direct(f"server/{server}/{face}/{version}", f"{adapted}/mcp/{face}", version)
+
+    async def tasks(self) -> None:
+        """The scenarios of tasks: plain tools behind a gate that makes a task of what takes longer than a moment."""
+        faces = [face for face in FACES if self._wants(f"tasks/{face}")]
+        if not faces:
+            return
+        scenarios = [scenario.name for scenario in await self._suite.scenarios("server") if self._is_run(scenario)]
+        line = [sys.executable, "-m", "conformance.slow_tools"]
+        config = configuration(self._folder, [{"name": "conf", "command": line}], tasks={"after_s": _TASK_AFTER_S})
+        async with AsyncExitStack() as stack:
+            adapted = await self._adapted(stack, config)
+            for face in faces:
+                names = [name for name in scenarios if name.startswith("tasks-")]
+                self._judge(f"tasks/{face}", await self._suite.extensions(f"{adapted}/mcp/{face}", names))
 
     async def client(self) -> None:
         scenarios = [scenario for scenario in await self._suite.scenarios("client") if self._is_run(scenario)]
@@ -93,6 +106,12 @@ class Run:
 
             checks = await asyncio.gather(*map(one, names))
             self._judge(target, dict(zip(names, checks, strict=True)))
+
+    async def _adapted(self, stack: AsyncExitStack, config: Path) -> str:
+        """The base URL of a proxy before a gate of *config*, for as long as *stack*."""
+        base = await stack.enter_async_context(gate(config))
+        names = {f"/mcp/{face}": Names(face, lambda _: "conf", frozenset({"conf"})) for face in FACES}
+        return await stack.enter_async_context(serving_adapter(base, KEY, names))
 
     async def _direct(self, target: str, url: str, version: str) -> None:
         if self._wants(target):
@@ -138,6 +157,7 @@ async def run(wanted: Iterable[str]) -> int:
         print(_line("target", "clean", "passed", "failed", "warned", "skipped", "unexpected"))
         await whole.client()
         await whole.servers()
+        await whole.tasks()
     unexpected = [f"{target}: {what}" for target, verdict in whole.verdicts.items() for what in verdict.unexpected]
     unneeded = stale(whole.expected, whole.verdicts)
     for title, lines in (("Not in the baseline", unexpected), ("Stale in the baseline", unneeded)):
