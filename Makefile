@@ -14,7 +14,7 @@ CODE   := wicketgate app routers middleware examples bench conformance tests hat
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators fuzz-validation conformance clients
-.PHONY: help run test quick coverage explore lint types imports pytest format openapi picture bench-catalog bench-pause bench-execute bench-engine bench-filters soak lock image test-image clean
+.PHONY: help run test quick coverage explore lint types imports pytest format openapi picture bench-catalog bench-pause bench-execute bench-engine bench-filters soak documents lock image test-image clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ conformance: $(VENV)/.dev ## the official suite against every face and our conne
 
 clients: $(VENV)/.dev ## the clients that people use, through every face; wants package indexes (ARGS="ts1 py2")
 	@$(BIN)/python -m conformance.run_clients $(ARGS)
+
+documents: $(VENV)/.dev ## calls of real OpenAPI documents that a mock of the same document accepts (needs Node; ARGS="FOLDER", or ARGS="--git URL:PATH")
+	@$(BIN)/python -m bench.documents $(ARGS)
 
 lock: ## resolve the dependencies anew (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \

@@ -203,7 +203,7 @@ def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -
     return Gauges(
         gate.fleet.states(),
         tools,
-        [*gate.shares, *doors.session_counts()],
+        [*gate.shares, gate.runtime.running, *doors.session_counts()],
         lost,
         refused,
         audit_seconds=gate.auditor.seconds if gate.auditor else {},

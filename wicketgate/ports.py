@@ -51,7 +51,9 @@ class SilentCaller:
     """A caller that hears nothing until the call is over, and cannot be asked."""
 
     answers: AnswerTime = "never"
-    capabilities: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, capabilities: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self.capabilities = capabilities
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         return
@@ -64,7 +66,11 @@ class SilentCaller:
 
 
 class CannotAsk(Exception):
-    """This client cannot answer a request of a tool server."""
+    """This client cannot answer a request of a tool server. *rejected*: its person refused to."""
+
+    def __init__(self, method: str = "", *, rejected: bool = False) -> None:
+        super().__init__(method)
+        self.rejected = rejected
 
 
 SILENT = SilentCaller()
@@ -126,11 +132,15 @@ class CallMarks:
     """Facts about one call that show only on its way, set there and read when it is over.
 
     *left*: it was handed to the upstream, after any wait for a slot. *questioned*: the server put a question to a
-    person meanwhile, answered or not, so its result is for this one call.
+    person meanwhile, answered or not, so its result is for this one call. *progress* is the last that the server
+    reported. *prolong* gives the call, which its server goes on with as a task, the longer deadline of tasks; None
+    where nobody keeps a deadline.
     """
 
     left: bool = False
     questioned: bool = False
+    progress: float = 0.0
+    prolong: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +149,8 @@ class CallContext:
     the call runs, the answers to the tool server's questions, and the owner's approval. *source* is the address of the
     client, empty over stdio and in a program that embeds the runtime. *cache_stable* asks for that order of cards, or
     for the best first; None is as the runtime is set (BROWSE-27). *meta* goes with the calls to tool servers
-    (UP-81, UP-82)."""
+    (UP-81, UP-82). *on_task* is called when the server goes on with the call as a task, which may outlast deadlines
+    around the call."""
 
     identity: Identity
     correlation_id: str
@@ -151,6 +162,7 @@ class CallContext:
     source: str = ""
     cache_stable: bool | None = None
     meta: Mapping[str, Any] = field(default_factory=lambda: NO_META)
+    on_task: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,14 @@ class RemoteGate:
         self._with_key = with_key
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+        answer = await self._call(tool, arguments)
+        # A terminal waits for as long as a call takes.
+        while answer.structured.get("status") == "running":
+            again = {"handle": answer.structured.get("handle"), "selector": answer.structured.get("next")}
+            answer = await self._call("tool_view", again)
+        return answer
+
+    async def _call(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
         # A single POST of MCP without sessions.
         message = {
             "jsonrpc": "2.0",

@@ -17,18 +17,19 @@ from starlette.applications import Starlette
 
 from bench.big_upstream import BigUpstream, make_app
 from bench.loop_probe import probe
+from tests.support.prompt_server import PromptServer
 from tests.support.service import BOUND_S, running_service
 
 
 @asynccontextmanager
 async def served(app: Starlette) -> AsyncIterator[str]:
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
-    serving = asyncio.create_task(server._serve([listener]))
+    server = PromptServer(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
+    serving = asyncio.create_task(server.run_on(listener))
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        server.should_exit = True
+        server.end()
         await serving
         listener.close()
 

@@ -378,7 +378,7 @@ MISTAKES: list[tuple[str, dict[str, str], str]] = [
     (
         "",
         {"WICKETGATE_HOME": "/x"},
-        "WICKETGATE_HOME: home: unknown key; every variable that begins with WICKETGATE_ is a setting; known here: server, auth, model, engine, mcp, browse, network, storage, quota, pins, plugins, access, access_default, upstreams, mcpServers",
+        "WICKETGATE_HOME: home: unknown key; every variable that begins with WICKETGATE_ is a setting; known here: server, auth, model, engine, mcp, tasks, browse, network, storage, quota, pins, plugins, access, access_default, upstreams, mcpServers",
     ),
     (
         "a: 1\n b: 2",
@@ -389,7 +389,7 @@ MISTAKES: list[tuple[str, dict[str, str], str]] = [
     (
         "catalog: {}",
         {},
-        "catalog: unknown key; known here: server, auth, model, engine, mcp, browse, network, storage, quota, pins, plugins, access, access_default, upstreams, mcpServers",
+        "catalog: unknown key; known here: server, auth, model, engine, mcp, tasks, browse, network, storage, quota, pins, plugins, access, access_default, upstreams, mcpServers",
     ),
     ("upstreams: [{name: a, command: x, env: {TOKEN: [hush]}}]", {}, "upstreams[0].env.TOKEN: must be one text"),
     ("from_file: x", {}, "from_file: unknown key"),

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from tests.contract.test_before_the_stream import BAD_BODIES
 from tests.contract.test_tool_calls import execute
-from tests.support.process import ROOT
+from tests.support.process import ROOT, outcome
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, Turn, calls, says
 from tests.support.service import BOUND_S, FileServer, chat_body, running_service
@@ -99,10 +98,6 @@ async def test_closing_the_generator_cancels_the_model() -> None:
 async def test_the_example_of_the_guide_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guide" / "chat.md").read_text("utf-8"), re.DOTALL)
     (example,) = [block for block in blocks if "running_engine" in block]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", example, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(40):
-        out, err = await process.communicate()
-    assert (process.returncode, err.decode()) == (0, "")
-    assert out.decode().splitlines()[-1].startswith("done {'finish_reason': 'stop'")
+    code, out, err = await outcome("-c", example)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1].startswith("done {'finish_reason': 'stop'")

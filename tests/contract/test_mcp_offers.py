@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,6 +20,7 @@ from tests.support.feature_server import NOTE
 from tests.support.mcp_client import NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, OTHER_KEY, READER_KEY, FileServer, RunningService, running_service
+from tests.support.warm_server import warm
 from wicketgate.config.settings import Settings
 from wicketgate.faces.mcp.offers import MISSING_KEY
 from wicketgate.ports import Upstream
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__modul
 
 
 def feature_server(name: str, mode: Mode) -> McpServerUpstream:
-    connect = partial(stdio_transport, name, [sys.executable, "-m", "tests.support.feature_server"], {}, None)
+    connect = partial(stdio_transport, name, warm("tests.support.feature_server"), {}, None)
     return McpServerUpstream(name, connect, connect_timeout_s=15, jitter=random.random, mode=mode, instructions=True)
 
 

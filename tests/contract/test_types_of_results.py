@@ -15,7 +15,8 @@ from wicketgate.models.provider import ToolCall
 from wicketgate.ports import LOCAL_CALL
 from wicketgate.upstreams.embedded import McpClientUpstream
 
-TASK: dict[str, Any] = {"resultType": "task", "taskId": "t-1", "status": "working"}
+TASK: dict[str, Any] = {"resultType": "task", "status": "working"}
+"""Without an id: no task that anyone could follow."""
 ODD: dict[str, Any] = {"resultType": "com.example/odd", "content": [{"type": "text", "text": "all done"}]}
 BY_FACE = {
     "namespaced": ("raw__job", {}),

@@ -1,9 +1,7 @@
 """Configurations, data and programs of the documentation are read and run."""
 
-import asyncio
 import json
 import re
-import sys
 import tomllib
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 import yaml
 
 from tests.docs.pages import Block, blocks, pages, text_of
-from tests.support.process import ROOT, START_BOUND_S
+from tests.support.process import ROOT, outcome
 from tests.support.requirement import requirement
 from wicketgate.config.settings import Settings
 from wicketgate.config.settings_file import load_settings
@@ -107,12 +105,5 @@ async def test_a_program_runs(block: Block, tmp_path: Path) -> None:
         if word in program:
             body = program.replace("async with", "async def main():\n  async with", 1).replace("\n    ", "\n      ")
             program = f"{before}{body}\nasyncio.run(main())\n"
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", program),
-        cwd=tmp_path,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    async with asyncio.timeout(START_BOUND_S):
-        out, _ = await process.communicate()
-    assert process.returncode == 0, out.decode()
+    code, out, err = await outcome("-c", program, cwd=tmp_path)
+    assert code == 0, out + err

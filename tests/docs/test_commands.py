@@ -122,7 +122,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
     (folder / "docs_tools.py").write_text(TOOLS)
     config = CONFIG.format(keys=", ".join(entries))
     (folder / "wicketgate.yaml").write_text(config + CLOCK)
-    async with program("app", "serve", "--port", "0", cwd=folder, env={"PYTHONPATH": str(ROOT)}) as running:
+    async with program("app", "serve", "--port", "0", cwd=folder) as running:
         found = await running.wait_for(r"ready on (http://\S+)")
         yield Service(found[1], keys, running.process.pid, config)
 

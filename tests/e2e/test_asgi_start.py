@@ -62,7 +62,7 @@ async def asked(url: str, key: str) -> tuple[str, list[str]]:
 async def test_without_a_configuration_it_shows_one_key_which_opens_both_doors(
     how: tuple[str, ...], tmp_path: Path
 ) -> None:
-    async with program(*how, "--port", "0", cwd=tmp_path) as running:
+    async with program(*how, "--port", "0", cwd=tmp_path, cold=how is ATTRIBUTE) as running:
         url = await address(running)
         key = (await running.wait_for("Key, for this run only: (wg_local_\\S+)")).group(1)
         events = (await asked(url, key))[1]

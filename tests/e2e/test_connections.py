@@ -3,7 +3,6 @@
 import asyncio
 import json
 import resource
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import httpx
 
 from tests.e2e.test_serve import HEADERS, address, write_config
 from tests.support.open_sockets import closed, connections
-from tests.support.process import ROOT, Program, command
+from tests.support.process import Program, program
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, KEY
 
@@ -28,8 +27,7 @@ WITH_A_KEY = WITHOUT_A_KEY.replace(b"\r\n\r\n", f"\r\nAuthorization: Bearer {KEY
 async def served(folder: Path, **sections: Any) -> AsyncIterator[tuple[Program, int]]:
     """The service with at most FILES open files, and its port."""
     config = write_config(folder, **sections)
-    line = f"ulimit -n {FILES}; exec {sys.executable} -m app serve --config {config} --port 0"
-    async with command("bash", "-c", line, folder=ROOT) as running:
+    async with program("app", "serve", "--config", str(config), "--port", "0", files=FILES) as running:
         port = int((await address(running)).rpartition(":")[2])
         yield running, port
 

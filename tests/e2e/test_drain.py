@@ -17,7 +17,7 @@ from mcp.types import ElicitResult
 from tests.e2e.test_serve import HEADERS, address, write_config
 from tests.support.mcp_client import NEW, OLD, mcp_client
 from tests.support.model_server import DONE, ModelServer, Reply, chunk
-from tests.support.process import ROOT, command, program
+from tests.support.process import program
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S, RunningService, chat_body, frames
 
@@ -254,14 +254,6 @@ async def test_while_it_settles_readiness_is_over_and_requests_are_served(tmp_pa
         assert await running.ended() == 0
 
 
-PASSED = """
-import os, sys
-os.dup2(int(sys.argv[1]), 3)
-os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
-os.execv(sys.executable, [sys.executable, "-m", *sys.argv[2:]])
-"""
-
-
 @requirement("OPS-37")
 async def test_restarts_on_a_passed_socket_refuse_no_connection(tmp_path: Path) -> None:
     config = str(held_config(tmp_path, drain_s=5))
@@ -277,11 +269,11 @@ async def test_restarts_on_a_passed_socket_refuse_no_connection(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         fd = listener.fileno()
-        line = (sys.executable, "-c", PASSED, str(fd), "app", "serve", "--config", config)
+        line = ("app", "serve", "--config", config)
         async with asyncio.TaskGroup() as tasks:
             asking = [tasks.create_task(keep_asking(url, number % 2)) for number in range(8)]
-            for _ in range(3):
-                async with command(*line, folder=ROOT, pass_fds=[fd]) as running:
+            for number in range(3):
+                async with program(*line, passed=fd, cold=number == 0) as running:
                     assert await address(running) == url
                     before = len(statuses)
                     async with asyncio.timeout(BOUND_S):
@@ -290,7 +282,7 @@ async def test_restarts_on_a_passed_socket_refuse_no_connection(tmp_path: Path) 
                     assert await running.stop() == 0
             over.set()
             # What still waits in the queue is answered by one more process.
-            async with command(*line, folder=ROOT, pass_fds=[fd]) as running:
+            async with program(*line, passed=fd) as running:
                 await address(running)
                 await asyncio.wait_for(asyncio.gather(*asking), BOUND_S)
     assert set(statuses) == {200}
@@ -302,10 +294,9 @@ async def test_a_passed_socket_that_cannot_be_used_is_refused_in_one_line(
     tmp_path: Path, count: str, problem: str
 ) -> None:
     config = str(write_config(tmp_path, upstreams=[]))
-    passed = PASSED.replace('LISTEN_FDS="1"', f'LISTEN_FDS="{count}"')
     with (tmp_path / "file").open("w") as file:
-        line = (sys.executable, "-c", passed, str(file.fileno()), "app", "serve", "--config", config)
-        async with command(*line, folder=ROOT, pass_fds=[file.fileno()]) as running:
+        line = ("app", "serve", "--config", config)
+        async with program(*line, passed=file.fileno(), env={"LISTEN_FDS": count}) as running:
             assert await running.ended() == 1
     assert running.stderr.startswith("wicketgate: LISTEN_FDS is")
     assert problem in running.stderr
@@ -317,10 +308,10 @@ async def test_a_connection_to_a_passed_socket_waits_until_the_tools_are_there(t
     config = str(write_config(tmp_path, upstreams=[upstream]))
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        line = (sys.executable, "-c", PASSED, str(listener.fileno()), "app", "serve", "--config", config)
+        line = ("app", "serve", "--config", config)
         async with httpx.AsyncClient(headers=HEADERS, timeout=60, trust_env=False) as http:
             call = {"operation": "/echo/echo", "input": {"text": "x"}}
             early = asyncio.create_task(http.post(f"{url}/operations/call", json=call))
-            async with command(*line, folder=ROOT, pass_fds=[listener.fileno()]) as running:
+            async with program(*line, passed=listener.fileno()) as running:
                 assert (await early).status_code == 200
                 assert await running.stop() == 0

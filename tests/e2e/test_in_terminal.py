@@ -1,6 +1,7 @@
 """The service in a terminal, as the person sees it who started it."""
 
 import asyncio
+import os
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from tests.support.model_server import HOLD, ModelServer, Reply, chunk
+from tests.support.process import START_BOUND_S
 from tests.support.requirement import requirement
 from tests.support.service import chat_body
 from tests.support.terminal import CTRL_C, in_terminal
@@ -117,10 +119,15 @@ async def test_a_required_server_that_is_missing_is_told_once(tmp_path: Path) ->
 
 @requirement("OPS-142")
 async def test_a_stop_says_that_it_waits_for_servers_and_a_second_ctrl_c_ends_them(tmp_path: Path) -> None:
-    stubborn = {"name": "stubborn", "command": ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}
+    # It opens the pipe when it is deaf to the signal.
+    os.mkfifo(tmp_path / "deaf")
+    line = "trap '' TERM; : > \"$0\"; while :; do sleep 1; done"
+    stubborn = {"name": "stubborn", "command": ["sh", "-c", line, str(tmp_path / "deaf")]}
     config = write_config(tmp_path, upstreams=[stubborn])
     async with in_terminal("app", "serve", "--config", config, "--port", "0") as terminal:
         await terminal.wait_for("connecting 1 upstream")
+        async with asyncio.timeout(START_BOUND_S):
+            await asyncio.to_thread((tmp_path / "deaf").read_bytes)
         terminal.press(CTRL_C)
         await terminal.wait_for(r"ending 1 server, up to 5 s; Ctrl-C again ends at once")
         terminal.press(CTRL_C)

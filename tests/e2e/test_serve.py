@@ -40,7 +40,7 @@ def echo_id() -> str:
     from tests.support.echo_server import TOOLS
     from wicketgate.catalog.tool_id import derive_tool_id
 
-    return derive_tool_id("echo", TOOLS[0].input_schema, None, "echo")
+    return derive_tool_id("echo", TOOLS[0]["inputSchema"], None, "echo")
 
 
 @requirement("CHAT-30", "CHAT-61", "OPS-13", "OPS-14")

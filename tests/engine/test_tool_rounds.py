@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.engine.events import ToolFailure, text_for_model
+from wicketgate.engine.events import ToolFailure, ToolOutput, text_for_model
 from wicketgate.engine.limits import Interruption
 from wicketgate.engine.tool_rounds import EngineLimits, LoopGuard, ToolRounds
 from wicketgate.faces.gateway import GatewayFace
@@ -60,6 +61,27 @@ async def test_a_plugin_that_hangs_ends_with_the_engines_deadline() -> None:
         ]
     assert results == [ToolFailure("c1", "tool_execute timed out after 0.05s")]
     assert (Hanging.ended, upstream.calls) == (True, [])
+
+
+@requirement("UP-114")
+async def test_a_call_that_becomes_a_task_puts_the_engines_deadline_off() -> None:
+    async def work_on(name: str, arguments: Mapping[str, Any], of: CallContext) -> Mapping[str, Any]:
+        assert of.marks.prolong is not None
+        of.marks.prolong()
+        await asyncio.sleep(0.1)
+        return {"content": [{"type": "text", "text": "at last"}]}
+
+    upstream = StubUpstream([{"name": "get", "inputSchema": {"type": "object"}}], work_on)
+    runtime = ProxyRuntime(upstream)
+    await runtime.refresh_catalog()
+    (tool_id,) = runtime.catalog().items
+    limits = EngineLimits(tool_timeout_s=0.05, task_s=30)
+    rounds = ToolRounds(GatewayFace(runtime), CONTEXT, limits, Interruption(), LoopGuard(None))
+    call = ToolCall("c1", "tool_execute", {"tool_id": tool_id}, "")
+    async with asyncio.timeout(10):
+        ((result,),) = [batch async for batch in rounds.run_turn([call], None)]
+    assert isinstance(result, ToolOutput)
+    assert "at last" in result.output
 
 
 READ_HINT = {"readOnlyHint": True}

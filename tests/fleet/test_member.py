@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -321,3 +322,46 @@ async def test_a_retired_member_lets_a_call_finish_within_the_drain() -> None:
     async with asyncio.timeout(BOUND_S):
         await retiring
     assert await running == {"content": []}
+
+
+@requirement("UP-114")
+async def test_a_call_that_becomes_a_task_has_the_deadline_of_tasks() -> None:
+    told: list[str] = []
+
+    async def answer(name: str, arguments: Mapping[str, Any], of: CallContext) -> Mapping[str, Any]:
+        assert of.marks.prolong is not None
+        of.marks.prolong()
+        of.marks.prolong()
+        await (asyncio.Event().wait() if name == "hang" else asyncio.sleep(0.05))
+        return {"content": []}
+
+    member = Member(StubUpstream([], answer, name="slow"), limits())
+    assert await member.call_tool("work", {}, context(), 0.01, BOUND_S) == {"content": []}
+    of = replace(context(), on_task=lambda: told.append("task"))
+    with pytest.raises(UpstreamTimeout, match=r"within 0\.1 s"):
+        await member.call_tool("hang", {}, of, 0.01, 0.1)
+    with pytest.raises(UpstreamTimeout, match=r"within 0\.01 s"):
+        await member.call_tool("hang", {}, of, 0.01, 0.005)
+    assert told == ["task"], "once, and not where tasks may not last longer"
+    assert of.marks.prolong is None
+
+
+@requirement("UP-114")
+async def test_an_upstream_that_is_taken_out_of_service_prolongs_no_call() -> None:
+    began = asyncio.Event()
+
+    async def answer(name: str, arguments: Mapping[str, Any], of: CallContext) -> Mapping[str, Any]:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            assert of.marks.prolong is not None
+            of.marks.prolong()
+        raise AssertionError
+
+    member = Member(StubUpstream([], answer, name="slow"), limits())
+    calling = asyncio.create_task(member.call_tool("x", {}, context(), BOUND_S, 2 * BOUND_S))
+    await began.wait()
+    member.end()
+    with pytest.raises(UpstreamLost):
+        await calling

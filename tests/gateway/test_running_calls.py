@@ -73,6 +73,7 @@ async def test_a_waiter_that_leaves_leaves_the_call_alone_and_the_next_gets_the_
     assert await call.settled(None)
     assert call.ended
     assert call.outcome() == "done"
+    assert call.question is None
     assert running.get("ann", call.id) is call
 
 
@@ -100,8 +101,9 @@ async def test_its_outcome_is_what_it_raised_and_a_cancelled_one_says_so(running
     assert await refused.settled(None) and await asks.settled(None) and await ended.settled(None)
     with pytest.raises(UpstreamTimeout, match="late"):
         refused.outcome()
-    with pytest.raises(InputRequired):
+    with pytest.raises(InputRequired) as question:
         asks.outcome()
+    assert (asks.question, refused.question, ended.question) == (question.value, None, None)
     with pytest.raises(UpstreamLost, match="it was cancelled") as lost:
         ended.outcome()
     assert lost.value.path == "shop:c@1#c"
@@ -136,6 +138,7 @@ async def test_an_owner_has_its_part_of_the_places_and_work_without_a_place_is_n
         running.start("eve", "t", work.run())
     assert (refused.value.details or {})["scope"] == "all"
     assert not work.begun.is_set()
+    assert running.refused == {"actor": 1, "all": 1}
     running.drop(kept[0])
     running.start("ann", "t", Work().run())
     assert running.held == 3
@@ -214,18 +217,81 @@ async def test_the_server_speaks_to_the_request_that_waits_now(running: RunningC
     assert caller.answers == "now"
 
 
+@requirement("EXEC-45")
+async def test_an_ended_call_keeps_no_more_of_its_request_than_a_second_attempt_needs(running: RunningCalls) -> None:
+    caller, work, asking = AttendedCaller(Heard()), Work(), Work()
+    done = running.start("ann", "t", work.run(), caller=caller, request={"big": 1})
+    asked = running.start("ann", "t", asking.run(error=InputRequired({"q": {}}, None)), request={"big": 2})
+    await caller.progress(1, 2, "half")
+    work.end.set()
+    asking.end.set()
+    await done.settled(None)
+    await asked.settled(None)
+    assert (done.caller, done.request, asked.request) == (None, None, {"big": 2})
+    assert done.progress == Progress(1, 2, "half")
+
+
 @requirement("EXEC-46")
 async def test_a_question_waits_for_the_next_request(running: RunningCalls) -> None:
     caller, client = AttendedCaller(Heard()), Heard()
     caller.leave()
     asking = asyncio.ensure_future(caller.ask("elicitation/create", {}))
-    while not caller.questions:
+    while not caller.asks:
         await asyncio.sleep(0)
     assert not asking.done()
     caller.attend(client)
     assert await asking == {"action": "accept"}
     assert client.heard == [("ask", "elicitation/create")]
-    assert caller.questions == 0
+    await caller.answered()
+
+
+class Absent(Heard):
+    """A client whose person never answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.asked.set()
+        return await asyncio.Future()
+
+
+@requirement("EXEC-46")
+async def test_a_question_is_put_again_where_a_client_leaves_it_without_an_answer(running: RunningCalls) -> None:
+    first, second, client = Absent(), Absent(), Heard()
+    caller = AttendedCaller(first)
+    call = running.start("ann", "t", caller.ask("elicitation/create", {}), caller=caller)
+    await first.asked.wait()
+    caller.leave(first)
+    caller.attend(second)
+    await second.asked.wait()
+    caller.leave(first)  # another than the one that is there
+    caller.attend(client)
+    await call.unasked()
+    assert await call.settled(None)
+    assert call.outcome() == {"action": "accept"}
+    await call.unasked()
+
+
+@requirement("EXEC-45")
+async def test_an_answer_that_was_given_makes_room(clock: Clock) -> None:
+    running = calls(clock, most=2, per_owner=2)
+    works = [Work(), Work()]
+    first, second = (running.start("ann", "t", work.run()) for work in works)
+    for work, call in zip(works, (first, second), strict=True):
+        work.end.set()
+        await call.settled(None)
+    with pytest.raises(RateLimited):
+        running.start("ann", "t", Work().run())
+    running.give(second)
+    assert running.get("ann", second.id) is second
+    running.start("bob", "t", Work().run())
+    assert running.get("ann", second.id) is None
+    assert running.get("ann", first.id) is first
+    with pytest.raises(RateLimited):
+        running.start("bob", "t", Work().run())
+    await running.aclose()
 
 
 @requirement("OPS-145")

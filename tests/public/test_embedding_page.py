@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from tests.support.process import ROOT, START_BOUND_S
+from tests.support.process import ROOT, START_BOUND_S, outcome
 from tests.support.requirement import requirement
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "embedding.md").read_text("utf-8"), re.DOTALL)
@@ -41,20 +41,12 @@ def test_every_block_is_run_here() -> None:
 @pytest.mark.parametrize("about", EXPECTED)
 async def test_an_example_runs_and_prints_what_the_page_is_about(about: str, tmp_path: Path) -> None:
     search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", block(about)),
-        cwd=tmp_path,
-        env={**os.environ, "PATH": search},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(START_BOUND_S):
-        out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    assert out.decode().splitlines()[: len(EXPECTED[about])] == EXPECTED[about]
+    code, out, err = await outcome("-c", block(about), env={"PATH": search}, cwd=tmp_path)
+    assert code == 0, err
+    assert out.splitlines()[: len(EXPECTED[about])] == EXPECTED[about]
     if about == "ContextManager":
-        assert '"handle":"text:invoices:search#' in out.decode()
-        assert out.decode().splitlines()[-1].endswith("INV-779,open")
+        assert '"handle":"text:invoices:search#' in out
+        assert out.splitlines()[-1].endswith("INV-779,open")
 
 
 @requirement("LIB-3")

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.port.protocol import GuardedHttpProtocol
+from tests.support.prompt_server import PromptServer
 
 BOUND_S = 30.0
 
@@ -54,12 +55,12 @@ async def server(*, keep_alive_s: float = 5, app: ASGIApp = echo) -> AsyncIterat
         loop="asyncio",
         timeout_keep_alive=keep_alive_s,  # type: ignore[arg-type]
     )
-    running = uvicorn.Server(config)
-    serving = asyncio.create_task(running._serve([listener]))
+    running = PromptServer(config)
+    serving = asyncio.create_task(running.run_on(listener))
     try:
         yield listener.getsockname()[1]
     finally:
-        running.should_exit = True
+        running.end()
         await serving
         listener.close()
 

@@ -15,8 +15,14 @@ from tests.support.warm_start import WarmProcess, warm_process
 
 ROOT = Path(__file__).resolve().parents[2]
 
-COVERED = "COVERAGE_PROCESS_START" in os.environ or "COVERAGE_PROCESS_CONFIG" in os.environ
-"""coverage follows a process from the start of Python."""
+WARM = ("-c", "app", "uvicorn", "examples.demo", "examples.shop")
+"""Programs that are started warm."""
+PASSED = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ.update({"LISTEN_FDS": "1", **os.environ, "LISTEN_PID": str(os.getpid())})
+os.execv(sys.executable, [sys.executable, "-m", *sys.argv[2:]])
+"""
 START_BOUND_S = 40.0
 STOP_BOUND_S = 40.0
 
@@ -67,20 +73,41 @@ class Program:
 
 @asynccontextmanager
 async def program(
-    *args: str, env: Mapping[str, str] | None = None, stdin: int = asyncio.subprocess.DEVNULL, cwd: Path = ROOT
+    *args: str,
+    env: Mapping[str, str] | None = None,
+    stdin: int = asyncio.subprocess.DEVNULL,
+    cwd: Path = ROOT,
+    files: int | None = None,
+    passed: int | None = None,
+    cold: bool = False,
 ) -> AsyncIterator[Program]:
     """Run ``python -m ARGS`` in the checkout, or in *cwd*; killed, with its group, if it still runs at the end.
+    ``-c`` and the text of a program may stand in ARGS, as for Python.
 
-    With ``stdin=PIPE`` its input stays open as long as the context. Our own program is started warm, but not from
-    another folder, nor with variables that Python reads at its start.
+    With ``stdin=PIPE`` its input stays open as long as the context. It may open *files* files, and has the descriptor
+    *passed* as systemd passes a socket; ``LISTEN_FDS`` of *env* says otherwise than one. Our own programs are started
+    warm, but not with *cold*, nor with variables that Python reads at its start.
     """
-    whole = {**os.environ, "PYTHONWARNINGS": "default", **(env or {})}
-    if args[0] != "app" or cwd != ROOT or COVERED or any(name.startswith("PYTHON") for name in env or {}):
-        async with command(sys.executable, "-m", *args, folder=cwd, env=env, stdin=stdin) as running:
+    if args[0] in WARM and not cold and not any(name.startswith("PYTHON") for name in env or {}):
+        whole = {**os.environ, "PYTHONWARNINGS": "default", **(env or {})}
+        async with _running(await warm_process(args, str(cwd), whole, stdin, files, passed)) as running:
             yield running
         return
-    async with _running(await warm_process(args, str(cwd), whole, stdin)) as running:
+    line: tuple[str, ...] = (sys.executable, *(() if args[0] == "-c" else ("-m",)), *args)
+    if passed is not None:
+        line = (sys.executable, "-c", PASSED, str(passed), *args)
+    if files is not None:
+        line = ("bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *line)
+    given = () if passed is None else (passed,)
+    async with command(*line, folder=cwd, env=env, stdin=stdin, pass_fds=given) as running:
         yield running
+
+
+async def outcome(*args: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> tuple[int, str, str]:
+    """Runs ``program`` to its end; returns its exit code and what it wrote to stdout and stderr."""
+    async with program(*args, env=env, cwd=cwd) as running:
+        code = await running.ended()
+    return code, running.stdout, running.stderr
 
 
 @asynccontextmanager

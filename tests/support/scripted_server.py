@@ -4,6 +4,7 @@ async with scripted_server({"tools/call": lambda params: {"result": {...}}}, era
     ... server.upstream ... server.seen("tools/call")[0]["params"]["_meta"]
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from typing import Any
 from tests.support.http_service import HttpService, Reply, Seen
 from wicketgate.net import Outgoing
 from wicketgate.upstreams.mcp.http import http_transport
+from wicketgate.upstreams.mcp.task_follower import TaskBounds
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
 MODERN, HANDSHAKE = "2026-07-28", "2025-11-25"
@@ -28,7 +30,12 @@ class ScriptedServer:
         self, answers: Mapping[str, Answer], era: str, tools: Sequence[Mapping[str, Any]], capabilities: Any
     ) -> None:
         self.messages: list[Mapping[str, Any]] = []
+        self.refusal: Reply | None = None
+        """The reply to every request, in place of an answer."""
+        self.turned_away = asyncio.Event()
+        self.service: HttpService
         self.upstream: McpServerUpstream
+        self.url = ""
         self._answers = answers
         self._era = era
         self._tools = tools
@@ -39,6 +46,9 @@ class ScriptedServer:
         return [message for message in self.messages if message.get("method") == method]
 
     def reply(self, seen: Seen) -> Reply:
+        if self.refusal is not None:
+            self.turned_away.set()
+            return self.refusal
         if seen.method != "POST":
             return Reply(status=405)
         message = json.loads(seen.body)
@@ -74,9 +84,12 @@ async def scripted_server(
     tools: Sequence[Mapping[str, Any]] = (TOOL,),
     capabilities: Any = None,
     name: str = "raw",
+    tasks: TaskBounds | None = None,
 ) -> AsyncIterator[ScriptedServer]:
     server = ScriptedServer(answers, era, tools, {"tools": {}} if capabilities is None else capabilities)
     async with HttpService(server.reply) as service:
+        server.url = f"{service.url}/mcp"
+        server.service = service
         connect = partial(http_transport, name, f"{service.url}/mcp", {}, outgoing=Outgoing())
         server.upstream = McpServerUpstream(
             name,
@@ -84,5 +97,6 @@ async def scripted_server(
             connect_timeout_s=15,
             jitter=lambda: 0,
             mode="legacy" if era == HANDSHAKE else "auto",
+            tasks=tasks,
         )
         yield server

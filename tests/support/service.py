@@ -16,6 +16,7 @@ from fastapi import FastAPI
 
 from app.main import create_app
 from app.port.protocol import GuardedHttpProtocol
+from tests.support.prompt_server import PromptServer
 from tests.support.script import ScriptModel
 from wicketgate.access.identity import HashedKey, Identity, hash_key
 from wicketgate.config.settings import Settings
@@ -154,7 +155,7 @@ async def running_service(
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else every answer waits 40 ms for an ACK
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = uvicorn.Server(
+    server = PromptServer(
         uvicorn.Config(
             app,
             log_config=None,
@@ -165,8 +166,7 @@ async def running_service(
             http=cast(Any, partial(GuardedHttpProtocol, stuck_reader_s=wanted.engine.stuck_reader_s)),
         )
     )
-    # Signals belong to the test runner, so only the inner part of serve() is run.
-    serving = asyncio.create_task(server._serve([listener]))
+    serving = asyncio.create_task(server.run_on(listener))
     try:
         async with asyncio.timeout(BOUND_S):
             if await_ready:
@@ -175,10 +175,10 @@ async def running_service(
                 while not server.started:
                     await asyncio.sleep(0.01)
         async with httpx.AsyncClient(
-            base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=BOUND_S, trust_env=False
+            base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=BOUND_S, trust_env=False, verify=False
         ) as http:
             yield RunningService(url, http, app)
     finally:
-        server.should_exit = True
+        server.end()
         await serving
         listener.close()

@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from tests.support.prompt_server import PromptServer
 from wicketgate.engine.contract import InvalidRequest, parse_chat_request
 
 KEY = "small-engine-credential"
@@ -198,11 +199,11 @@ async def serving(engine: SmallEngine) -> AsyncIterator[str]:
     config = uvicorn.Config(
         engine, log_config=None, access_log=False, lifespan="off", loop="asyncio", timeout_graceful_shutdown=1
     )
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server._serve([listener]))
+    server = PromptServer(config)
+    task = asyncio.create_task(server.run_on(listener))
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        server.should_exit = True
+        server.end()
         await task
         listener.close()

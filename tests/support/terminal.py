@@ -5,14 +5,13 @@ import fcntl
 import os
 import re
 import struct
-import subprocess
-import sys
 import termios
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.support.process import ROOT, START_BOUND_S, STOP_BOUND_S
+from tests.support.warm_start import WarmProcess, warm_process_in_terminal
 
 CTRL_C = b"\x03"
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -21,7 +20,7 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 class Terminal:
     """*raw* is what the terminal was sent; *shown* is the same without styles, and with plain ends of lines."""
 
-    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
+    def __init__(self, process: WarmProcess, descriptor: int) -> None:
         self.process = process
         self.raw = ""
         self._descriptor = descriptor
@@ -48,7 +47,7 @@ class Terminal:
     async def ended(self, bound_s: float = STOP_BOUND_S) -> int:
         async with asyncio.timeout(bound_s):
             await self._reader
-            return await asyncio.to_thread(self.process.wait)
+            return await self.process.wait()
 
     async def _read(self) -> None:
         while True:
@@ -67,30 +66,19 @@ class Terminal:
 async def in_terminal(
     *args: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT, columns: int = 120
 ) -> AsyncIterator[Terminal]:
-    """Run ``python -m ARGS`` in a new terminal; killed if it still runs at the end."""
+    """Run ``python -m ARGS`` in a new terminal, started warm; killed if it still runs at the end."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-
-    def own_terminal() -> None:
-        os.setsid()
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
     plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", *args],
-        cwd=cwd,
-        env={**plain, "TERM": "xterm-256color", **(env or {})},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        preexec_fn=own_terminal,
-    )
-    os.close(theirs)
+    whole = {**plain, "TERM": "xterm-256color", **(env or {})}
+    try:
+        process = await warm_process_in_terminal(args, str(cwd), whole, theirs)
+    finally:
+        os.close(theirs)
     terminal = Terminal(process, ours)
     try:
         yield terminal
     finally:
-        if process.poll() is None:
-            process.kill()
+        process.kill()
         await terminal.ended()
         os.close(ours)

@@ -1,26 +1,47 @@
 """Starts ``python -m MODULE`` by forking a process that has imported the program and done nothing else.
 
 Importing takes a second or two of a core, and a hundred tests start a process. What is forked is a new process in all
-that it does after its imports: it has its own session, signals, open files, environment and folder. Tests of the start
-itself start Python anew (``command`` in ``tests.support.process``).
+that it does after its imports: it has its own session, signals, open files, limits, environment and folder, and a
+terminal if it is given one. Tests of the start itself start Python anew (``cold`` and ``command`` in
+``tests.support.process``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import termios
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-PRELOADED = ("app.cli", "app.main", "app.commands.serve", "app.commands.check", "app.commands.mcp", "wicketgate.gate")
+ROOT = Path(__file__).resolve().parents[2]
+PRELOADED = (
+    "uvicorn.main",
+    "app.cli",
+    "app.main",
+    "app.commands.serve",
+    "app.commands.check",
+    "app.commands.mcp",
+    "wicketgate.gate",
+    "mcp.server.stdio",
+    "mcp.server.subscriptions",
+    "anyio._backends._asyncio",
+    "examples.shop.server",
+    "examples.shop.stock",
+)
 
 
 class WarmProcess:
@@ -37,13 +58,19 @@ class WarmProcess:
 
     async def connect(self, stdin: int | None, stdout: int, stderr: int, end: int) -> None:
         loop = asyncio.get_running_loop()
-        for reader, fd in ((self.stdout, stdout), (self.stderr, stderr), (self._end, end)):
+        for reader, fd in ((self.stdout, stdout), (self.stderr, stderr)):
             await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), os.fdopen(fd, "rb"))
         if stdin is not None:
             transport, protocol = await loop.connect_write_pipe(
                 lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(stdin, "wb")
             )
             self.stdin = asyncio.StreamWriter(transport, protocol, None, loop)
+        await self.connect_end(end)
+
+    async def connect_end(self, end: int) -> None:
+        """Begins to wait for the exit code, which comes through *end*."""
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, self._end), os.fdopen(end, "rb"))
         self._waiting = asyncio.create_task(self._ended())
 
     async def _ended(self) -> int:
@@ -66,12 +93,17 @@ class WarmProcess:
 class _Starter:
     """The process that is forked from, and the socket that it is asked over."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self) -> None:
         self._asks, its = socket.socketpair()
         environ = {**os.environ, "PYTHONWARNINGS": "default"}
+        self._folder = tempfile.TemporaryDirectory()
+        self.path = f"{self._folder.name}/socket"
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(its.fileno())], pass_fds=[its.fileno()], cwd=folder, env=environ
+                [sys.executable, "-m", __name__, str(its.fileno()), self.path],
+                pass_fds=[its.fileno()],
+                cwd=ROOT,
+                env=environ,
             )
         self._asks.settimeout(60)
         assert self._asks.recv(1) == b".", "it did not start"
@@ -80,6 +112,7 @@ class _Starter:
     def _end(self) -> None:
         self._asks.close()
         self._process.wait(30)
+        self._folder.cleanup()
 
     def start(self, order: Mapping[str, Any], fds: Sequence[int]) -> int:
         message = json.dumps(order).encode()
@@ -91,24 +124,63 @@ class _Starter:
 _starter: _Starter | None = None
 
 
-async def warm_process(line: Sequence[str], folder: str, env: Mapping[str, str], stdin: int) -> WarmProcess:
-    """Starts ``python -m LINE`` in *folder*."""
+async def _started(order: Mapping[str, Any], fds: Sequence[int]) -> int:
+    """Returns the id of the new process. *fds* are its stdin, stdout and stderr, the pipe that is told its exit code,
+    and what it finds as descriptor 3."""
+    return (await asyncio.to_thread(_the_starter)).start(order, fds)
+
+
+def stand_ins() -> str:
+    """Returns the path of the socket for ``tests.support.warm_server``."""
+    return _the_starter().path
+
+
+def _the_starter() -> _Starter:
     global _starter
     if _starter is None:
-        _starter = await asyncio.to_thread(_Starter, folder)
+        _starter = _Starter()
+    return _starter
+
+
+async def warm_process(
+    line: Sequence[str],
+    folder: str,
+    env: Mapping[str, str],
+    stdin: int,
+    files: int | None = None,
+    passed: int | None = None,
+) -> WarmProcess:
+    """Starts ``python -m LINE`` in *folder*, with at most *files* open files, and *passed* as systemd passes a
+    socket."""
     piped = stdin == asyncio.subprocess.PIPE
     in_read, in_write = os.pipe() if piped else (os.open(os.devnull, os.O_RDONLY), None)
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
     end_read, end_write = os.pipe()
     given = [in_read, out_write, err_write, end_write]
+    order = {"line": list(line), "folder": folder, "env": dict(env), "files": files}
     try:
-        pid = _starter.start({"line": list(line), "folder": folder, "env": dict(env)}, given)
+        pid = await _started(order, given if passed is None else [*given, passed])
     finally:
         for fd in given:
             os.close(fd)
     process = WarmProcess(pid)
     await process.connect(in_write, out_read, err_read, end_read)
+    return process
+
+
+async def warm_process_in_terminal(
+    line: Sequence[str], folder: str, env: Mapping[str, str], terminal: int
+) -> WarmProcess:
+    """Starts ``python -m LINE`` in *folder*, with *terminal* as its terminal."""
+    end_read, end_write = os.pipe()
+    try:
+        order = {"line": list(line), "folder": folder, "env": dict(env), "terminal": True}
+        pid = await _started(order, [terminal, terminal, terminal, end_write])
+    finally:
+        os.close(end_write)
+    process = WarmProcess(pid)
+    await process.connect_end(end_read)
     return process
 
 
@@ -122,49 +194,76 @@ def _exactly(source: socket.socket, count: int) -> bytes:
     return data
 
 
-def _serve(asks: socket.socket) -> list[str]:
-    """Forks for each order. Returns in the child, with its command line; ends with the one that gives orders."""
+def _serve(asks: socket.socket, listener: socket.socket) -> list[str]:
+    """Forks for each order. Returns in the child, with its command line; ends with the one that gives orders.
+
+    Orders come over *asks*, and from stand-ins over connections to *listener*, of which each is for one process.
+    """
     ends: dict[int, int] = {}
+    stand_ins: dict[int, int] = {}
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        ready = select.select([asks.fileno(), woken], [], [])[0]
+        ready = select.select([asks.fileno(), woken, listener.fileno(), *stand_ins], [], [])[0]
         if woken in ready:
             os.read(woken, 4096)
             for pid in list(ends):
                 found, status = os.waitpid(pid, os.WNOHANG)
                 if found:
                     end = ends.pop(pid)
-                    os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
+                    stand_ins.pop(end, None)
+                    with suppress(BrokenPipeError):
+                        os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
                     os.close(end)
-        if asks.fileno() not in ready:
+        for gone in [fd for fd in ready if fd in stand_ins]:
+            os.kill(stand_ins.pop(gone), signal.SIGKILL)
+        if asks.fileno() in ready:
+            source = asks
+        elif listener.fileno() in ready:
+            source = listener.accept()[0]
+        else:
             continue
-        head, fds, _, _ = socket.recv_fds(asks, 4, 4)
+        head, fds, _, _ = socket.recv_fds(source, 4, 5)
         if not head:
             raise SystemExit
-        order = json.loads(_exactly(asks, int.from_bytes(head + _exactly(asks, 4 - len(head)), "big")))
+        order = json.loads(_exactly(source, int.from_bytes(head + _exactly(source, 4 - len(head)), "big")))
+        if source is not asks:
+            fds.append(source.detach())
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             asks.detach()
+            listener.detach()
             return _become(order, fds)
-        for fd in fds[:3]:
+        for fd in [*fds[:3], *fds[4:]]:
             os.close(fd)
         ends[pid] = fds[3]
-        asks.sendall(pid.to_bytes(4, "big"))
+        if source is asks:
+            asks.sendall(pid.to_bytes(4, "big"))
+        else:
+            stand_ins[fds[3]] = pid
 
 
 def _become(order: Mapping[str, Any], fds: Sequence[int]) -> list[str]:
     os.setsid()
-    for target, fd in enumerate(fds[:3]):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background of a shell
+    for target, fd in enumerate([*fds[:3], *fds[4:]]):
         os.dup2(fd, target)
-    os.closerange(3, 4096)
+    os.closerange(3 + len(fds[4:]), 4096)
+    if order.get("terminal"):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    if order.get("files"):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (order["files"], order["files"]))
     os.chdir(order["folder"])
+    sys.path[0] = order["folder"]
     os.environ.clear()
     os.environ.update(order["env"])
+    if fds[4:]:
+        os.environ.update({"LISTEN_FDS": "1", **order["env"], "LISTEN_PID": str(os.getpid())})
     line: list[str] = order["line"]
     return line
 
@@ -173,13 +272,22 @@ if __name__ == "__main__":
     import gc
     import importlib
     import runpy
+    import types
 
     for module in PRELOADED:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
     asking = socket.socket(fileno=int(sys.argv[1]))
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(sys.argv[2])
+    listening.listen()
     asking.sendall(b".")
-    wanted = _serve(asking)
+    wanted = _serve(asking, listening)
     sys.argv[:] = wanted
-    runpy.run_module(wanted[0], run_name="__main__", alter_sys=True)
+    if wanted[0] == "-c":
+        sys.argv[:] = ["-c", *wanted[2:]]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(wanted[1], "<string>", "exec"), vars(sys.modules["__main__"]))
+    else:
+        runpy.run_module(wanted[0], run_name="__main__", alter_sys=True)

@@ -90,7 +90,12 @@ def engine_limits(settings: Settings) -> EngineLimits:
     longest_s = max([settings.engine.tool_timeout_s, *(p.longest_s() for p in call_policies(settings).values())])
     engine = settings.engine
     return EngineLimits(
-        engine.max_iterations, longest_s + 1, engine.max_parallel_tools, engine.max_calls_per_turn, engine.loop_guard
+        engine.max_iterations,
+        longest_s + 1,
+        engine.max_parallel_tools,
+        engine.max_calls_per_turn,
+        engine.loop_guard,
+        settings.tasks.longest_s,
     )
 
 

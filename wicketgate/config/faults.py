@@ -280,7 +280,7 @@ def _meant(key: str, section: type[BaseModel] | None, root: type[BaseModel] | No
         if 0 < len(homes) <= 3 and not (homes == [plain] and section is root):
             return f"did you mean {' or '.join(_with_source(home, key, source) for home in homes)}?"
     at_top = (MCP_SERVERS,) if kind == "Settings" else ()
-    known = f"known here: {', '.join((*own, *at_top))}" if len(own) <= _MOST_KEYS else ""
+    known = f"known here: {', '.join((*own, *at_top))}" if at_top or len(own) <= _MOST_KEYS else ""
     if section is root and source.startswith("WICKETGATE_"):
         return "; ".join(filter(None, ("every variable that begins with WICKETGATE_ is a setting", known)))
     return known

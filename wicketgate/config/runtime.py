@@ -76,7 +76,7 @@ def runtime_policies(settings: Settings) -> RuntimePolicies:
     """Returns the operator's decisions. Reads the lock file of pins. Raises ConfigError."""
     return RuntimePolicies(
         calls=call_policies(settings),
-        default_call=CallPolicy(settings.engine.tool_timeout_s),
+        default_call=CallPolicy(settings.engine.tool_timeout_s, task_s=settings.tasks.longest_s),
         access=access_policy(settings.access, settings.access_default),
         pins=pin_policy(settings.pins),
         inferred=frozenset(upstream.name for upstream in settings.upstreams if upstream.namespace == "infer"),
@@ -104,6 +104,7 @@ def call_policies(settings: Settings) -> dict[str, CallPolicy]:
             read_only=upstream.read_only,
             # Made here from the method of an operation, or declared by code of this process.
             hints_hold=upstream.kind in ("openapi", "python"),
+            task_s=settings.tasks.longest_s if upstream.kind in ("command", "url") else 0.0,
         )
         for upstream in settings.upstreams
     }

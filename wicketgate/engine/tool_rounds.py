@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from wicketgate.access.identity import Standing, always_good
 from wicketgate.engine.approvals import REQUIRED, CallApprover, Redeemed, RunApprovals
@@ -23,6 +24,7 @@ class EngineLimits:
     """*max_iterations* counts turns that called tools; None is no cap (CHAT-53). *loop_guard*
     is the number of the first identical call with the same result that is not run. *tool_timeout_s* is longer than any
     server's own deadline: it ends work that those do not bound, such as a plugin, a store or an audit sink that hangs.
+    *task_s* is the time of a call that its server goes on with as a task, which that end is put off by.
     """
 
     max_iterations: int | None = None
@@ -30,6 +32,7 @@ class EngineLimits:
     max_parallel_tools: int = 8
     max_calls_per_turn: int = 128
     loop_guard: int | None = 3
+    task_s: float = 3_600.0
 
 
 class LoopGuard:
@@ -178,6 +181,7 @@ class ToolRounds:
         async with parallel:
             try:
                 async with asyncio.timeout(self._limits.tool_timeout_s) as deadline:
+                    context = replace(context, on_task=partial(_put_off, deadline, self._limits.task_s))
                     result = await self._surface.call(call.name, call.arguments, context)
             except UnknownTool:
                 return ToolFailure(call.id, f"Unknown tool: {call.name}")
@@ -205,3 +209,9 @@ def _key(call: ToolCall) -> tuple[str, str]:
         return call.name, json.dumps(arguments, sort_keys=True, separators=(",", ":"))
     except (ValueError, RecursionError):
         return call.name, call.raw
+
+
+def _put_off(deadline: asyncio.Timeout, seconds: float) -> None:
+    until = deadline.when()
+    if until is not None and not deadline.expired():
+        deadline.reschedule(until + seconds)

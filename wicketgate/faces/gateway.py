@@ -14,6 +14,7 @@ from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import Visible
 from wicketgate.errors import ArgsInvalid, GatewayError, OutOfOrder, UpstreamUnavailable
+from wicketgate.faces.long_calls import LongCalls, execution_result
 from wicketgate.faces.meta_tool import (
     CONNECTING,
     ToolLists,
@@ -27,7 +28,7 @@ from wicketgate.faces.meta_tool import (
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.options import Meter, NoMeter
-from wicketgate.gateway.runtime import Browse, ProxyRuntime
+from wicketgate.gateway.runtime import CALL_HANDLE, Browse, ProxyRuntime
 from wicketgate.ports import CallContext
 
 MAX_TOP_K = 50
@@ -70,7 +71,7 @@ _TOOLS = (
     ),
     SurfaceTool(
         name="tool_view",
-        description="Read part of an artifact.",
+        description="Read part of an artifact, or wait for a slow call.",
         input_schema={
             "type": "object",
             "properties": {
@@ -79,7 +80,7 @@ _TOOLS = (
                     "type": "object",
                     "description": (
                         "type: head (chars), lines or rows (start, end), grep (pattern), json_keys (keys), "
-                        "json_path (path)"
+                        "json_path (path); of a slow call wait, cancel"
                     ),
                 },
             },
@@ -106,6 +107,7 @@ class GatewayFace:
         self._runtime = runtime
         self._started = started
         self._meter = meter or NoMeter()
+        self._long_calls = LongCalls(runtime)
         self._lists = ToolLists(runtime, self._with_inventory)
         self._spare_tokens = MAX_TOKENS - sum(runtime.tokens.count(_definition(tool)) for tool in _TOOLS)
 
@@ -178,15 +180,17 @@ class GatewayFace:
         if not isinstance(dry_run, bool):
             raise ArgsInvalid("dry_run must be true or false.", path=tool_id)
         await self._runtime.prepare(context)
-        outcome = await self._runtime.execute(tool_id, fields.get("args", {}), context, dry_run=dry_run)
-        if isinstance(outcome, DryRun):
-            return dry_run_result(outcome)
-        result = json_result(outcome.envelope.as_dict(), is_error=outcome.envelope.status == "error")
-        return replace(result, cost=outcome.cost, meta=outcome.meta)
+        args = fields.get("args", {})
+        if not dry_run and self._long_calls.may_leave(context):
+            return await self._long_calls.execute(tool_id, args, context)
+        outcome = await self._runtime.execute(tool_id, args, context, dry_run=dry_run)
+        return dry_run_result(outcome) if isinstance(outcome, DryRun) else execution_result(outcome)
 
     async def _view(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:
         handle = read_text(fields, "handle")
         selector = fields.get("selector")
+        if handle.startswith(f"{CALL_HANDLE}:"):
+            return await self._long_calls.view(handle, selector, context)
         view = await self._runtime.view(handle, selector, context)
         body: dict[str, Any] = {"handle": handle, "selector": selector, "content": view.content, "total": view.total}
         if view.next is not None:

@@ -24,7 +24,7 @@ from wicketgate.errors import (
 )
 from wicketgate.fleet.breaker import BreakerPolicy, BreakerState, UpstreamBreaker
 from wicketgate.fleet.edge import Edge, KnownSecrets
-from wicketgate.fleet.features import Features, GuardedFeatures, HasFeatures
+from wicketgate.fleet.features import Features, FeatureSupport, GuardedFeatures, HasFeatures
 from wicketgate.fleet.slots import CallSlots, SlotRefused
 from wicketgate.ports import CallContext, HasPing, HasSpellings, PingAnswer, Upstream, UpstreamStatus
 
@@ -116,6 +116,10 @@ class Member:
             self._turned_away,
         )
 
+    def support(self) -> FeatureSupport | None:
+        """The features of its server; None while that is not connected, and where it can have none."""
+        return None if self.features is None else self.features.support
+
     def limit(self, limits: UpstreamLimits) -> None:
         """Other limits from now on; what runs and waits already stays."""
         self._limits = limits
@@ -149,23 +153,43 @@ class Member:
             raise UpstreamTimeout(f"{self.name} did not give all its tools within {listing_s:g} s.") from None
 
     def call_tool(
-        self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        timeout_s: float,
+        task_s: float = 0.0,
     ) -> Coroutine[Any, Any, Mapping[str, Any]]:
         """As Upstream, and as ``guarded``."""
         heard = self._edge.heard_by(context)
-        return self.guarded(context, timeout_s, partial(self.upstream.call_tool, name, arguments, heard))
+        return self.guarded(context, timeout_s, partial(self.upstream.call_tool, name, arguments, heard), task_s)
 
     async def guarded(
-        self, context: CallContext, timeout_s: float, run: Callable[[float], Awaitable[Mapping[str, Any]]]
+        self,
+        context: CallContext,
+        timeout_s: float,
+        run: Callable[[float], Awaitable[Mapping[str, Any]]],
+        task_s: float = 0.0,
     ) -> Mapping[str, Any]:
         """*run*, given the time that is left, in one of the slots; over within *timeout_s*, waiting for a slot
-        included. This is the one deadline of a call: an upstream is cancelled when it has passed. What it says is
-        cleaned at the edge.
+        included; within *task_s*, if that is longer, once the server goes on with it as a task. This is the one
+        deadline of a call: an upstream is cancelled when it has passed. What it says is cleaned at the edge.
 
         Sets ``context.marks.left`` when *run* begins. Raises what *run* raises, RateLimited when there is no slot,
         UpstreamResting while the breaker is open, and UpstreamTimeout.
         """
         actor, left_s, placed, breaker = context.identity.actor, timeout_s, False, self._breaker
+        allowed_s = timeout_s
+
+        def prolong() -> None:
+            nonlocal allowed_s
+            until = deadline.when()
+            if task_s > allowed_s and until is not None and not self._ended and not deadline.expired():
+                deadline.reschedule(until + task_s - allowed_s)
+                allowed_s = task_s
+                if context.on_task is not None:
+                    context.on_task()
+
         try:
             async with asyncio.timeout(timeout_s) as deadline:
                 # A slot: at once where there is room, otherwise in the queue.
@@ -179,6 +203,7 @@ class Member:
                     if ticket is None:
                         raise self._resting(actor)
                     context.marks.left = True
+                    context.marks.prolong = prolong
                     try:
                         result = await run(left_s)
                     except (UpstreamUnavailable, UpstreamTimeout, UpstreamLost):
@@ -200,6 +225,7 @@ class Member:
                     breaker.succeeded(ticket)
                     return result if self._edge.leaves(result) else await self._edge.result(result)
                 finally:
+                    context.marks.prolong = None
                     self._deadlines.discard(deadline)
                     self._slots.leave(actor)
                     if self._idle is not None and not self._slots.running:
@@ -213,7 +239,7 @@ class Member:
                 raise UpstreamLost(
                     f"{self.name} was taken out of service while the tool ran; whether it took effect is not known."
                 ) from None
-            raise UpstreamTimeout(f"{self.name} did not answer within {timeout_s:g} s.") from None
+            raise UpstreamTimeout(f"{self.name} did not answer within {allowed_s:g} s.") from None
 
     async def retire(self, drain_s: float) -> None:
         """Take no more calls; those that run may go on for *drain_s*, and are then ended. They all have ended after."""
@@ -356,6 +382,16 @@ class MultiplexUpstream:
         listings = await asyncio.gather(*map(_list_one, chosen))
         return {member.name: listing for member, listing in zip(chosen, listings, strict=True)}
 
+    async def list_skills(self, names: Collection[str] | None = None) -> dict[str, Listing | GatewayError]:
+        """Entries of skills by upstream name, as ``list_tools``; none of an upstream that is not connected."""
+        chosen = [member for name, member in self.members.items() if names is None or name in names]
+        known = [(member, support) for member in chosen if (support := member.support()) is not None]
+        having = [member for member, support in known if support.skills]
+        listings = await asyncio.gather(*map(_skills_of, having))
+        return {member.name: [] for member, _ in known} | {
+            member.name: listing for member, listing in zip(having, listings, strict=True)
+        }
+
     def member(self, server: str) -> Member:
         """Raises UpstreamUnavailable for a server that is not there."""
         member = self.members.get(server)
@@ -370,6 +406,14 @@ def by_name(members: Sequence[Member]) -> Mapping[str, Member]:
     if len(found) != len(members):
         raise CatalogError("two upstreams have the same name")
     return found
+
+
+async def _skills_of(member: Member) -> Listing | GatewayError:
+    assert member.features is not None
+    try:
+        return await member.features.list_all("skills")
+    except GatewayError as error:
+        return error
 
 
 async def _list_one(member: Member) -> Listing | GatewayError:

@@ -61,7 +61,7 @@ class CallPolicy:
 
     *cache_shared* is the operator's word that no result of the cached tools depends on the actor who calls. *read_only*
     names tools that the operator says to write nothing; *hints_hold*: the upstream's hints come from us, not from a
-    server.
+    server. *task_s* is the deadline of a call that the server goes on with as a task.
     """
 
     timeout_s: float = 30.0
@@ -73,6 +73,7 @@ class CallPolicy:
     tolerant_args: bool = False
     read_only: Sequence[str] = ()
     hints_hold: bool = False
+    task_s: float = 3_600.0
 
     def deadline_s(self, tool: str) -> float:
         """For one attempt."""
@@ -82,7 +83,7 @@ class CallPolicy:
         )
 
     def longest_s(self) -> float:
-        """The longest that a call can take with all its retries and waits."""
+        """The longest that a call can take with all its retries and waits, unless it becomes a task."""
         attempt = max([self.timeout_s, *self.tool_timeouts_s.values()])
         waits = sum(self.retry.wait_s(failed) for failed in range(1, self.retry.attempts))
         return attempt * self.retry.attempts + waits

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from wicketgate.access.shares import RETRY_AFTER_S, full_scope
-from wicketgate.errors import RateLimited, UpstreamLost, WicketgateError
+from wicketgate.access.shares import RETRY_AFTER_S, SCOPES, Scope, full_scope
+from wicketgate.errors import InputRequired, RateLimited, UpstreamLost, WicketgateError
 from wicketgate.ports import AnswerTime, Caller
 
 log = logging.getLogger("wicketgate.calls")
@@ -45,28 +45,41 @@ class AttendedCaller:
     """Implements Caller for a call whose client may leave, and come back with another request.
 
     What the server says goes to the client that waits now, and to nobody while none does. A question waits for the next
-    one. What the client can answer is taken from the request that began the call.
+    one; it is put again if the client that was asked leaves without an answer. What the client can answer is taken from
+    the request that began the call.
     """
 
     def __init__(self, caller: Caller) -> None:
         self._first = caller
         self._present: Caller | None = caller
-        self._came = asyncio.Event()
+        self._came, self._left, self._quiet = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._came.set()
+        self._quiet.set()
+        self._questions = 0
         self.last: Progress | None = None
-        self.questions = 0
-        """The number of questions that are not answered yet."""
+
+    @property
+    def asks(self) -> bool:
+        """True while a question is not answered yet."""
+        return self._questions > 0
 
     def attend(self, caller: Caller) -> None:
-        """From now on *caller* is the one that waits."""
-        # A caller of this kind is the client of another request: only the client itself is spoken to.
-        self._present = caller._present if isinstance(caller, AttendedCaller) else caller
+        """Speak to *caller* from now on."""
+        self._left.set()
+        self._left = asyncio.Event()
+        self._present = _client_of(caller)
         self._came.set()
 
-    def leave(self) -> None:
-        """Nobody waits from now on."""
-        self._present = None
-        self._came.clear()
+    def leave(self, caller: Caller | None = None) -> None:
+        """Speak to nobody from now on; unless another than *caller* is there, where that is given."""
+        if caller is None or self._present is _client_of(caller):
+            self._present = None
+            self._came.clear()
+            self._left.set()
+
+    async def answered(self) -> None:
+        """Wait until no question is open."""
+        await self._quiet.wait()
 
     @property
     def answers(self) -> AnswerTime:
@@ -86,13 +99,33 @@ class AttendedCaller:
             await self._present.log(level, data, logger)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        self.questions += 1
+        self._questions += 1
+        self._quiet.clear()
         try:
-            while self._present is None:
+            while True:
                 await self._came.wait()
-            return await self._present.ask(method, params)
+                if self._present is not None and (answer := await self._ask(self._present, method, params)) is not None:
+                    return answer
         finally:
-            self.questions -= 1
+            self._questions -= 1
+            if not self._questions:
+                self._quiet.set()
+
+    async def _ask(self, client: Caller, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The answer of *client*; None if it leaves without one."""
+        asking = asyncio.ensure_future(client.ask(method, params))
+        leaving = asyncio.ensure_future(self._left.wait())
+        try:
+            await asyncio.wait((asking, leaving), return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            asking.cancel()
+            leaving.cancel()
+
+
+def _client_of(caller: Caller) -> Caller | None:
+    """The client itself: *caller* may be that of another request, which speaks to one."""
+    return caller._present if isinstance(caller, AttendedCaller) else caller
 
 
 class RunningCall(Generic[T]):
@@ -120,12 +153,20 @@ class RunningCall(Generic[T]):
         self.request = request
         self.ended_at: float | None = None
         self.why = "it was cancelled"
+        self.given = False
+        self._last: Progress | None = None
         self._task = task
 
     @property
     def progress(self) -> Progress | None:
         """The last progress that its server has reported."""
-        return None if self.caller is None else self.caller.last
+        return self._last if self.caller is None else self.caller.last
+
+    def let_go(self) -> None:
+        """Forget the request that began it, which may be large; an ended call needs it for a second attempt only."""
+        self._last, self.caller = self.progress, None
+        if self.question is None:
+            self.request = None
 
     @property
     def ended(self) -> bool:
@@ -137,6 +178,24 @@ class RunningCall(Generic[T]):
         if not self._task.done():
             await asyncio.wait([self._task], timeout=timeout_s)
         return self._task.done()
+
+    async def unasked(self) -> None:
+        """Wait until no question of its server is open, or it has ended."""
+        if self.caller is None or self._task.done():
+            return
+        answered = asyncio.ensure_future(self.caller.answered())
+        try:
+            await asyncio.wait((self._task, answered), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            answered.cancel()
+
+    @property
+    def question(self) -> InputRequired | None:
+        """The question that ended it, for a client that answers with a second attempt."""
+        if not self._task.done() or self._task.cancelled():
+            return None
+        error = self._task.exception()
+        return error if isinstance(error, InputRequired) else None
 
     def outcome(self) -> T:
         """The result of an ended call. Raises what it raised, and UpstreamLost for one that was cancelled."""
@@ -156,7 +215,9 @@ class RunningCall(Generic[T]):
 
 class RunningCalls:
     """The calls of a runtime that are under way in tasks of their own, by owner. *now* is a clock in seconds; *new_id*
-    gives each call its id, which says nothing."""
+    gives each call its id, which says nothing. Implements ShareCounts: *refused* are calls that found no place."""
+
+    kind = "running"
 
     def __init__(self, limits: RunningLimits, *, now: Callable[[], float], new_id: Callable[[], str]) -> None:
         self.limits = limits
@@ -166,6 +227,11 @@ class RunningCalls:
         self._held: dict[tuple[str, str], RunningCall[Any]] = {}
         self._by_owner: dict[str, int] = {}
         self._draining = False
+        self.refused: dict[Scope, int] = dict.fromkeys(SCOPES, 0)
+
+    @property
+    def most(self) -> int:
+        return self.limits.most
 
     @property
     def held(self) -> int:
@@ -218,7 +284,7 @@ class RunningCalls:
     def hold(self, call: RunningCall[Any]) -> None:
         """Let *call* outlive its request, for ``get``. Raises RateLimited where no place is left; then the call goes
         on, and is still its request's."""
-        if (call.owner, call.id) in self._held:
+        if self.is_held(call):
             return
         self._check_room(call.owner)
         self._held[call.owner, call.id] = call
@@ -229,8 +295,19 @@ class RunningCalls:
         self._forget_old()
         return self._held.get((owner, id))
 
+    def is_held(self, call: RunningCall[Any]) -> bool:
+        return self._held.get((call.owner, call.id)) is call
+
+    def seconds(self, call: RunningCall[Any]) -> float:
+        """The age of the call."""
+        return self._now() - call.began
+
+    def give(self, call: RunningCall[Any]) -> None:
+        """Its answer was given. It may be asked for again, as long as no other call needs its place."""
+        call.given = True
+
     def drop(self, call: RunningCall[Any]) -> None:
-        """Its answer was given, and nobody will ask again. Later calls do nothing."""
+        """Forget it: its answer was given, and nobody will ask again. Later calls do nothing."""
         if self._held.pop((call.owner, call.id), None) is None:
             return
         left = self._by_owner[call.owner] - 1
@@ -265,8 +342,9 @@ class RunningCalls:
     def _ended(self, call: RunningCall[Any]) -> None:
         self._all.discard(call)
         call.ended_at = self._now()
+        call.let_go()
         # An answer that nobody fetches must not be kept for as long as nobody calls.
-        if (call.owner, call.id) in self._held and not self._draining:
+        if self.is_held(call) and not self._draining:
             asyncio.get_running_loop().call_later(self.limits.kept_s + 1, self._forget_old)
         if call._task.cancelled():
             return
@@ -283,12 +361,25 @@ class RunningCalls:
         if self._draining:
             raise RateLimited("The gate is being stopped; no call can go on without its request.")
         self._forget_old()
-        limits = self.limits
-        held = self._by_owner.get(owner, 0)
-        full = full_scope(held, len(self._held), limits.most, limits.per_owner)
+        full = self._full_for(owner)
+        if full is not None and self._make_room(owner, full):
+            full = self._full_for(owner)
         if full is not None:
+            self.refused[full] += 1
             whose = "of this actor " if full == "actor" else ""
             raise RateLimited(
                 f"Too many calls {whose}go on without a request. Ask for the results of those that have ended.",
                 details={"scope": full, "retry_after_s": RETRY_AFTER_S},
             )
+
+    def _full_for(self, owner: str) -> Scope | None:
+        limits = self.limits
+        return full_scope(self._by_owner.get(owner, 0), len(self._held), limits.most, limits.per_owner)
+
+    def _make_room(self, owner: str, full: Scope) -> bool:
+        """Forget the oldest call whose answer was given; true if there was one."""
+        given = (call for call in self._held.values() if call.given and (full == "all" or call.owner == owner))
+        oldest = next(given, None)
+        if oldest is not None:
+            self.drop(oldest)
+        return oldest is not None

@@ -6,8 +6,8 @@ archived for its owner, and viewed in parts (EXEC-28, EXEC-29).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, overload
@@ -42,7 +42,7 @@ from wicketgate.gateway.catalog_keeper import CatalogKeeper, Naming, RefreshRepo
 from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.offer_screening import OfferScreening
 from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies, TokenCost
-from wicketgate.gateway.running_calls import RunningCalls
+from wicketgate.gateway.running_calls import RunningCall, RunningCalls
 from wicketgate.gateway.unmatched import Judged, Unmatched
 from wicketgate.heavy_work import in_line
 from wicketgate.plugin_api import Request
@@ -168,6 +168,15 @@ def _is_index(artifact: SealedArtifact) -> bool:
     return artifact.ref.handle.startswith("index:")
 
 
+CALL_HANDLE = "call"
+"""The kind of handles of calls that outlive their requests (EXEC-47)."""
+
+
+def no_such_call(handle: str) -> ViewFailed:
+    """The same answer wherever ``no_such_artifact`` is one."""
+    return ViewFailed("No such call, or its result is not kept any more.", path=handle)
+
+
 def no_such_artifact(handle: str) -> ViewFailed:
     """The same answer for an artifact that is not there, has expired, belongs to another actor, or comes from a tool
     that the caller may not use."""
@@ -233,6 +242,7 @@ class ProxyRuntime:
             cache=ResultCache(options.now),
             now=options.now,
             in_force=lambda: (self.catalog(), self.access),
+            stale=self._refresh_soon,
         )
         self._keeper = CatalogKeeper(
             self.fleet,
@@ -255,6 +265,7 @@ class ProxyRuntime:
         self._access_watchers: list[Callable[[], None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._offers: OfferScreening | None = None
+        self._refreshing: dict[str, asyncio.Task[None]] = {}
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call *changed* on the event loop after each swap to another catalog."""
@@ -273,6 +284,10 @@ class ProxyRuntime:
         await self.running.aclose()
         for close in self._closers:
             await close()
+        refreshing = list(self._refreshing.values())
+        for task in refreshing:
+            task.cancel()
+        await asyncio.gather(*refreshing, return_exceptions=True)
         await self.learning.aclose()
 
     def catalog(self) -> Catalog:
@@ -471,10 +486,11 @@ class ProxyRuntime:
         context: CallContext,
         operation: Literal["read", "prompt", "complete"],
         send: Send,
+        asked_for: str,
     ) -> Mapping[str, Any]:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins and into the
-        same audit record. *send* carries it as the plugins left it."""
-        async with self._audited(operation, context, f"{request.server}__{request.name}") as note:
+        same audit record. *send* carries it as the plugins left it. *asked_for* is the client's name for it."""
+        async with self._audited(operation, context, asked_for) as note:
             return await self._calls.pass_on(request, context, note, send)
 
     async def audit_unknown(
@@ -492,12 +508,47 @@ class ProxyRuntime:
     async def view(self, handle: str, selector: object, context: CallContext = LOCAL_CALL) -> View:
         """A bounded part of an artifact that this actor owns (EXEC-29, EXEC-34). Raises ViewFailed."""
         async with self._audited("view", context, handle) as note:
-            snapshot, identity = self._keeper.snapshot, context.identity
-            note.tool_id = whole = whole_handle(snapshot, self.access, handle, identity)
-            if not may_view(snapshot.catalog, self.access, whole, identity):
-                note.hidden = True
+            whole = self._viewable(handle, context, note)
+            if whole is None:
                 raise no_such_artifact(handle)
-            return await self._archive.view(whole, selector, identity.actor)
+            return await self._archive.view(whole, selector, context.identity.actor)
+
+    @asynccontextmanager
+    async def watching(self, handle: str, context: CallContext) -> AsyncIterator[RunningCall[Execution]]:
+        """The call of *handle*, which this actor began and may still use; audited as a view while the block runs.
+        Raises ViewFailed."""
+        async with self._audited("view", context, handle) as note:
+            whole = self._viewable(handle, context, note)
+            _, tool_id, call_id = handle_parts(whole or "")
+            call = self.running.get(context.identity.actor, call_id)
+            if call is None or call.label != tool_id:
+                raise no_such_call(handle)
+            yield call
+
+    def whole_id(self, tool_id: str, context: CallContext) -> str:
+        """The id of the tool that *tool_id* names. Raises HydrateFailed."""
+        return self._keeper.snapshot.find(tool_id, self.access, context.identity).id
+
+    def _viewable(self, handle: str, context: CallContext, note: AuditedCall) -> str | None:
+        """The whole handle; None if its tool is none of this caller's."""
+        snapshot, identity = self._keeper.snapshot, context.identity
+        note.tool_id = whole = whole_handle(snapshot, self.access, handle, identity)
+        if may_view(snapshot.catalog, self.access, whole, identity):
+            return whole
+        note.hidden = True
+        return None
+
+    def _refresh_soon(self, server: str) -> None:
+        """Read the tools and skills of *server* again, beside what runs; once at a time."""
+        if server not in self._refreshing:
+            task = self._refreshing[server] = asyncio.get_running_loop().create_task(self._refresh_one(server))
+            task.add_done_callback(lambda _: self._refreshing.pop(server, None))
+
+    async def _refresh_one(self, server: str) -> None:
+        try:
+            await self.refresh_catalog([server])
+        except CatalogError as error:
+            log.error("catalog not refreshed for the skills of %s: %s", server, error)
 
     async def _look_for_unmatched(self) -> None:
         snapshot, fleet = self._keeper.snapshot, self.fleet

@@ -176,6 +176,8 @@ def select(data: bytes, media_type: str, selector: object) -> View:
     if not isinstance(selector, Mapping):
         raise _bad_selector("a selector is an object")
     kind = selector.get("type")
+    if kind in ("wait", "cancel"):
+        raise _bad_selector(f"{kind} is for handles that begin with 'call:'")
     if not isinstance(kind, str) or kind not in _FIELDS:
         raise _bad_selector("unknown selector type")
     if unknown := [key for key in selector if key != "type" and key not in _FIELDS[kind]]:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -15,6 +14,7 @@ from click.testing import CliRunner, Result
 from app.cli import cli
 from app.commands.check_progress import Progress
 from tests.support.requirement import requirement
+from tests.support.warm_server import warm
 from wicketgate.gateway.upstream_reports import UpstreamReport
 
 GOOD = {"get": {"operationId": "list_pets", "summary": "Lists the pets.", "responses": {}}}
@@ -53,6 +53,18 @@ def check(*words: str, upstreams: list[dict[str, Any]], **sections: Any) -> Resu
     result = CliRunner().invoke(cli, ["check", *words])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
+
+
+@requirement("OPS-143")
+def test_a_server_that_may_use_more_of_clients_is_named() -> None:
+    gone: dict[str, Any] = {"command": ["/no/such/program"]}
+    upstreams: list[dict[str, Any]] = [
+        {"name": "writer", **gone, "forward": ["sampling", "roots"]},
+        {"name": "plain", **gone},
+        {"name": "off", **gone, "forward": ["roots"], "enabled": False},
+    ]
+    (line,) = [line for line in check(upstreams=upstreams).stdout.splitlines() if "forward" in line]
+    assert line.startswith("writer: may use the models of clients (sampling) and the names of clients' folders (roots)")
 
 
 @requirement("OPS-105")
@@ -126,7 +138,7 @@ def test_a_server_without_a_tool_that_can_be_used_is_named_and_fails_the_check()
 
 @requirement("OPS-106")
 def test_a_server_that_offers_other_things_than_tools_is_fine() -> None:
-    command = [sys.executable, "-m", "tests.support.feature_server"]
+    command = warm("tests.support.feature_server")
     server = {"name": "rec", "command": command, "cwd": str(Path(__file__).parents[3])}
     plugins = {"middleware": {"rec": [{"handler": "tool_manager", "config": {"tools": []}}]}}
     result = check(upstreams=[server, package("local", 1)], plugins=plugins)

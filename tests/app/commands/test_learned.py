@@ -14,6 +14,7 @@ from tests.storage.test_sqlite_writer import locked
 from tests.support.requirement import requirement
 from wicketgate.catalog.learned_words import Lesson
 from wicketgate.errors import ConfigError
+from wicketgate.storage.sqlite_file import prepare
 from wicketgate.storage.sqlite_learned import SQLiteLearnedStore
 
 
@@ -93,8 +94,12 @@ def test_without_a_file_the_command_says_where_it_is(tmp_path: Path, config: Pat
 
 
 @requirement("OPS-54")
-def test_a_locked_file_is_an_error_in_plain_words(config: Path, tmp_path: Path) -> None:
+def test_a_locked_file_is_an_error_in_plain_words(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     learn(tmp_path, *LESSONS)
+    assert prepare.__kwdefaults__ is not None
+    monkeypatch.setitem(prepare.__kwdefaults__, "patience_s", 0.2)  # ten seconds otherwise
     with locked(tmp_path / "store.db"):
         error = run(config, "list").exception
     assert isinstance(error, ConfigError)

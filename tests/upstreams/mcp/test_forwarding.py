@@ -27,7 +27,9 @@ async def test_progress_and_log_messages_reach_the_caller_in_order_before_the_re
                     await value(upstream, "crash")
                 await next_change(changes)
             caller = RecordingCaller()
-            await value(upstream, "tell", {"times": 3}, context(caller))
+            of = context(caller)
+            await value(upstream, "tell", {"times": 3}, of)
+            assert of.marks.progress == 3, "for progress of a task that may follow"
             assert caller.told == [
                 news for n in (1, 2, 3) for news in (("progress", n, 3.0, None), ("log", "info", n, "u"))
             ]

@@ -2,7 +2,6 @@
 
 import json
 import random
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,6 +13,7 @@ import pytest
 from tests.support import content_server as content
 from tests.support.requirement import requirement
 from tests.support.supervised import connected
+from tests.support.warm_server import warm
 from wicketgate.access.identity import Identity
 from wicketgate.errors import UpstreamError
 from wicketgate.faces.gateway import GatewayFace
@@ -59,7 +59,7 @@ class Connected:
 
 @asynccontextmanager
 async def content_runtime(*arguments: str) -> AsyncIterator[Connected]:
-    command = [sys.executable, "-m", "tests.support.content_server", *arguments]
+    command = warm("tests.support.content_server", *arguments)
     connect = partial(stdio_transport, "content", command, {}, None)
     upstream = McpServerUpstream("content", connect, connect_timeout_s=15, jitter=random.random)
     runtime = ProxyRuntime(upstream)

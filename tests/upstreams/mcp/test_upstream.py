@@ -31,6 +31,7 @@ from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
 CONTEXT = CallContext(Identity("owner_1", ("*",)), "trace-1", "session")
 ECHO = [sys.executable, "-m", "tests.support.echo_server"]
+SDK_ECHO = [sys.executable, "-m", "tests.support.sdk_echo_server"]
 BOUND_S = 20.0
 
 
@@ -79,7 +80,7 @@ async def test_a_result_of_twenty_megabytes_on_one_line_arrives_whole() -> None:
 
 @requirement("UP-1", "OPS-14")
 async def test_tools_are_listed_and_called_and_the_trace_travels_in_meta() -> None:
-    upstream = stdio(ECHO)
+    upstream = stdio(SDK_ECHO)
     phases = [upstream.status.phase]
     async with supervised(upstream) as changes:
         await change(changes)
@@ -135,7 +136,7 @@ async def test_a_call_that_takes_too_long_times_out_alone() -> None:
 
 
 async def test_a_cancelled_caller_leaves_the_session_in_use() -> None:
-    upstream = stdio(ECHO)
+    upstream = stdio(SDK_ECHO)
     async with supervised(upstream) as changes:
         await change(changes)
         with pytest.raises(TimeoutError):
@@ -160,7 +161,7 @@ async def test_what_is_not_mcp_or_not_utf_8_on_stdout_is_passed_over_and_told_on
 
 @requirement("EXEC-13")
 async def test_a_refusal_by_the_server_keeps_its_code_and_its_words_made_safe() -> None:
-    upstream = stdio(ECHO)
+    upstream = stdio(SDK_ECHO)
     async with supervised(upstream) as changes:
         await change(changes)
         with pytest.raises(UpstreamError) as refused:

@@ -84,7 +84,7 @@ class McpSettings(Section):
 
 
 class TaskSettings(Section):
-    """Calls of MCP clients that take longer than clients wait."""
+    """Calls of MCP clients that take longer than clients wait, and calls that servers go on with as tasks."""
 
     after_s: float = Field(default=25.0, ge=0, le=3_600)
     """A call that takes longer goes on without its request, whose answer says how to get the result. 0: never."""
@@ -94,6 +94,9 @@ class TaskSettings(Section):
     """Those of one actor. None shares them by what each actor holds."""
     keep_s: float = Field(default=900.0, gt=0, le=86_400)
     """The result of an ended call is kept so long for its client."""
+    longest_s: Seconds = 3_600.0
+    """Time for a call that its server goes on with as a task, in place of ``timeout_s`` of the upstream if that is
+    shorter."""
 
 
 class NetworkSettings(Section):
@@ -281,7 +284,7 @@ class Settings(Section):
             if model.api_key is not None:
                 yield model.api_key.get_secret_value()
         for upstream in self.upstreams:
-            yield from (value.get_secret_value() for value in upstream.headers.values())
+            yield from (value.get_secret_value() for value in (*upstream.headers.values(), *upstream.query.values()))
             if upstream.oauth is not None:
                 yield from upstream.oauth.secrets()
             yield from (value.get_secret_value() for name, value in upstream.env.items() if SECRET_NAME.search(name))

@@ -40,6 +40,9 @@ _QUESTIONS: dict[str, tuple[type[t.ElicitRequest | t.CreateMessageRequest | t.Li
     "sampling/createMessage": (t.CreateMessageRequest, t.CreateMessageResultWithTools),
     "roots/list": (t.ListRootsRequest, t.ListRootsResult),
 }
+_ASKABLE = {"elicitation", "sampling", "roots"}
+_REJECTED = -1
+"""The code with which a client says that its person refused a request."""
 
 ANSWERS_WITHIN_S = 600.0
 _PURPOSE = "request state"
@@ -79,7 +82,7 @@ class ClientCaller:
 
     @property
     def answers(self) -> AnswerTime:
-        if "elicitation" not in self.capabilities:
+        if not _ASKABLE & self.capabilities.keys():
             return "never"
         return "now" if self._ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "later"
 
@@ -109,7 +112,8 @@ class ClientCaller:
                 request, result_type, metadata=ServerMessageMetadata(related_request_id=self._ctx.request_id)
             )
         except (MCPError, NoBackChannelError, ValidationError) as error:
-            raise CannotAsk(method) from error
+            rejected = isinstance(error, MCPError) and error.error.code == _REJECTED
+            raise CannotAsk(method, rejected=rejected) from error
         return result.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"result_type"})
 
     def _wants(self, level: str) -> bool:
@@ -142,8 +146,8 @@ def can_answer(ctx: Ctx, method: str, params: Mapping[str, Any]) -> bool:
                 return can.elicitation.url is not None
             # A client that declares neither mode means forms, the only mode of older versions.
             return can.elicitation.form is not None or not can.elicitation.url
-        case "sampling/createMessage":
-            return can.sampling is not None
+        case "sampling/createMessage" if can.sampling is not None:
+            return can.sampling.tools is not None or not params.keys() & {"tools", "toolChoice"}
         case "roots/list":
             return can.roots is not None
         case _:

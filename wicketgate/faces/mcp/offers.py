@@ -1,4 +1,4 @@
-"""The MCP methods of a face's offers besides tools: resources, templates, prompts, completion and subscriptions
+"""The MCP methods of a face's offers besides tools: resources, templates, prompts, skills, completion and subscriptions
 (ROUTE-11)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -34,6 +34,13 @@ _LISTS: Mapping[FeatureKind, tuple[str, str]] = {
     "resources": ("resources/list", "resources"),
     "templates": ("resources/templates/list", "resourceTemplates"),
     "prompts": ("prompts/list", "prompts"),
+    "skills": ("skills/list", "skills"),
+}
+_OFFER_OF: Mapping[FeatureKind, Offer] = {
+    "resources": "resources",
+    "templates": "resources",
+    "prompts": "prompts",
+    "skills": "skills",
 }
 
 OFFERS_FRESH: Mapping[CacheableMethod, CacheHint] = {
@@ -63,8 +70,15 @@ class OfferMethods:
             server.add_request_handler(method, params, if_offered)
 
         for kind, (method, _) in _LISTS.items():
-            add(method, "prompts" if kind == "prompts" else "resources", t.PaginatedRequestParams, self._lister(kind))
+            add(method, _OFFER_OF[kind], t.PaginatedRequestParams, self._lister(kind))
         add("resources/read", "resources", t.ReadResourceRequestParams, self._carried(self._offers.read_resource))
+        add(
+            "resources/directory/read",
+            "directories",
+            t.ReadResourceRequestParams,
+            self._carried(self._offers.read_directory),
+        )
+        add("skills/get", "skills", t.ReadResourceRequestParams, self._carried(self._offers.get_skill))
         add("resources/subscribe", "resources", t.SubscribeRequestParams, self._subscribe)
         add("resources/unsubscribe", "resources", t.UnsubscribeRequestParams, self._unsubscribe)
         add("prompts/get", "prompts", t.GetPromptRequestParams, self._carried(self._offers.get_prompt))
@@ -78,8 +92,11 @@ class OfferMethods:
         async def lister(ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
             listed = await self._offers.list_all(kind, self._context_of(ctx))
             page, following = paged(listed.items, params.cursor, lambda item: str(item[address]))
-            shown = fitting(method, key, page, ctx.protocol_version)
-            answer: dict[str, Any] = {**WHOLE, key: shown, "ttlMs": listed.fresh_ms}
+            # The SDK knows no skills: they are the same for every version, and what they lack is ours to say.
+            shown = page if kind == "skills" else fitting(method, key, page, ctx.protocol_version)
+            answer: dict[str, Any] = {**WHOLE, key: list(shown), "ttlMs": listed.fresh_ms}
+            if kind == "skills":
+                answer["cacheScope"] = "private"
             if following is not None:
                 answer["nextCursor"] = following
             if listed.missing:

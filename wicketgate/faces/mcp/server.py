@@ -22,6 +22,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from wicketgate.access.identity import Identity
 from wicketgate.access.seal import Seal
 from wicketgate.errors import GatewayError, InputRequired, UpstreamError
+from wicketgate.faces.apps import SHOWS_APPS
 from wicketgate.faces.assembly import Face
 from wicketgate.faces.mcp.caller import (
     AskingApprover,
@@ -35,10 +36,12 @@ from wicketgate.faces.mcp.changes import Announcer
 from wicketgate.faces.mcp.codes import is_answered_by, mcp_error
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
+from wicketgate.faces.mcp.extensions import ShownExtensions
 from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ours
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.meta_tool import compact_json
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
+from wicketgate.gateway.running_calls import AttendedCaller
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, Caller, InputAnswers, session_key, source_of
 from wicketgate.travelling_meta import travelling
@@ -106,6 +109,8 @@ class McpDoor:
         if face.offers is not None:
             OfferMethods(face.offers, self.announcer, self._carry, self._context).add_to(self.server)
         self.server.middleware.append(RequestCheck(self.server))
+        if face.offers is not None:
+            self.server.middleware.append(ShownExtensions(face.offers))
         self.server.middleware.append(seal_states(seal, name, self._who))
 
     @property
@@ -135,7 +140,7 @@ class McpDoor:
 
     async def prepare(self, identity: Identity) -> None:
         """Work out beside the event loop what requests of this caller ask at once, the SDK included (BROWSE-59)."""
-        await self._surface.prepare(CallContext(identity, "-", "-"))
+        await self._surface.prepare(CallContext(identity, "-", "-", SHOWS_APPS))
 
     async def _listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
         """For a face with tools alone: nothing else is acknowledged (FACE-61)."""
@@ -143,7 +148,7 @@ class McpDoor:
         return await self.announcer.listen(ctx, params.model_copy(update={"notifications": honoured}))
 
     async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
-        context = self._context(ctx)
+        context = self._context(ctx, ClientCaller(ctx))
         await self._surface.prepare(context)
         page = self._listings.page(self._surface.tools(context), params.cursor, ctx.protocol_version)
         if self._offers is not None and (missing := self._offers.missing(context)):
@@ -183,7 +188,7 @@ class McpDoor:
         try:
             with within_exchange(ctx):
                 async with ClientCaller(ctx) as caller:
-                    return await run(self._context(ctx, caller, given))
+                    return await run(self._context(ctx, AttendedCaller(caller), given))
         except Refusal as refusal:
             raise mcp_error(refusal, ctx) from None
         except InputRequired as question:
@@ -196,7 +201,7 @@ class McpDoor:
 
     def _is_typed(self, name: str, ctx: Ctx) -> bool:
         """True for a tool that is shown with an output schema."""
-        tool = self._tool(name, CallContext(self._who(ctx), "-", "-"))
+        tool = self._tool(name, CallContext(self._who(ctx), "-", "-", SHOWS_APPS))
         return tool is not None and tool.output_schema is not None
 
     def _tool(self, name: str, context: CallContext) -> SurfaceTool | None:
@@ -206,7 +211,7 @@ class McpDoor:
         return self._by_name[1].get(name)
 
     def _context_of_caller(self) -> CallContext:
-        return CallContext(calling.get() or self._local or _NOBODY, "-", "-")
+        return CallContext(calling.get() or self._local or _NOBODY, "-", "-", SHOWS_APPS)
 
     def _context(self, ctx: Ctx, caller: Caller | None = None, given: InputAnswers | None = None) -> CallContext:
         """The context of the caller, which the middleware left on the request."""
@@ -281,8 +286,8 @@ class _Server(Server[Any]):
 
 
 _NOBODY = Identity("nobody")
-_STRANGER = CallContext(_NOBODY, "-", "-")
-_EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
+_STRANGER = CallContext(_NOBODY, "-", "-", SHOWS_APPS)
+_EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-", SHOWS_APPS)
 
 
 def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:

@@ -261,7 +261,20 @@ class Call:
             self._passing = asyncio.Lock()
         async with self._passing:
             while self._news:
-                await _forward(self.caller, *self._news.popleft())
+                await self._forward(*self._news.popleft())
+
+    async def _forward(self, method: str, params: Mapping[str, Any]) -> None:
+        """Pass one notification of the server on; one that is not well-formed is dropped."""
+        match method, params:
+            case ("notifications/progress", {"progress": value}) if (progress := _finite(value)) is not None:
+                if self.context is not None:
+                    self.context.marks.progress = progress
+                message = params.get("message")
+                text = message if isinstance(message, str) else None
+                await self.caller.progress(progress, _finite(params.get("total")), text)
+            case ("notifications/message", {"level": str(level), "data": data}):
+                logger = params.get("logger")
+                await self.caller.log(level, data, logger if isinstance(logger, str) else None)
 
     def _wake(self) -> None:
         if self._wakes is not None and not self._wakes.done():
@@ -280,17 +293,6 @@ async def _object(result: object) -> dict[str, Any]:
     if not isinstance(result, dict):
         raise Malformed(NOT_VALID)
     return result
-
-
-async def _forward(caller: Caller, method: str, params: Mapping[str, Any]) -> None:
-    """Pass one notification of the server on; one that is not well-formed is dropped."""
-    match method, params:
-        case ("notifications/progress", {"progress": value}) if (progress := _finite(value)) is not None:
-            message = params.get("message")
-            await caller.progress(progress, _finite(params.get("total")), message if isinstance(message, str) else None)
-        case ("notifications/message", {"level": str(level), "data": data}):
-            logger = params.get("logger")
-            await caller.log(level, data, logger if isinstance(logger, str) else None)
 
 
 def _finite(value: object) -> float | None:

@@ -7,15 +7,18 @@ would be no faster (UP-65).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+
+from mcp_types import METHOD_NOT_FOUND
 
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
 from wicketgate.fleet.turns import Turns
 from wicketgate.net.outgoing import told, trouble_of
 from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
+from wicketgate.upstreams.mcp.asking import offered
 from wicketgate.upstreams.mcp.call import (
     NOT_REACHED,
     Gone,
@@ -30,6 +33,8 @@ from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.features import McpFeatures
 from wicketgate.upstreams.mcp.session import ACKNOWLEDGED, LIST_CHANGED
 from wicketgate.upstreams.mcp.silence import PING_S, Silence
+from wicketgate.upstreams.mcp.task_follower import TaskBounds, TaskFollower
+from wicketgate.upstreams.mcp.tasks import is_task, left_task
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -54,16 +59,19 @@ class McpServerUpstream:
         jitter: Callable[[], float],
         turns: Turns | None = None,
         mode: Mode = "auto",
+        forward: Collection[str] = (),
         ping_s: float = PING_S,
         instructions: bool = False,
         tried: str = "",
         fetches: str = "",
         notice_s: float = NOTICE_S,
         patience: float = PATIENCE,
+        tasks: TaskBounds | None = None,
     ) -> None:
         """*jitter* returns 0 to 1 and spreads reconnections. *turns* are shared with other upstreams, so that not all
-        connect at once. *instructions*: the server's words for a model are taken. *tried* is the command or the origin
-        of the URL, as the operator is told it. *fetches* is the program that may have to fetch the server first."""
+        connect at once. *forward*: capabilities of clients besides questions that it may use. *instructions*: the
+        server's words for a model are taken. *tried* is the command or the origin of the URL, as the operator is told
+        it. *fetches* is the program that may have to fetch the server first."""
         self._name = name
         self._connect = connect
         self._connect_timeout_s = connect_timeout_s
@@ -71,6 +79,7 @@ class McpServerUpstream:
         self._turns = turns or Turns()
         self._mode = mode
         self._mode_now = mode
+        self._forward = frozenset(forward)
         self._ping_s = ping_s
         self._tried = tried
         self._fetches = fetches
@@ -81,6 +90,7 @@ class McpServerUpstream:
         self._silence = Silence(_nothing, _no_words)
         self._status = UpstreamStatus("connecting")
         self._spellings: tuple[str, ...] = ()
+        self._tasks = TaskFollower(name, self._ask_of_task, tasks)
         self.features = McpFeatures(name, self._ask, connect_timeout_s, instructions=instructions)
 
     @property
@@ -115,6 +125,9 @@ class McpServerUpstream:
         except TimeoutError:
             raise timed_out(self._name, self._connect_timeout_s) from None
         except Refused as error:
+            # A server of skills, resources or prompts alone.
+            if error.code == METHOD_NOT_FOUND and client.agreement.capabilities.tools is None:
+                return []
             raise reported(self._name, error) from error
         except (Malformed, Gone):
             raise UpstreamUnavailable(f"{self._name} did not give its tools.") from None
@@ -122,7 +135,14 @@ class McpServerUpstream:
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
-        return await self._answered(self._connected().call_tool(name, arguments, context))
+        context = offered(context, self._forward)  # for what follows the answer of a task too
+        left = left_task(context.answers)
+        if left is not None and context.answers is not None:
+            return await self._tasks.resumed(left, context.answers, context)
+        result = await self._answered(self._connected().call_tool(name, arguments, context))
+        if not is_task(result):
+            return result
+        return await self._tasks.result(result, context)
 
     async def ping(self, timeout_s: float) -> PingAnswer:
         try:
@@ -137,6 +157,9 @@ class McpServerUpstream:
 
     async def _ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> Mapping[str, Any]:
         return await self._answered(self._connected().ask(method, params, context))
+
+    async def _ask_of_task(self, method: str, params: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        return await self._answered(self._connected().ask_of_task(method, params, context))
 
     async def _answered(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         silence = self._silence
@@ -184,7 +207,7 @@ class McpServerUpstream:
         timers = [loop.call_later(timeout_s, late), loop.call_later(self._notice_s, notice)]
         try:
             async with asyncio.timeout(None) as attempt, self._connect(ending.lost) as opened:
-                client = await McpClient.open(self._name, opened, self._mode_now, ending.lost)
+                client = await McpClient.open(self._name, opened, self._mode_now, ending.lost, self._forward)
                 # The deadline is for connecting only.
                 attempt.reschedule(None)
                 for timer in timers:
@@ -242,6 +265,7 @@ class McpServerUpstream:
 
         # In force from here on, with a first reading of its tools.
         connection.exchange.announced = heard
+        self.features.begin(client.agreement, lambda: changed(self._name))
         self._ready(client, connection)
         changed(self._name)
         # What goes on beside the calls, until the session is lost.
