@@ -37,7 +37,7 @@ class Host:
     def process(self, bounds: JournalBounds = BOUNDS) -> KeptJournal:
         self._processes += 1
         store = SQLiteRunStore(self.path, bounds, lambda: self.now, f"process {self._processes}", lease_s=6)
-        return KeptJournal(MemoryJournal(bounds, lambda: self.now), store, bounds.run_bytes)
+        return KeptJournal(MemoryJournal(bounds, lambda: self.now), store, bounds.run_bytes, lease_s=0.4)
 
     def lapse(self) -> None:
         """Let every lease lapse."""
@@ -160,6 +160,24 @@ async def test_a_process_that_stood_still_adds_nothing_to_a_run_that_was_given_u
     await still.aclose()
     assert await read_all(here, "a") == whole == [(1, event(1)), *enumerate(lost_events([]), 2)]
     await here.aclose()
+
+
+@requirement("CHAT-113")
+async def test_a_process_does_not_give_up_its_own_runs_nor_at_once_those_that_nobody_asks_for(host: Host) -> None:
+    here, there = host.process(), host.process()
+    await begun(here)
+    host.lapse()
+    await begun(here, "b")
+    await begun(there, "c")
+    await here.append("a", [event(1), DONE])
+    await here.end("a")
+    assert await read_all(there, "a") == [(1, event(1)), (2, DONE)]
+    host.now += 100
+    await begun(there, "d")
+    with pytest.raises(JournalAway):
+        await here.append("b", [event(1)])
+    await here.aclose()
+    await there.aclose()
 
 
 @requirement("CHAT-114")

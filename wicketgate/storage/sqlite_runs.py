@@ -29,6 +29,8 @@ LOST_KEEP_S = 86_400.0
 """A run that was lost is kept so long, because its client may have been away with its server."""
 _AT_ONCE_BYTES = 32 * 1024
 _SETTLED_AT_ONCE = 8
+_SWEPT_LEASES = 10
+"""A run that nobody asks for is given up after so many leases: its process may have waited for a lock."""
 _READERS = 2
 
 # keep_until is null while the run goes on.
@@ -215,8 +217,9 @@ class SQLiteRunStore:
             raise StoreAway from None
 
     def _is_over(self, row: _Row) -> bool:
-        """True of a run that goes on, but not in any process."""
-        return row.keep_until is None and row.lease_until <= self._now()
+        """True of a run that goes on, but not in any process. Of its own a process knows better: a lock of the file
+        may have kept it from renewing the lease."""
+        return row.keep_until is None and row.replica != self._replica and row.lease_until <= self._now()
 
     def _is_due(self, row: _Row) -> bool:
         return row.keep_until is not None and row.keep_until <= self._now()
@@ -226,7 +229,7 @@ class SQLiteRunStore:
         # Runs that nobody came back to make room; then the name must be free.
         disk.execute("DELETE FROM run WHERE keep_until <= ?", (now,))
         lapsed = "SELECT name FROM run WHERE keep_until IS NULL AND lease_until <= ? LIMIT ?"
-        for (each,) in disk.execute(lapsed, (now, _SETTLED_AT_ONCE)).fetchall():
+        for (each,) in disk.execute(lapsed, (now - _SWEPT_LEASES * self._lease_s, _SETTLED_AT_ONCE)).fetchall():
             self._settled(disk, each)
         if (row := self._settled(disk, name)) is not None:
             return row.kept
