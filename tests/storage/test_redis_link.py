@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import logging
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -16,16 +17,18 @@ import pytest
 from tests.storage.artifact_store_contract import artifact, handle
 from tests.storage.learned_store_contract import lesson
 from tests.support.certificates import Authority
-from tests.support.redis import PASSWORD, RedisServer, redis_server
+from tests.support.process import ROOT
+from tests.support.redis import PASSWORD, RedisServer, free_port, redis_server
 from tests.support.requirement import requirement
 from wicketgate.errors import NotAdmitted, ViewFailed
 from wicketgate.storage.redis.artifacts import RedisArtifactStore
-from wicketgate.storage.redis.client import WAIT_S, RedisLink
+from wicketgate.storage.redis.client import WAIT_S, RedisAway, RedisLink
 from wicketgate.storage.redis.learned import RedisLearnedStore
 from wicketgate.storage.redis.once import RedisOnceStore
 from wicketgate.storage.redis.url import read_url
 
 BOUND_S = 40.0
+GUIDE = ROOT / "docs" / "operations.md"
 FOREVER = 4_000_000_000.0
 
 
@@ -155,6 +158,20 @@ async def test_tls_is_verified_and_a_password_is_given(tmp_path: Path) -> None:
             assert link.trouble == "cannot be reached", "its authority is not trusted"
 
 
+async def test_a_user_with_the_rights_that_the_guide_names_is_enough(tmp_path: Path) -> None:
+    (rights,) = re.findall(r"A user of Redis needs `([^`]+)` and, of commands, `([^`]+)`", GUIDE.read_text())
+    with redis_server(tmp_path) as server:
+        async with linked(server.url) as admin:
+            words = ["on", f">{PASSWORD}", *" ".join(rights).split()]
+            await admin.run(lambda client: client.execute_command("ACL", "SETUSER", "gate", *words))
+            async with linked(server.url.replace("//", f"//gate:{PASSWORD}@")) as link:
+                await use_everything(link)
+                assert "set appendonly yes" in link.shortfalls[0]
+                with pytest.raises(RedisAway):
+                    await link.run(lambda client: client.get("other"))
+                assert link.trouble, "a right that is missing is told"
+
+
 @requirement("OPS-162")
 async def test_what_the_settings_do_not_promise_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with redis_server(tmp_path) as server:
@@ -174,7 +191,7 @@ async def test_a_redis_that_does_not_tell_its_settings_is_used_all_the_same(tmp_
 
 @requirement("OPS-160", "OPS-163")
 async def test_every_step_stays_within_a_slot_of_a_cluster(tmp_path: Path) -> None:
-    with redis_server(tmp_path, "--cluster-enabled", "yes") as server:
+    with redis_server(tmp_path, "--cluster-enabled", "yes", "--cluster-port", str(free_port())) as server:
         async with linked(server.url) as admin:
             await admin.run(lambda client: client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383))
             await _until_ok(admin)

@@ -137,7 +137,7 @@ def make_approval_desk(
     file = settings.storage.sqlite_file
     kept = file is not None or redis is not None
     if settings.auth.seal_keys and not kept:
-        log.warning("approvals outlive a restart, but which were used does not: set storage.url to a file")
+        log.warning("approvals outlive a restart, but which were used does not: set storage.url to a file or a Redis")
     if not settings.auth.seal_keys and kept and any(rule.approval == "always" for rule in settings.access):
         log.warning("approvals end with this process, because auth.seal_keys is not set")
     used = _used_approvals(file, measures, redis)

@@ -127,8 +127,7 @@ class StorageSettings(Section):
             return url
         if not url.startswith("sqlite:"):
             raise ValueError(
-                "must be memory:// or a file, for example sqlite:///var/wicketgate.db, or a Redis, for example "
-                "redis://localhost:6379"
+                "must be memory:// or a file (sqlite:///var/wicketgate.db) or a Redis (redis://localhost:6379)"
             )
         file = url.removeprefix(_SQLITE)
         if file == url:

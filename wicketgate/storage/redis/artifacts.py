@@ -25,6 +25,7 @@ _KIND = "artifact"
 _INDEX = "index"
 _HEAD_BYTES = 4
 _EXPIRED_AT_ONCE = 1_000
+_UNLINKED_AT_ONCE = 1_000
 _MARGIN_S = 300.0
 
 # KEYS: held (bytes by owner), age and size (by "<owner>:<handle>"), state, use (then ":<owner>": its artifacts by use).
@@ -58,15 +59,12 @@ while tonumber(redis.call('HGET', state, 'total') or 0) + needed > most do
   local who, mine = top[1], redis.call('ZSCORE', held, owner)
   if mine and tonumber(mine) + needed >= tonumber(top[2]) then who = owner end
   local oldest = redis.call('ZRANGE', use .. ':' .. who, 0, 0)[1]
-  if oldest then
-    local name = who .. ':' .. oldest
-    spaced_bytes = spaced_bytes + drop(name)
-    spaced = spaced + 1
-    gone[#gone + 1] = name
-  else
-    redis.call('HINCRBY', state, 'total', -tonumber(redis.call('ZSCORE', held, who)))
-    redis.call('ZREM', held, who)
-  end
+  -- Without uses, all of this owner have expired.
+  local name = oldest and who .. ':' .. oldest or redis.call('ZRANGE', age, 0, 0)[1]
+  if not name then redis.call('DEL', held, state) break end
+  spaced_bytes = spaced_bytes + drop(name)
+  spaced = spaced + 1
+  gone[#gone + 1] = name
 end
 redis.call('HSET', sizes, own, needed)
 redis.call('ZADD', age, ARGV[4], own)
@@ -144,8 +142,9 @@ class RedisArtifactStore:
             life_ms,
         )
         aged_bytes, aged, spaced_bytes, spaced, gone = await run_script(client, _ADMIT, self._index, arguments)
-        for name in gone:
-            await client.unlink(self._key(*name.decode().split(":")))
+        for at in range(0, len(gone), _UNLINKED_AT_ONCE):
+            names = (name.decode().split(":") for name in gone[at : at + _UNLINKED_AT_ONCE])
+            await client.unlink(*(self._key(*name) for name in names))
         await client.set(self._key(whose, handle), _packed(artifact, now), px=life_ms)
         return Evicted(aged, spaced, aged_bytes + spaced_bytes)
 

@@ -186,41 +186,32 @@ class RedisLink:
             "client_name": "wicketgate",
             "protocol": 2,
         }
-        trust: dict[str, Any] = {"ssl_ca_certs": self._ca_file or None, "ssl_check_hostname": True} if place.tls else {}
+        if place.tls:
+            common |= {"ssl_ca_certs": self._ca_file or None, "ssl_check_hostname": True}
         login: dict[str, Any] = {"username": place.username, "password": place.password}
         if place.kind == "cluster":
             nodes = [ClusterNode(host, port) for host, port in place.nodes]
-            cluster = RedisCluster(startup_nodes=nodes, ssl=place.tls, **common, **trust, **login)
-            self._closing.append(cluster.aclose)
-            return cluster
-        # A connection that Redis has closed meanwhile is opened again once; every step may be repeated.
-        once_more: dict[str, Any] = {"retry": Retry(NoBackoff(), 1)}
-        if place.kind == "sentinel":
-            asked = {**common, **trust, "ssl": place.tls, "socket_timeout": _CONNECT_S}
-            sentinel: Any = Sentinel(  # type: ignore[no-untyped-call]
-                list(place.nodes), sentinel_kwargs={**asked, "retry": Retry(NoBackoff(), 0)}
-            )
-            pool: Any = SentinelConnectionPool(  # type: ignore[no-untyped-call]
-                place.service, sentinel, ssl=place.tls, db=place.database, **common, **trust, **login, **once_more
-            )
-            self._closing += [each.aclose for each in sentinel.sentinels]
+            client: Any = RedisCluster(startup_nodes=nodes, ssl=place.tls, **common, **login)
         else:
-            ((host, port),) = place.nodes
-            pool = BlockingConnectionPool(
-                _CONNECTIONS,
-                timeout=WAIT_S,
-                connection_class=SSLConnection if place.tls else Connection,
-                host=host,
-                port=port,
-                db=place.database,
-                **common,
-                **trust,
-                **login,
-                **once_more,
-            )
-        client = Redis.from_pool(pool)
+            # A connection that Redis has closed meanwhile is opened again once: every step may be repeated.
+            login |= {"db": place.database, "retry": Retry(NoBackoff(), 1)}
+            pool = self._sentinel_pool(common, login) if place.kind == "sentinel" else self._pool(common | login)
+            client = Redis.from_pool(pool)
         self._closing.append(client.aclose)
         return client
+
+    def _pool(self, options: dict[str, Any]) -> Any:
+        ((host, port),) = self.place.nodes
+        options |= {"connection_class": SSLConnection if self.place.tls else Connection, "host": host, "port": port}
+        return BlockingConnectionPool(_CONNECTIONS, timeout=WAIT_S, **options)
+
+    def _sentinel_pool(self, common: dict[str, Any], login: dict[str, Any]) -> Any:
+        """A dead Sentinel must leave time for the next one."""
+        asked = {**common, "ssl": self.place.tls, "socket_timeout": _CONNECT_S, "retry": Retry(NoBackoff(), 0)}
+        sentinel: Any = Sentinel(list(self.place.nodes), sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
+        self._closing += [each.aclose for each in sentinel.sentinels]
+        pool: Any = SentinelConnectionPool  # it has no types
+        return pool(self.place.service, sentinel, ssl=self.place.tls, **common, **login)
 
 
 async def run_script(client: Any, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
