@@ -8,6 +8,7 @@ tool's definition, arguments, face and an expiry, so that it opens only for the 
 
 import asyncio
 import json
+import secrets
 import unicodedata
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -117,6 +118,9 @@ class ClientCaller:
         if self.answers != "now" or not can_answer(self._ctx, method, params):
             raise CannotAsk(method)
         request_type, result_type = _QUESTIONS[method]
+        if params.get("mode") == "url" and params.get("elicitationId") is None:
+            # A server of the newer era gives none, and the handshake era takes no page without one (FACE-99).
+            params = {**params, "elicitationId": secrets.token_hex(16)}
         try:
             request = request_type.model_validate({"method": method, "params": params}, by_name=False)
             result = await self._ctx.session.send_request(
