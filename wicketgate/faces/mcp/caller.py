@@ -290,14 +290,16 @@ def ask_held(id: str, requests: Mapping[str, Mapping[str, Any]]) -> t.InputRequi
 def read_answers(ctx: Ctx) -> InputAnswers | HeldAnswers | None:
     """The answers of a second attempt, whose state is open by now (``seal_states``); None for a first attempt.
 
-    Raises MCPError for answers without a question.
+    Answers without the state that came with their questions belong to nothing here. They are passed over, and the call
+    is a new one, as any client may make it (FACE-100): the server is given no answer and asks anew. A call that is held
+    for the questions is left as it is.
+
+    Raises MCPError for a state that was written by another version.
     """
     params = ctx.params or {}
     responses, state = params.get("inputResponses"), params.get("requestState")
-    if responses is None and state is None:
+    if state is None:
         return None
-    if not isinstance(state, str):
-        raise MCPError(t.INVALID_PARAMS, "inputResponses need the requestState that came with the questions.")
     head, _, own = state.partition(":")
     if head == _HELD:
         return HeldAnswers(own, dict(responses or {}))
