@@ -95,7 +95,8 @@ PLAIN = {"name": "plain", "inputSchema": OBJECT}
 )
 @requirement("ROUTE-50")
 async def test_the_extension_is_shown_when_a_server_has_pages(shop: Shop, shown: bool) -> None:
-    pages, tasks = ({APPS: {}} if shown else {}), {TASKS: {}}
+    pages: dict[str, Any] = {APPS: {}} if shown else {}
+    tasks: dict[str, Any] = {TASKS: {}}
     expected = {
         (NEW, NAMESPACED): {**pages, **tasks},
         (OLD, NAMESPACED): pages,
