@@ -26,6 +26,7 @@ from app.metrics import CONTENT_TYPE, Metrics
 from app.pace import Pace, PaceMiddleware
 from app.port.connections import ConnectionCounts
 from app.process import Heap
+from app.workers.peers import Peers
 from middleware.auth import AuthMiddleware
 from middleware.client_address import ClientAddressMiddleware, TrustedProxies
 from middleware.correlation import CorrelationMiddleware
@@ -87,7 +88,8 @@ def _make_app(
     # A key, if none is configured.
     local: LocalKey | None = None
     if not settings.auth.keys and not extra_keys:
-        local = local_key(settings.auth.key_file)
+        place = program.place if program is not None else None
+        local = (place.local if place is not None else None) or local_key(settings.auth.key_file)
         extra_keys = [local.hashed]
     # The gate, and the doors in front of it.
     metrics = Metrics()
@@ -103,6 +105,7 @@ def _make_app(
             meter=metrics,
             heap=heap,
             clock=clock,
+            owner=program.place.owner if program is not None and program.place is not None else None,
         )
     gate.authenticator.observe(metrics.auth_failed)
     gate.authenticator.observe(gate.audit_events.login_failed)
@@ -117,17 +120,18 @@ def _make_app(
 
     # Without the framework's documentation pages, which load scripts from other hosts.
     pace = Pace()
+    peers = Peers(program.place, metrics.render) if program is not None and program.place is not None else None
     app = FastAPI(
         title="Wicketgate",
         version=VERSION,
-        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace),
+        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace, peers),
         openapi_url=None,
         redirect_slashes=False,
         # The framework would look for telemetry providers at each request; there are none here.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.gate = gate
-    _add_paths(app, gate, doors, metrics)
+    _add_paths(app, gate, doors, metrics, peers)
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     server = settings.server
@@ -160,7 +164,7 @@ else:
         return made
 
 
-def _add_paths(app: FastAPI, gate: Gate, doors: McpDoors, metrics: Metrics) -> None:
+def _add_paths(app: FastAPI, gate: Gate, doors: McpDoors, metrics: Metrics, peers: Peers | None) -> None:
     heartbeat_s = gate.settings.engine.heartbeat_s
     max_values = gate.settings.server.max_body_values
     refuse_in_one_shape(app)
@@ -174,7 +178,7 @@ def _add_paths(app: FastAPI, gate: Gate, doors: McpDoors, metrics: Metrics) -> N
             max_values=max_values,
         ),
         health_router(gate.runtime, gate.fleet, gate.ready),
-        metrics_router(metrics.render, CONTENT_TYPE),
+        metrics_router(metrics.read if peers is None else peers.metrics, CONTENT_TYPE),
         operations_router(gate.operations, gate.shares.calls, max_values),
     ]
     for router in routers:

@@ -25,12 +25,18 @@ class Acceptor:
     """In the place of an ``asyncio.Server``, with the methods that uvicorn calls."""
 
     def __init__(
-        self, listener: socket.socket, make_protocol: Callable[[], asyncio.Protocol], connections: Connections
+        self,
+        listener: socket.socket,
+        make_protocol: Callable[[], asyncio.Protocol],
+        connections: Connections,
+        at_once: int = ACCEPTED_IN_A_TURN,
     ) -> None:
+        """Takes up to *at_once* connections in a turn of the loop."""
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._make_protocol = make_protocol
         self._connections = connections
+        self._at_once = at_once
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._logged_at: float | None = None
@@ -56,7 +62,7 @@ class Acceptor:
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTED_IN_A_TURN):
+        for _ in range(self._at_once):
             try:
                 connection, _address = self._listener.accept()
             except (BlockingIOError, InterruptedError):
