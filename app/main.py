@@ -94,7 +94,7 @@ def _make_app(
     # The gate, and the doors in front of it.
     metrics = Metrics()
     with _logs(program, settings):
-        if program is not None:
+        if program is not None and (program.place is None or program.place.number == 0):
             log_configuration(settings)
         heap = None if program is None else Heap()
         gate = Gate(

@@ -1,4 +1,4 @@
-"""Runs stdio servers for several gates, each program once, and gives each gate a way to it (UP-80 to UP-82)."""
+"""Runs stdio servers for several gates, each program once, and gives each gate a way to it (OPS-182 to OPS-184)."""
 
 import asyncio
 import hashlib
@@ -23,7 +23,6 @@ log = logging.getLogger("wicketgate.upstream")
 
 _ORDER_BYTES = 1024 * 1024
 _MOST_UNREAD = 64 * 1024 * 1024
-_TOO_LARGE = "The answer of the server is too large."
 _NOT_MCP = "writes something to its stdout that is not MCP; such lines are passed over"
 _TOO_MUCH = "says more than can be heard; it is read more slowly"
 
@@ -165,7 +164,7 @@ class _Shared:
         self.is_over = True
         self._errors.repeat()
         for writer in self._writers.values():
-            writer.write(b"\n!" + msgspec.json.encode(Told(how)))
+            writer.write(Told(how).line())
             writer.close()
 
     def _send(self, messages: Iterable[Out]) -> None:
@@ -181,7 +180,9 @@ class _Shared:
 
     def _too_long(self, head: bytes, tail: bytes) -> None:
         log.warning("%s: a line that is too long was passed over", self._name)
-        self._send(self._session.unreadable(head, tail, _TOO_LARGE))
+        found = self._session.unreadable(head, tail)
+        if found is not None and (writer := self._writers.get(found[0])) is not None:
+            writer.write(Told(too_large=found[1].decode()).line())
 
     def _warn_once(self, what: str) -> None:
         if what not in self._warned:

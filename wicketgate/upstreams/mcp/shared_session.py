@@ -1,4 +1,4 @@
-"""One MCP session over stdio that several clients use side by side: whose is each message? (UP-80)
+"""One MCP session over stdio that several clients use side by side: whose is each message? (OPS-183)
 
 Pure: takes one message at a time and returns what is to be sent. Clients are programs like this one, so their
 handshakes are alike: the server sees the first of them, and the others get the answer that it gave. Ids and progress
@@ -122,14 +122,15 @@ class SharedSession:
         message = _decoded(line)
         return "method" not in message and "id" in message and _text(message["id"]) in self._requests
 
-    def unreadable(self, head: bytes, tail: bytes, error: str) -> Iterator[Out]:
-        """Fails the request whose answer could not be taken, if its id stands in what is left of it."""
+    def unreadable(self, head: bytes, tail: bytes) -> tuple[int, bytes] | None:
+        """Forgets the request whose answer could not be taken, if its id stands in what is left of that. Returns its
+        client, and the id that it has there, still encoded."""
         for own, request in self._requests.items():
             quoted = f'"{own}"'.encode()
             if quoted in head or quoted in tail:
                 del self._requests[own]
-                yield ToClient(request.client, _error(request.own_id, -32603, error))
-                return
+                return request.client, request.own_id
+        return None
 
     def _request(self, client: int, own_id: bytes, method: str, message: Parts) -> Iterator[Out]:
         shake = self._handshake

@@ -1,7 +1,7 @@
-"""An MCP server over stdio that another process of ours runs, for several gates together (UP-80, UP-82).
+"""An MCP server over stdio that another process of ours runs, for several gates together (OPS-182, OPS-184).
 
 The Unix socket carries the lines of MCP, one message each. The first line of a gate says which program it means; the
-first of the owner that it runs, or why it does not. A line of the owner that begins with ``!`` tells the end.
+first of the owner that it runs, or why it does not. Later lines of the owner's own begin with ``!``.
 """
 
 import asyncio
@@ -13,11 +13,12 @@ from typing import cast
 import msgspec
 
 from wicketgate.upstreams.mcp.call import CONNECTION_LOST, Gone
-from wicketgate.upstreams.mcp.child_process import ChildEnded, ChildReader
+from wicketgate.upstreams.mcp.child_process import ChildEnded
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.stdio import LastWords, StdioConnection
 
 NO_OWNER = "the process that runs the stdio servers is not there"
+_MARK = b"!"
 _WRITE_BUFFER = 1024 * 1024
 _MOST_UNREAD = 4 * _WRITE_BUFFER
 
@@ -33,10 +34,16 @@ class SharedProgram(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, omit_defaults=True):
-    """A line of the owner. *how* it has ended, or could not be started, with the *mend* for the operator."""
+    """A line of the owner's own. *how* the program has ended, or could not be started, with the *mend* for the
+    operator. *too_large* is the id, as JSON, of a request whose answer was dropped."""
 
     how: str = ""
     mend: str = ""
+    too_large: str = ""
+
+    def line(self) -> bytes:
+        """Returns it as it stands between messages."""
+        return _MARK + msgspec.json.encode(self) + b"\n"
 
 
 @asynccontextmanager
@@ -64,14 +71,15 @@ async def shared_stdio_transport(owner: Path, program: SharedProgram, lost: Lost
 class SharedChild(asyncio.Protocol):
     """Stands for the child process of another process: implements Child over a Unix socket."""
 
-    def __init__(self, reader: ChildReader) -> None:
+    def __init__(self, reader: StdioConnection) -> None:
         self._reader = reader
         self._transport: asyncio.Transport | None = None
         self._first = bytearray()
         self._begun: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
-        self._end = bytearray()
-        self._ending = False
+        self._control = bytearray()
+        self._in_control = False
         self._at_line_start = True
+        self._how = ""
         self._ended = False
         self._resumed = asyncio.Event()
         self._resumed.set()
@@ -92,24 +100,36 @@ class SharedChild(asyncio.Protocol):
                 return
             self._begun.set_result(_told(line))
             data = rest
-        if not data:
-            return
-        if self._ending:
-            self._end += data
-            return
+        while data:
+            data = self._take_control(data) if self._in_control else self._take_messages(data)
+
+    def _take_messages(self, data: bytes) -> bytes:
+        """Passes on what stands before the next line of the owner's own; returns the rest."""
         # No message begins with the mark, and none holds a line end.
-        at = 0 if self._at_line_start and data[:1] == b"!" else data.find(b"\n!") + 1
-        if at or (self._at_line_start and data[:1] == b"!"):
-            self._ending = True
-            self._end += data[at + 1 :]
-            data = data[:at]
-        if data:
-            self._at_line_start = data.endswith(b"\n")
-            self._reader.output(data)
+        at = 0 if self._at_line_start and data[:1] == _MARK else data.find(b"\n" + _MARK) + 1
+        self._in_control = at > 0 or (self._at_line_start and data[:1] == _MARK)
+        messages, rest = (data[:at], data[at + 1 :]) if self._in_control else (data, b"")
+        if messages:
+            self._at_line_start = messages.endswith(b"\n")
+            self._reader.output(messages)
+        return rest
+
+    def _take_control(self, data: bytes) -> bytes:
+        end, found, rest = data.partition(b"\n")
+        self._control += end
+        if not found:
+            return b""
+        told = _told(bytes(self._control))
+        self._in_control, self._at_line_start = False, True
+        self._control.clear()
+        self._how = told.how or self._how
+        if told.too_large:
+            self._reader.passed_over(told.too_large.encode())
+        return rest
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._resumed.set()
-        how = (_told(bytes(self._end)).how if self._ending else "") or NO_OWNER
+        how = self._how or NO_OWNER
         if not self._begun.done():
             self._begun.set_result(Told(how))
         if not self._ended:

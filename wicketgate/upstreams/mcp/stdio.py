@@ -165,6 +165,10 @@ class StdioConnection:
         self.exchange.close(how)
         self._lost(how)
 
+    def passed_over(self, request_id: bytes) -> None:
+        """Fails the request with this id, as JSON, whose answer was too large to be taken."""
+        self.exchange.unreadable(request_id, b"", too_large(self._max_bytes))
+
     def _too_long(self, head: bytes, tail: bytes) -> None:
         log.warning("%s: a line of more than %d bytes was passed over", self._name, self._max_bytes)
         self.exchange.unreadable(head, tail, too_large(self._max_bytes))
