@@ -1,4 +1,6 @@
-"""The metrics of all workers, whichever is asked: each gives its own over a Unix socket (OPS-180)."""
+"""The other workers, as one of them sees them: their metrics, and sessions that live in one of them (OPS-180, OPS-186).
+
+Each gives its own metrics over a Unix socket, so that any of them can show all."""
 
 import asyncio
 import logging
@@ -6,8 +8,12 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+from starlette.types import ASGIApp
+
+from app.workers.forwarding import Forwarding
 from app.workers.place import Place
 from app.workers.scrape import merged, starts_text, workers_known
+from app.workers.sessions import PlacedSessions
 
 log = logging.getLogger("wicketgate.workers")
 
@@ -21,6 +27,16 @@ class Peers:
     def __init__(self, place: Place, render: Callable[[], bytes]) -> None:
         self._place = place
         self._render = render
+        self._forwarding = Forwarding(place)
+        self._forwarded: ASGIApp | None = None
+
+    def placed(self, endpoint: ASGIApp) -> ASGIApp:
+        """Returns *endpoint* with sessions that all workers know."""
+        return PlacedSessions(endpoint, self._place.number, self._forwarding)
+
+    def answer_with(self, app: ASGIApp) -> None:
+        """Lets *app* answer what other workers forward; to be called before ``answering``."""
+        self._forwarded = app
 
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
@@ -31,7 +47,11 @@ class Peers:
         server = await asyncio.start_unix_server(self._answer, path)
         os.chmod(path, 0o600)  # noqa: PTH101  # one system call; the folder is this user's alone anyway
         try:
-            yield
+            if self._forwarded is None:
+                yield
+            else:
+                async with self._forwarding.serving(self._forwarded):
+                    yield
         finally:
             server.close()
 

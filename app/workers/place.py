@@ -31,3 +31,7 @@ class Place:
     def socket_of(self, number: int) -> Path:
         """Returns where worker *number* answers its peers."""
         return self.folder / f"worker-{number}.sock"
+
+    def door_of(self, number: int) -> Path:
+        """Returns where worker *number* takes requests that others forward."""
+        return self.folder / f"door-{number}.sock"

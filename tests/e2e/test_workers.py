@@ -193,3 +193,46 @@ async def test_workers_without_a_store_that_they_can_share_do_not_start(tmp_path
     )
     assert (code, out) == (1, "")
     assert "storage.url: sqlite:///" in err
+
+
+@requirement("OPS-186")
+async def test_a_handshake_session_is_served_by_every_worker(tmp_path: Path) -> None:
+    line = ("app", "serve", "--config", str(config(tmp_path)), "--port", "0", "--workers", "2")
+    async with Holding() as holding, program(*line) as running:
+        url = await address(running)
+        workers = await workers_of(url, 2)
+        accepts = {**HEADERS, "Accept": "application/json, text/event-stream"}
+
+        async def post(session: str, **message: Any) -> httpx.Response:
+            """Over a connection of its own."""
+            given = {**accepts, "MCP-Protocol-Version": "2025-06-18"} | ({"Mcp-Session-Id": session} if session else {})
+            async with httpx.AsyncClient(headers=given, trust_env=False, timeout=BOUND_S) as http:
+                return await http.post(f"{url}/mcp", json={"jsonrpc": "2.0", **message})
+
+        client = {"name": "t", "version": "1"}
+        params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        opened = await post("", id=1, method="initialize", params=params)
+        session = opened.headers["mcp-session-id"]
+        for _ in range(6):
+            tools = await post(session, id=2, method="tools/list")
+            assert (tools.status_code, tools.headers.get_list("mcp-session-id")) == (200, [session])
+            assert "tool_browse" in tools.text
+        assert (await post(session[:-1] + "7", id=2, method="tools/list")).status_code == 404
+        stranger = {"Authorization": "Bearer wg_x"}
+        assert httpx.get(f"{url}/mcp", headers={**accepts, **stranger, "Mcp-Session-Id": session}).status_code == 401
+
+        # Each worker takes one of the connections; a cancellation finds the call wherever it comes in.
+        for _ in workers:
+            browse = {"name": "tool_browse", "arguments": {"query": "hold"}}
+            found = (await post(session, id=3, method="tools/call", params=browse)).text
+            (tool_id,) = set(re.findall(r"mine:hold#\w+", found))
+            execute = {"name": "tool_execute", "arguments": {"tool_id": tool_id, "args": {"port": holding.port}}}
+            call = asyncio.create_task(post(session, id=9, method="tools/call", params=execute))
+            await holding.arrived(1)
+            cancelled = await post(session, method="notifications/cancelled", params={"requestId": 9})
+            assert cancelled.status_code == 202
+            assert "-32800" in (await call).text
+        async with httpx.AsyncClient(headers={**accepts, "Mcp-Session-Id": session}, trust_env=False) as http:
+            assert (await http.delete(f"{url}/mcp")).status_code == 200
+        assert (await post(session, id=2, method="tools/list")).status_code == 404
+        assert await running.stop() == 0
