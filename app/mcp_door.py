@@ -70,9 +70,10 @@ class McpDoors:
 
     def end_listening(self) -> None:
         """End the streams on which clients get notifications: in the newer era with a last frame, in the handshake era
-        with the end of the stream."""
+        with the end of the stream. Nobody is asked any more who answers with another request."""
         for door in self._doors.values():
             door.announcer.close()
+            door.ask_no_more()
         for endpoint in self.endpoints.values():
             endpoint.end_listening()
 

@@ -23,6 +23,9 @@ OPEN_PATHS = frozenset({"/healthz"})
 OPTIONAL_PATHS = frozenset({"/readyz"})
 """Paths that answer without an identity too, with fewer details."""
 
+_WELL_KNOWN = "/.well-known/"
+_NO_DOCUMENT = "There is no such document; this service takes bearer keys"
+
 _IDENTITY_HEADERS = frozenset({b"x-actor-id", b"x-actor-permissions"})
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="wicketgate"'),)
 _MAX_CREDENTIAL = 8192
@@ -60,6 +63,9 @@ class AuthMiddleware:
         headers = [(key, value) for key, value in scope["headers"] if _canonical(key) not in _IDENTITY_HEADERS]
         if scope["path"] in OPEN_PATHS:
             return await self._app({**scope, "headers": headers}, receive, send)
+        if scope["path"].startswith(_WELL_KNOWN):
+            # 401 would say that a document is there, and clients that look for a login (RFC 9728) would stop at it.
+            return await send_refusal(send, 404, "not_found", _NO_DOCUMENT)
         # The credential.
         credential = _bearer(headers)
         optional = scope["path"] in OPTIONAL_PATHS

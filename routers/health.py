@@ -89,10 +89,11 @@ class ReadinessDetails(Readiness):
 
 
 def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callable[[], bool]) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(tags=["health"])
 
     @router.get("/healthz", operation_id="healthz")
     async def healthz() -> Alive:
+        """200 as long as the process lives, while it starts and drains too."""
         return Alive()
 
     either = ReadinessDetails | Readiness

@@ -30,6 +30,10 @@ def openapi_31(app: FastAPI) -> dict[str, Any]:
         description="The model's only tools are tool_browse, tool_execute and tool_view. `/mcp` is not described "
         "here: it speaks the Model Context Protocol.",
         routes=app.routes,
+        # Relative, because the service does not know the address that a client reaches it by.
+        servers=[{"url": "/"}],
+        license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
+        tags=_TAGS,
     )
     request = ChatRequest.model_json_schema(ref_template=_REF, schema_generator=_WithoutDefaults)
     schemas = document["components"]["schemas"]
@@ -127,6 +131,12 @@ def _refusal(description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": _ref("Refusal")}}}
 
 
+_TAGS = [
+    {"name": "chat", "description": "Conversations, with the tools run by the service."},
+    {"name": "operations", "description": "Tools found, described and run by the caller."},
+    {"name": "health", "description": "Whether the process lives, and whether it can serve."},
+]
+
 _EVENTS = {
     "text-delta": "TextDeltaData",
     "tool-call": "ToolCallData",
@@ -174,6 +184,7 @@ _EVENT_DATA: dict[str, Any] = {
 
 _CHAT: dict[str, Any] = {
     "operationId": "engineChat",
+    "tags": ["chat"],
     "summary": "Run the agent loop over a conversation and stream what happens.",
     "description": "Always a stream. It ends with exactly one `done` or `error`. Comment lines (`: keepalive`) keep "
     "idle connections open. `id` lines come only with an "

@@ -110,27 +110,34 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
     504: {"description": "The tool server did not answer in time", "model": OperationFailure},
 }
 
-# Bodies and numbers are checked by hand, so that refusals have our shape; these are their schemas.
-_LIMIT = {
+
+# Bodies and parameters are checked by hand, so that refusals have our shape; these are their schemas (OPS-153).
+def _parameter(name: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": required, "schema": schema}
+
+
+_TEXT = {"type": "string"}
+_NAME = {"type": "string", "minLength": 1}
+_SEARCH = {
     "parameters": [
-        {
-            "name": "limit",
-            "in": "query",
-            "required": False,
-            "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
-        }
+        _parameter("query", _TEXT),
+        _parameter("namespace", _TEXT),
+        _parameter("cursor", _NAME),
+        _parameter("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}),
     ]
 }
-_NAME = {"parameters": [{"name": "name", "in": "query", "required": True, "schema": {"type": "string"}}]}
-_CALL = {
+_ONE_NAME = {"parameters": [_parameter("name", _NAME, required=True)]}
+# Some generators close an object that does not declare itself open.
+_INPUT = {"type": "object", "additionalProperties": True}
+_CALL = {"type": "object", "properties": {"operation": _NAME, "input": _INPUT}, "required": ["operation"]}
+_BATCH_ITEM = {
     "type": "object",
-    # Some generators close an object that does not declare itself open.
-    "properties": {"operation": {"type": "string"}, "input": {"type": "object", "additionalProperties": True}},
-    "required": ["operation"],
+    "description": "As for a call. One without an operation is answered in its place, with an error.",
+    "properties": {"operation": _TEXT, "input": _INPUT},
 }
 _BATCH = {
     "type": "object",
-    "properties": {"calls": {"type": "array", "maxItems": MAX_BATCH, "items": _CALL}},
+    "properties": {"calls": {"type": "array", "maxItems": MAX_BATCH, "items": _BATCH_ITEM}},
     "required": ["calls"],
 }
 _CALL_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _CALL}}}}
@@ -140,17 +147,13 @@ _BATCH_BODY = {"requestBody": {"required": True, "content": {"application/json":
 def operations_router(operations: Operations, calls: Shares, max_values: int) -> APIRouter:
     """Every request takes a place among the *calls* under way before its body is read, which has at most *max_values*
     values."""
-    router = APIRouter(prefix="/operations", responses=_FAILURES, route_class=_counted_route(calls))
+    counted = _counted_route(calls)
+    router = APIRouter(prefix="/operations", tags=["operations"], responses=_FAILURES, route_class=counted)
 
-    @router.get("", operation_id="searchOperations", response_model=FoundOperations, openapi_extra=_LIMIT)
-    async def search(
-        request: Request,
-        query: str | None = None,
-        namespace: str | None = None,
-        cursor: str | None = None,
-    ) -> JSONResponse:
+    @router.get("", operation_id="searchOperations", response_model=FoundOperations, openapi_extra=_SEARCH)
+    async def search(request: Request) -> JSONResponse:
         """Operations that fit the words, best first; all of them by name without any."""
-        wanted: dict[str, object] = {"query": query, "namespace": namespace, "cursor": cursor}
+        wanted: dict[str, object] = {name: request.query_params.get(name) for name in ("query", "namespace", "cursor")}
         if (limit := request.query_params.get("limit")) is not None:
             wanted["limit"] = _number(limit)
         try:
@@ -158,7 +161,7 @@ def operations_router(operations: Operations, calls: Shares, max_values: int) ->
         except OperationError as error:
             return _failed(error)
 
-    @router.get("/schema", operation_id="operationSchema", response_model=OperationSpec, openapi_extra=_NAME)
+    @router.get("/schema", operation_id="operationSchema", response_model=OperationSpec, openapi_extra=_ONE_NAME)
     async def schema(request: Request) -> JSONResponse:
         """The full specification of one operation."""
         try:

@@ -15,6 +15,7 @@ from tests.contract.test_tool_calls import execute
 from tests.support.requirement import requirement
 from tests.support.script import ScriptModel, calls, says
 from tests.support.service import KEY, OPERATOR_KEY, FileServer, Frame, chat_body, running_service
+from wicketgate.engine.contract import InvalidRequest, parse_chat_request
 from wicketgate.errors import ProviderError
 from wicketgate.models.provider import ToolCall, Usage
 
@@ -83,6 +84,61 @@ async def test_the_document_refuses_what_the_service_refuses() -> None:
     empty: dict[str, Any] = {"messages": [], "metadata": {}}
     for bad in (chat_body(correlation_id=""), chat_body(trigger="cron"), empty):
         assert not request.is_valid(bad)
+
+
+def messages_of(**fields: Any) -> dict[str, Any]:
+    asked = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "x", "arguments": "{}"}}]}
+    return {**chat_body(), "messages": [asked, {"role": "tool", "content": "ok", **fields}]}
+
+
+@requirement("CHAT-107")
+@pytest.mark.parametrize("fields", [{}, {"tool_call_id": None}, {"tool_call_id": ""}])
+async def test_a_tool_message_without_its_call_is_refused_by_document_and_service(fields: dict[str, Any]) -> None:
+    document = json.loads((PUBLISHED / "openapi.json").read_text())
+    resource: Resource[Any] = Resource.from_contents(document, default_specification=DRAFT202012)
+    registry: Registry[Any] = Registry().with_resource("urn:wicketgate", resource)
+    request = Draft202012Validator({"$ref": "urn:wicketgate#/components/schemas/ChatRequest"}, registry=registry)
+    assert request.is_valid(messages_of(tool_call_id="c1"))
+    assert not request.is_valid(messages_of(**fields))
+    with pytest.raises(InvalidRequest):
+        parse_chat_request(messages_of(**fields))
+
+
+@requirement("OPS-152")
+@pytest.mark.parametrize("name", ["openapi.json", "openapi-3.2.json"])
+def test_the_document_says_where_it_is_served_under_which_licence_and_groups_its_paths(name: str) -> None:
+    document = json.loads((PUBLISHED / name).read_text())
+    assert document["servers"] == [{"url": "/"}]
+    assert document["info"]["license"] == {"name": "Apache 2.0", "identifier": "Apache-2.0"}
+    assert all(tag["description"] for tag in document["tags"])
+    declared = {tag["name"] for tag in document["tags"]}
+    operations = [each for path in document["paths"].values() for each in path.values()]
+    assert {tag for each in operations for tag in each["tags"]} == declared
+    assert all(len(each["tags"]) == 1 and each["summary"] and each["description"] for each in operations)
+
+
+@requirement("OPS-153")
+async def test_the_operations_refuse_what_their_document_refuses_and_no_more() -> None:
+    paths = json.loads((PUBLISHED / "openapi.json").read_text())["paths"]
+    search = {each["name"]: each["schema"] for each in paths["/operations"]["get"]["parameters"]}
+    assert list(search) == ["query", "namespace", "cursor", "limit"]
+    [name] = paths["/operations/schema"]["get"]["parameters"]
+    call = paths["/operations/call"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    batch = paths["/operations/batch"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    async with running_service(upstreams=[FileServer()]) as service:
+        http = service.http
+        assert search["cursor"]["minLength"] == name["schema"]["minLength"] == 1
+        assert (await http.get("/operations", params={"cursor": ""})).status_code == 422
+        assert (await http.get("/operations/schema", params={"name": ""})).status_code == 422
+        assert (await http.get("/operations", params={"query": "", "namespace": ""})).status_code == 200
+        assert not {"minLength"} & (search["query"].keys() | search["namespace"].keys())
+        assert not Draft202012Validator(call).is_valid({"operation": ""})
+        assert (await http.post("/operations/call", json={"operation": ""})).status_code == 422
+        # An item at fault is answered in its place, so the document asks nothing of it that would refuse the batch.
+        items = [{}, {"operation": ""}, {"input": {}}]
+        Draft202012Validator(batch).validate({"calls": items})
+        answer = await http.post("/operations/batch", json={"calls": items})
+    assert (answer.status_code, [each["result"] for each in answer.json()["results"]]) == (200, ["error"] * 3)
 
 
 def test_objects_whose_properties_are_not_known_are_published_as_open() -> None:

@@ -107,6 +107,13 @@ class UpstreamBusy(UpstreamError):
     retryable = True
 
 
+class SkillChanged(UpstreamError):
+    """A file of a skill is not what the skill's entry says of it, so nothing of it is shown. Callers get the same
+    code."""
+
+    retryable = True
+
+
 class UpstreamLost(UpstreamError):
     """The connection was lost while the call ran, so its effect is unknown. Callers get the same code."""
 

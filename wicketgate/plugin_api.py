@@ -44,8 +44,9 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Message:
     """Words that pass while a call runs. *to* the client: progress (``notifications/progress``: ``message``), a log
-    message (``notifications/message``: ``data``, ``logger``) or a question (``elicitation/create``, its parameters).
-    *to* the server: a person's answer to a question (``elicitation/create``, its content)."""
+    message (``notifications/message``: ``data``, ``logger``), a question (``elicitation/create``, its parameters), or a
+    request for its model or folders (``sampling/createMessage``, ``roots/list``, their parameters). *to* the server: a
+    person's answer to a question (``elicitation/create``, its content), the model's answer, or the folders."""
 
     method: str
     params: Mapping[str, Any]

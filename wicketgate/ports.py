@@ -42,8 +42,9 @@ class Caller(Protocol):
         ...
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Forward a request such as ``elicitation/create`` and wait for its result, as wire JSON. Only where *answers*
-        is ``now``. Raises CannotAsk when the client cannot answer this."""
+        """Forward a request such as ``elicitation/create`` and wait for its result, as wire JSON. Where *answers* is
+        ``later`` the call is held meanwhile. Raises CannotAsk when the client cannot answer this, or the call cannot be
+        held, and Forbidden when the call may not go on after the answer."""
         ...
 
 
@@ -51,7 +52,9 @@ class SilentCaller:
     """A caller that hears nothing until the call is over, and cannot be asked."""
 
     answers: AnswerTime = "never"
-    capabilities: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, capabilities: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self.capabilities = capabilities
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         return
@@ -64,7 +67,11 @@ class SilentCaller:
 
 
 class CannotAsk(Exception):
-    """This client cannot answer a request of a tool server."""
+    """This client cannot answer a request of a tool server. *rejected*: its person refused to."""
+
+    def __init__(self, method: str = "", *, rejected: bool = False) -> None:
+        super().__init__(method)
+        self.rejected = rejected
 
 
 SILENT = SilentCaller()

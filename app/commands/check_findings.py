@@ -137,6 +137,7 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
         upstreams = [
             replace(each, left_out=[*each.left_out, *reasons]) if each.name == server else each for each in upstreams
         ]
+    notes += _forwarding(settings)
     # The gate as a whole.
     keys = list(_keys(settings, gate))
     disabled = [upstream.name for upstream in settings.upstreams if not upstream.enabled]
@@ -256,6 +257,15 @@ def _summary(catalog: Catalog, upstreams: Sequence[FoundUpstream], *, connected:
         *([f"{len(catalog.subscriptions)} left aside"] if catalog.subscriptions else []),
     ]
     return ", ".join(counts)
+
+
+def _forwarding(settings: Settings) -> Iterator[str]:
+    """Yields a line for each server that may use more of a client than answers of its person."""
+    said = {"sampling": "the models of clients (sampling)", "roots": "the names of clients' folders (roots)"}
+    for upstream in settings.upstreams:
+        if upstream.enabled and upstream.forward:
+            used = " and ".join(said[name] for name in dict.fromkeys(upstream.forward))
+            yield f"{upstream.name}: may use {used} during calls: forward"
 
 
 def _keys(settings: Settings, gate: Gate) -> Iterator[Mapping[str, Any]]:

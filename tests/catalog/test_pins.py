@@ -249,9 +249,22 @@ def test_the_digest_is_of_what_is_said_not_of_how_it_is_written(order: list[str]
     assert definition_digest({**made, "description": "Reads a file!"}) != definition_digest(tool())
 
 
+PAGE = {"ui": {"resourceUri": "ui://cart/page.html", "visibility": ["model", "app"]}}
+
+
 @pytest.mark.parametrize(
     "more",
-    [{}, {"title": "Café"}, {"_meta": {"x": 1}}, {"outputSchema": None}, {"title": None, "_meta": {}}, {"icons": []}],
+    [
+        {},
+        {"title": "Café"},
+        {"_meta": {"x": 1}},
+        {"outputSchema": None},
+        {"title": None, "_meta": {}},
+        {"icons": []},
+        {"_meta": PAGE},
+        {"_meta": {**PAGE, "x": 1}},
+        {"_meta": {"ui": {}, "x": None}},
+    ],
 )
 def test_the_digest_is_the_same_whether_or_not_that_of_the_whole_is_known(more: dict[str, Any]) -> None:
     made = {**tool(), **more}
@@ -259,6 +272,35 @@ def test_the_digest_is_the_same_whether_or_not_that_of_the_whole_is_known(more: 
     assert definition_digest(made, whole) == definition_digest(made)
     (listed,) = build_catalog({"files": [made]}, tokens()).all()
     assert listed.digest == mcp_tool_to_selectable(made, "files").digest
+
+
+@requirement("ACCESS-81")
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"ui": {"resourceUri": "ui://elsewhere/page.html", "visibility": ["model", "app"]}},
+        {"ui": {"resourceUri": "ui://cart/page.html", "visibility": ["app"]}},
+        {"ui": {"resourceUri": "ui://cart/page.html", "visibility": ["model", "app"], "csp": {}}},
+        {**PAGE, "ui/resourceUri": "ui://elsewhere/page.html"},
+        {**PAGE, "openai/outputTemplate": "ui://elsewhere/page.html"},
+        {},
+    ],
+)
+def test_a_tool_whose_page_or_audience_changed_is_held(meta: dict[str, Any]) -> None:
+    was, now = {**tool(), "_meta": {**PAGE, "version": "1"}}, {**tool(), "_meta": {**meta, "version": "1"}}
+    held = screen("files", [now], PinPolicy(pins_of(was))).held["read"]
+    assert held.change is not None
+    assert held.change.impact == "breaking"
+    assert any(line.split(" ", 1)[1].startswith("_meta.") for line in held.change.lines)
+    assert any("_meta" in reason for reason in held.change.reasons)
+
+
+@requirement("ACCESS-81")
+def test_what_else_a_server_puts_into_meta_is_not_pinned() -> None:
+    was, now = {**tool(), "_meta": {**PAGE, "build": 1}}, {**tool(), "_meta": {**PAGE, "build": 2}}
+    assert screen("files", [now], PinPolicy(pins_of(was))).held == {}
+    assert pin(now).definition["_meta"] == PAGE
+    assert "_meta" not in pin({**tool(), "_meta": {"build": 1}}).definition
 
 
 @requirement("ACCESS-21")

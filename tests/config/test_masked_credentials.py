@@ -12,7 +12,7 @@ from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.support.supervised import connected
 from wicketgate.access.identity import Identity
-from wicketgate.config.settings import UpstreamSettings
+from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.upstreams import make_member
 from wicketgate.fleet.member import Member
 from wicketgate.fleet.turns import Turns
@@ -120,6 +120,16 @@ def test_a_key_in_the_query_of_a_url_is_a_credential() -> None:
     assert list(settings.secrets()) == ["0123%2F4567", "0123/4567"]
     settings = UpstreamSettings.model_validate({"name": "shop", "openapi": url, "base_url": "https://shop.example"})
     assert list(settings.secrets()) == ["0123%2F4567", "0123/4567"]
+
+
+@requirement("UP-118")
+def test_keys_of_the_query_and_cookies_are_credentials() -> None:
+    query = {"api_key": "shown", "appid": "0123456789abcdef/+", "api-version": "2026-01-01-preview", "units": "metric"}
+    given = {"name": "shop", "openapi": "https://shop.example/o.json", "query": query}
+    assert list(UpstreamSettings.model_validate(given).secrets()) == ["shown", "0123456789abcdef/+"]
+    assert {*query.values()} <= {*Settings.model_validate({"upstreams": [given]}).secrets()}
+    given = {"name": "shop", "url": "https://shop.example", "headers": {"Cookie": "sid=0123456; theme=dark"}}
+    assert list(UpstreamSettings.model_validate(given).secrets()) == ["sid=0123456; theme=dark", "0123456", "dark"]
 
 
 @requirement("UP-62")

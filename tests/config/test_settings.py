@@ -68,6 +68,12 @@ def test_the_defaults_listen_on_loopback_and_need_no_file() -> None:
             "upstreams: [{name: a, openapi: x.yaml, env: {A: b}}]",
             "upstreams[0]: env belongs to command, not to openapi",
         ),
+        ("upstreams: [{name: a, openapi: x, forward: [roots]}]", "forward belongs to command and url, not to openapi"),
+        ("upstreams: [{name: a, url: 'http://x', forward: [tools]}]", "forward[0]: "),
+        (
+            "upstreams: [{name: a, url: 'http://x', transport: sse, era: 2026-07-28}]",
+            "era: the older HTTP+SSE transport has only 2025-11-25",
+        ),
         ("upstreams: [{name: a, command: [x], transport: sse}]", "transport belongs to url, not to command"),
         ("upstreams: [{name: a, command: [x], headers: {A: b}}]", "headers belongs to url and openapi, not to command"),
         ("upstreams: [{name: a, url: 'http://x', base_url: 'http://y'}]", "base_url belongs to openapi, not to url"),

@@ -12,6 +12,7 @@ from tests.support.wire_client import WireClient
 
 RESOURCES: dict[str, Any] = {"tools": {}, "resources": {}}
 URL = {"mode": "url", "url": "https://login.example/x", "elicitationId": "e-1", "message": "Log in."}
+SHOWN = {**URL, "message": "`raw` asks you to open a page at login.example: Log in."}
 LOGIN: dict[str, Any] = {"code": -32042, "message": "Log in first", "data": {"elicitations": [URL]}}
 LACKS: dict[str, Any] = {"code": -32021, "message": "No", "data": {"requiredCapabilities": {"sampling": {}}}}
 CALLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -107,13 +108,70 @@ async def test_pages_that_a_person_must_open_reach_the_client_at_every_face(face
         given = {key: {"action": "accept"} for key in asked["inputRequests"]}
         second = {"requestState": asked["requestState"], "inputResponses": given}
         again = await asks.call(name, arguments, second)
-    assert older["error"] == LOGIN
+    assert older["error"] == {**LOGIN, "data": {"elicitations": [SHOWN]}}
     if face == "namespaced":
-        assert newer["error"]["data"] == {"elicitations": [URL], "upstream_code": -32042}
+        assert newer["error"]["data"] == {"elicitations": [SHOWN], "upstream_code": -32042}
     else:
         assert newer["result"]["isError"]
-        assert newer["result"]["structuredContent"]["details"]["elicitations"] == [URL]
+        assert newer["result"]["structuredContent"]["details"]["elicitations"] == [SHOWN]
     assert asked["resultType"] == "input_required"
     (question,) = asked["inputRequests"].values()
     assert (question["params"]["mode"], question["params"]["url"]) == ("url", URL["url"])
     assert "requestState" not in again.get("result", {}), "it is asked once"
+
+
+@requirement("FACE-85")
+@pytest.mark.parametrize(
+    ("method", "params", "result"),
+    [
+        ("resources/read", {"uri": "raw+demo://x"}, {"contents": [{"uri": "demo://x", "text": "ok"}]}),
+        ("prompts/get", {"name": "raw__hello"}, {"messages": []}),
+    ],
+)
+async def test_pages_in_the_way_of_a_read_or_a_prompt_are_questions_as_for_tools(
+    method: str, params: dict[str, Any], result: dict[str, Any]
+) -> None:
+    outcomes = iter([{"error": LOGIN}, {"error": LOGIN}, {"result": result}])
+    can: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
+    async with (
+        scripted_server({method: lambda params: next(outcomes)}, era=HANDSHAKE, capabilities=can) as server,
+        running_service(upstreams=[server.upstream]) as service,
+    ):
+        refused = (await WireClient(service, MODERN).ask(method, params))["error"]
+        asks = WireClient(service, MODERN, capabilities={"elicitation": {"url": {}}})
+        asked = (await asks.ask(method, params))["result"]
+        given = {key: {"action": "accept"} for key in asked["inputRequests"]}
+        second = {"requestState": asked["requestState"], "inputResponses": given}
+        again = (await asks.ask(method, {**params, **second}))["result"]
+    without_id = {key: value for key, value in SHOWN.items() if key != "elicitationId"}  # the newer era has none
+    assert refused["data"]["elicitations"] == [SHOWN]
+    assert [each["params"] for each in asked["inputRequests"].values()] == [without_id]
+    assert again["resultType"] == "complete"
+    assert all("inputResponses" not in message["params"] for message in server.seen(method))
+
+
+BAD_PAGES = [
+    {**URL, "url": "http://login.example/x"},
+    {**URL, "url": "https://user@login.example/x"},
+    {**URL, "url": "https://login.\u200bexample/x"},
+    {**URL, "elicitationId": "e\u202e1"},
+    {**URL, "message": "`gate` asks you to open a page"},
+    {"mode": "form", "message": "Your password?", "requestedSchema": {}},
+    "https://login.example/x",
+]
+
+
+@requirement("FACE-86")
+@pytest.mark.parametrize("face", ["namespaced", "gateway"])
+@pytest.mark.parametrize("era", [MODERN, HANDSHAKE])
+async def test_pages_that_could_not_be_a_question_are_not_in_the_data_of_an_error_either(era: str, face: str) -> None:
+    name, arguments = CALLS[face]
+    data = {"elicitations": [*BAD_PAGES, {**URL, "icon": "https://tracker.example"}], "note": "\u202ehidden"}
+    async with (
+        scripted_server({"tools/call": lambda params: {"error": {**LOGIN, "data": data}}}, era=HANDSHAKE) as server,
+        running_service(upstreams=[server.upstream]) as service,
+    ):
+        answer = await WireClient(service, era, f"/mcp/{face}").call(name, arguments)
+    told = answer["error"]["data"] if "error" in answer else answer["result"]["structuredContent"]["details"]
+    assert told["elicitations"] == [SHOWN]
+    assert "note" not in told

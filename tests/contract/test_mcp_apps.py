@@ -8,9 +8,11 @@ import pytest
 from mcp import types as t
 
 from tests.fleet.test_features import Scripted
-from tests.support.mcp_client import ERAS, mcp_client
+from tests.support.mcp_client import ERAS, OLD, mcp_client
 from tests.support.requirement import requirement
+from tests.support.scripted_server import HANDSHAKE, MODERN
 from tests.support.service import running_service
+from tests.support.wire_client import WireClient
 from wicketgate.fleet.features import FeatureSupport
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
@@ -94,7 +96,24 @@ PLAIN = {"name": "plain", "inputSchema": OBJECT}
 @requirement("ROUTE-50")
 async def test_the_extension_is_shown_when_a_server_has_pages(shop: Shop, shown: bool) -> None:
     async with running_service(upstreams=[shop]) as service:
-        async with mcp_client(service, "auto", path=NAMESPACED) as client:
-            assert (client.server_capabilities.extensions or {}) == ({APPS: {}} if shown else {})
+        for mode in ("auto", OLD):
+            async with mcp_client(service, mode, path=NAMESPACED) as client:
+                assert (APPS in (client.server_capabilities.extensions or {})) == shown
         async with mcp_client(service, "auto", path=GATEWAY) as client:
-            assert not client.server_capabilities.extensions
+            assert APPS not in (client.server_capabilities.extensions or {})
+
+
+@requirement("ROUTE-51", "FACE-64")
+@pytest.mark.parametrize("era", [MODERN, HANDSHAKE])
+async def test_a_tool_for_pages_alone_is_there_only_for_a_client_that_shows_pages(era: str) -> None:
+    only = {"name": "refresh", "inputSchema": OBJECT, "_meta": {"ui": {"visibility": ["app"]}}}
+    async with running_service(upstreams=[Shop(FeatureSupport(), CART, only)]) as service:
+        host = WireClient(service, era, capabilities={"extensions": {APPS: {"mimeTypes": [PAGE_TYPE]}}})
+        other = WireClient(service, era, capabilities={"extensions": {"com.example/other": {}}})
+        for client, names in ((host, ["my_shop__cart", "my_shop__refresh"]), (other, ["my_shop__cart"])):
+            listed = (await client.ask("tools/list", {}))["result"]["tools"]
+            assert [tool["name"] for tool in listed] == names
+        assert (await host.call("my_shop__refresh"))["result"]["content"]
+        unknown = (await other.call("my_shop__nothing"))["error"]
+        hidden = (await other.call("my_shop__refresh"))["error"]
+        assert hidden == {**unknown, "message": unknown["message"].replace("nothing", "refresh")}

@@ -126,14 +126,14 @@ async def test_a_client_that_does_not_read_holds_up_no_tool_server() -> None:
 
 async def ask_name(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
     """Asks as a tool server of either era would: at once where it can, else for a second attempt."""
+    if "elicitation" not in context.caller.capabilities:
+        return said("nobody to ask")
     if context.caller.answers == "now":
         try:
             answer = await context.caller.ask("elicitation/create", QUESTION)
         except CannotAsk:
             return said("refused")
         return said(f"{answer['action']} {answer.get('content', {}).get('name')}")
-    if context.caller.answers == "never":
-        return said("nobody to ask")
     if context.answers is None:
         raise InputRequired({"who": {"method": "elicitation/create", "params": QUESTION}}, arguments.get("state"))
     return said(f"{context.answers.responses['who']['content']['name']} {context.answers.request_state}")

@@ -10,12 +10,16 @@ from tests.support.script import ScriptModel, calls, says
 from tests.support.scripted_server import HANDSHAKE, MODERN, TOOL, scripted_server
 from tests.support.service import running_service
 from tests.support.wire_client import WireClient
+from wicketgate.config.settings import UpstreamSettings
+from wicketgate.config.upstreams import make_upstream
 from wicketgate.gate import VERSION
 from wicketgate.models.provider import ToolCall
+from wicketgate.net import Outgoing
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
 
 DONE = {"tools/call": lambda params: {"result": {"content": [], "resultType": "complete"}}}
+UI = "io.modelcontextprotocol/ui"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 OURS: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}}
 """The extensions of the gate itself."""
@@ -71,6 +75,68 @@ async def test_an_upstream_sees_every_capability_that_the_client_of_a_call_decla
         for capabilities in declared:
             await WireClient(service, era, capabilities=capabilities).call("raw__job")
     assert seen == declared
+
+
+@requirement("UP-103")
+async def test_a_server_of_the_newer_era_is_shown_whether_the_client_of_a_call_shows_pages() -> None:
+    pages: dict[str, Any] = {UI: {"mimeTypes": ["a/b"]}}
+    declared: list[dict[str, Any]] = [{}, {"extensions": {"x/y": {}}}, {"extensions": {**pages, "x/y": {}}}]
+    async with scripted_server(DONE) as server, running_service(upstreams=[server.upstream]) as service:
+        for era in (MODERN, HANDSHAKE):
+            for capabilities in declared:
+                await WireClient(service, era, capabilities=capabilities).call("raw__job")
+    shown = [message["params"]["_meta"][CAPABILITIES] for message in server.seen("tools/call")]
+    assert [one["extensions"].get(UI) for one in shown] == [None, None, {"mimeTypes": ["a/b"]}] * 2
+    assert not any("x/y" in one["extensions"] for one in shown)
+    own = [message["params"]["_meta"][CAPABILITIES] for message in server.seen("tools/list")]
+    assert all(one["extensions"] == {UI: {"mimeTypes": ["text/html;profile=mcp-app"]}} for one in own)
+
+
+@requirement("UP-99", "UP-101")
+async def test_a_task_is_shown_and_may_use_no_more_of_the_client_than_its_call() -> None:
+    task: dict[str, Any] = {
+        "taskId": "t",
+        "status": "working",
+        "createdAt": "2026-01-01T00:00:00Z",
+        "ttlMs": None,
+        "pollIntervalMs": 1,
+    }
+    prompt = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}
+    script: dict[str, Any] = {
+        "tools/call": lambda params: {"result": {**task, "resultType": "task"}},
+        "tasks/get": lambda params: {
+            "result": {**task, "status": "input_required", "inputRequests": {"s": prompt}, "resultType": "complete"}
+        },
+    }
+    async with scripted_server(script) as server, running_service(upstreams=[server.upstream]) as service:
+        answer = await WireClient(service, capabilities={"sampling": {}, "roots": {}}).call("raw__job")
+    assert "not offered to it" in str(answer)
+    shown = [one["params"]["_meta"][CAPABILITIES] for one in (*server.seen("tools/call"), *server.seen("tasks/get"))]
+    assert len(shown) >= 2
+    assert all(not {"sampling", "roots"} & one.keys() for one in shown)
+
+
+@requirement("UP-102")
+async def test_a_server_is_spoken_to_in_the_era_of_its_setting() -> None:
+    async with scripted_server({}) as new, scripted_server({}, era=HANDSHAKE) as old:
+        upstreams = [
+            {"name": "new", "url": new.url, "era": "2026-07-28"},
+            {"name": "old", "url": old.url, "era": "2025-11-25"},
+            {"name": "not_old", "url": new.url, "era": "2025-11-25"},
+            {"name": "not_new", "url": old.url, "era": "2026-07-28"},
+        ]
+        made = [make_upstream(UpstreamSettings.model_validate(one), Outgoing()) for one in upstreams]
+        async with running_service(upstreams=made) as service:
+            states = service.app.state.gate.fleet.statuses()
+        assert {name: status.phase for name, status in states.items()} == {
+            "new": "ready",
+            "old": "ready",
+            "not_old": "down",
+            "not_new": "down",
+        }
+        assert "set era to auto or 2026-07-28" in states["not_old"].report
+        assert "set era to auto or 2025-11-25" in states["not_new"].report
+        assert not new.seen("notifications/initialized")
 
 
 TRACE = {

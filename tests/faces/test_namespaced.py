@@ -10,6 +10,7 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import UpstreamLost, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from wicketgate.faces.apps import SHOWS_APPS
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.namespaced import NamespacedFace
 from wicketgate.faces.operations import Operations
@@ -23,6 +24,7 @@ from wicketgate.ports import CallContext, UpstreamStatus
 from wicketgate.upstreams.embedded import StubUpstream
 
 OWNER = CallContext(Identity("owner", ("tools:*",)), "trace", "session")
+HOST = CallContext(Identity("owner", ("tools:*",)), "trace", "session", SHOWS_APPS)
 READER = CallContext(Identity("reader", ("tools:alpha:echo",)), "trace", "session")
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "additionalProperties": False}
@@ -289,27 +291,38 @@ async def test_a_tool_for_apps_only_exists_for_no_model() -> None:
 async def test_an_app_may_call_its_tool_through_the_namespaced_face_as_far_as_policy_goes() -> None:
     runtime, fleet, server = await shop()
     face = NamespacedFace(runtime, fleet.statuses)
-    shown = {each.name: each for each in face.tools(OWNER)}
+    shown = {each.name: each for each in face.tools(HOST)}
     assert shown["shop__refresh_cart"].more["_meta"] == {
         "ui": {"resourceUri": "ui://shop/shop/cart.html", "visibility": ["app"]}
     }
-    assert (await face.call("shop__refresh_cart", {"text": "a"}, OWNER)).as_it_came is not None
+    assert (await face.call("shop__refresh_cart", {"text": "a"}, HOST)).as_it_came is not None
     assert [(name, args) for name, args, _ in server.calls] == [("refresh_cart", {"text": "a"})]
-    taught = (await face.call("shop__refresh_cart", {"wrong": 1}, OWNER)).structured
+    taught = (await face.call("shop__refresh_cart", {"wrong": 1}, HOST)).structured
     assert taught["error"] == "ARGS_INVALID"
-    stranger = CallContext(Identity("reader", ("tools:shop:cart",)), "trace", "session")
+    stranger = CallContext(Identity("reader", ("tools:shop:cart",)), "trace", "session", SHOWS_APPS)
     assert [each.name for each in face.tools(stranger)] == ["shop__cart"]
     assert (await refusal(face, "shop__refresh_cart", {}, stranger)).code == -32602
-    friend = CallContext(Identity("app", ("tools:shop:refresh_cart",)), "trace", "session")
+    friend = CallContext(Identity("app", ("tools:shop:refresh_cart",)), "trace", "session", SHOWS_APPS)
     assert [each.name for each in face.tools(friend)] == ["shop__refresh_cart"]
 
     runtime, fleet, server = await shop([AccessRule("shop:refresh_*", effect="deny")])
     face = NamespacedFace(runtime, fleet.statuses)
-    assert [each.name for each in face.tools(OWNER)] == ["shop__cart"]
-    assert (await refusal(face, "shop__refresh_cart")).code == -32602
+    assert [each.name for each in face.tools(HOST)] == ["shop__cart"]
+    assert (await refusal(face, "shop__refresh_cart", {}, HOST)).code == -32602
     runtime, fleet, server = await shop([AccessRule("shop:refresh_*", approval="always")])
-    asked = await NamespacedFace(runtime, fleet.statuses).call("shop__refresh_cart", {}, OWNER)
+    asked = await NamespacedFace(runtime, fleet.statuses).call("shop__refresh_cart", {}, HOST)
     assert (asked.structured["error"], server.calls) == ("APPROVAL_REQUIRED", [])
+
+
+@requirement("ROUTE-51", "FACE-64")
+async def test_a_tool_for_apps_only_is_not_there_for_a_client_that_shows_none() -> None:
+    runtime, fleet, server = await shop()
+    face = NamespacedFace(runtime, fleet.statuses)
+    assert [each.name for each in face.tools(OWNER)] == ["shop__cart"]
+    assert face.tools(OWNER) is face.tools(OWNER)
+    hidden = await refusal(face, "shop__refresh_cart", {"text": "a"})
+    assert (hidden.code, hidden.message) == (-32602, "Tool 'shop__refresh_cart' not found")
+    assert server.calls == []
 
 
 @requirement("ROUTE-51")
@@ -319,4 +332,4 @@ async def test_a_change_of_a_tool_for_apps_is_announced() -> None:
     runtime.watch(lambda: heard.append(None))
     server.tools = [tool("cart", _meta=PAGE), tool("refresh_cart", _meta=APP_ONLY), tool("empty_cart", _meta=APP_ONLY)]
     await runtime.refresh_catalog()
-    assert heard and "shop__empty_cart" in [each.name for each in face.tools(OWNER)]
+    assert heard and "shop__empty_cart" in [each.name for each in face.tools(HOST)]

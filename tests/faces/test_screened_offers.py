@@ -108,6 +108,19 @@ async def test_completions_and_reads_count_as_executions_of_the_actor() -> None:
     assert setting.audited.records[-1].outcome == "denied"
 
 
+@requirement("ACCESS-83")
+@pytest.mark.parametrize("uri", ["alpha+demo://a", "alpha++demo://a%2520b", "ui://alpha/a.html", "alpha__demo://a"])
+async def test_a_resource_is_recorded_by_the_uri_that_the_client_used(uri: str) -> None:
+    setting = Setting(Completing("Ada"))
+    await setting.offers.read_resource({"uri": uri}, OWNER)
+    template = {"ref": {"type": "ref/resource", "uri": uri}, "argument": {"name": "who", "value": "A"}}
+    await setting.offers.complete(template, OWNER)
+    assert [(record.operation, record.tool_id) for record in setting.audited.records] == [
+        ("read", uri),
+        ("complete", uri),
+    ]
+
+
 @requirement("ACCESS-23", "ACCESS-56")
 async def test_a_completion_for_no_server_is_recorded_as_one() -> None:
     setting = Setting(Completing())

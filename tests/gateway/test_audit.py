@@ -351,6 +351,10 @@ async def test_an_answer_that_a_plugin_withholds_was_an_answer(sink: AuditMemory
     assert (record.outcome, record.transport, record.protocol, record.tool) == ("denied", "ok", "ok", "none")
 
 
+async def allowed() -> None:
+    """As long as it lasts."""
+
+
 @requirement("ACCESS-23")
 async def test_a_resource_that_was_read_is_recorded_as_answered(sink: AuditMemory) -> None:
     async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
@@ -358,7 +362,7 @@ async def test_a_resource_that_was_read_is_recorded_as_answered(sink: AuditMemor
 
     runtime, _ = await runtime_over(Server("ok"), Attached("memory", sink))
     request = Request("req_1", "resources/read", "raw", "file:///a", {}, OWNER.identity)
-    await runtime.pass_on(request, OWNER, "read", send)
+    await runtime.pass_on(request, OWNER, "read", send, "raw+file:///a", allowed)
     (record,) = sink.records
     assert (record.operation, record.outcome) == ("read", "allowed")
     assert (record.transport, record.protocol, record.tool) == ("ok", "ok", "ok")
@@ -379,7 +383,7 @@ async def test_a_read_that_is_cancelled_is_recorded_by_how_far_it_got(
 
     runtime, _ = await runtime_over(Server("ok"), Attached("memory", sink))
     request = Request("req_1", "resources/read", "raw", "file:///a", {}, OWNER.identity)
-    reading = asyncio.create_task(runtime.pass_on(request, OWNER, "read", send))
+    reading = asyncio.create_task(runtime.pass_on(request, OWNER, "read", send, "raw+file:///a", allowed))
     with anyio.fail_after(BOUND_S):
         await waits.wait()
         reading.cancel()

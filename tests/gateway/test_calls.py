@@ -19,7 +19,7 @@ from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.calls import CalledTool, Calls
 from wicketgate.gateway.catalog_keeper import Snapshot
 from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimePolicies
-from wicketgate.ports import CallContext, InputAnswers
+from wicketgate.ports import CallContext, InputAnswers, SilentCaller
 from wicketgate.tokens import TokenCounter, shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
 
@@ -297,3 +297,14 @@ async def test_what_a_server_gave_a_client_that_cannot_be_asked_is_not_given_to_
         context = replace(CONTEXT, caller=RecordingCaller(answers))  # type: ignore[arg-type]
         assert await call(upstream, policy, cache, context=context) == (number, False)
     assert await call(upstream, policy, cache) == ("1", True)
+
+
+@requirement("EXEC-16")
+async def test_what_a_server_gave_a_client_of_certain_capabilities_is_for_clients_of_the_same(call: Call) -> None:
+    cache = ResultCache(lambda: 0.0)
+    upstream = Shaky(annotations={"readOnlyHint": True})
+    policy = CallPolicy(cached_tools=["*"], cache_shared=True)
+    pages = replace(CONTEXT, caller=SilentCaller({"extensions": {"io.modelcontextprotocol/ui": {}}}))
+    assert await call(upstream, policy, cache) == ("1", False)
+    assert await call(upstream, policy, cache, context=pages) == ("2", False)
+    assert await call(upstream, policy, cache, context=replace(pages, identity=BOB.identity)) == ("2", True)

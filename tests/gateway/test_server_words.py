@@ -10,16 +10,16 @@ from tests.support.audit_memory import AuditMemory
 from tests.support.recording_caller import RecordingCaller
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.errors import InputRequired
+from wicketgate.errors import Forbidden, InputRequired, UpstreamError
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Attached, Auditor
-from wicketgate.gateway.options import RuntimeOptions
+from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.plugin_chain import GLOBAL, Installed, PluginChain
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.plugin_api import Allow, Request, SecurityPlugin
 from wicketgate.plugins.filters import PromptInjectionFilter, SecretsFilter
 from wicketgate.plugins.text_filter import FilterConfig
-from wicketgate.ports import CallContext, InputAnswers
+from wicketgate.ports import CallContext, CannotAsk, InputAnswers
 from wicketgate.upstreams.embedded import StubUpstream
 
 TOKEN = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
@@ -32,7 +32,7 @@ Ask = Callable[[CallContext], Any]
 class Setting:
     """A runtime whose server ``rec`` does what *says* does, behind both filters with *action*."""
 
-    def __init__(self, says: Ask, action: ACTION = "block", *plugins: SecurityPlugin) -> None:
+    def __init__(self, says: Ask, action: ACTION = "block", *plugins: SecurityPlugin, policies: Any = None) -> None:
         async def handler(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
             self.answers.append(await says(context))
             return {"content": [{"type": "text", "text": "done"}]}
@@ -47,6 +47,7 @@ class Setting:
         self.runtime = ProxyRuntime(
             MultiplexUpstream([upstream]),
             RuntimeOptions(
+                policies=policies or RuntimePolicies(),
                 plugins=PluginChain({GLOBAL: filters}, lambda: 0.0),
                 auditor=Auditor([Attached("records", self.audited)], wall_clock=lambda: 0.0),
             ),
@@ -258,3 +259,120 @@ async def test_a_question_that_cannot_be_recorded_is_cancelled() -> None:
     setting = Setting(ask)
     await setting.call(RecordingCaller("now", {"action": "accept", "content": {}}))
     assert setting.answers == [{"action": "cancel"}]
+
+
+SAMPLE, FOLDERS = "sampling/createMessage", "roots/list"
+COMPLETION = {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"}
+
+
+def prompt(text: str, **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}], "maxTokens": 9, **more}
+
+
+def asks(method: str, params: Mapping[str, Any]) -> Ask:
+    """Asks in-line; gives the answer, or how nobody gave one."""
+
+    async def ask(context: CallContext) -> Any:
+        try:
+            return await context.caller.ask(method, params)
+        except CannotAsk as unable:
+            return "rejected" if unable.rejected else "nobody"
+
+    return ask
+
+
+@requirement("ROUTE-55", "ACCESS-55")
+async def test_a_prompt_has_what_belongs_to_it_and_names_its_server_and_is_recorded_without_its_text() -> None:
+    foreign = {"includeContext": "thisServer", "task": {}, "_meta": {"x": 1}}
+    given = prompt("Sum\u202e up\n\tthis \u2764\u200d.\x1b", temperature=1, **foreign)
+    setting, caller = Setting(asks(SAMPLE, given)), RecordingCaller("now", {**COMPLETION, "_meta": {"x": 1}})
+    await setting.call(caller)
+    expected = prompt("Sum up\n\tthis \u2764\u200d.", temperature=1)
+    assert caller.asked == [(SAMPLE, {**expected, "_meta": {"wicketgate/server": "rec"}})]
+    assert setting.answers == [COMPLETION]
+    assert setting.outcomes() == [("sampling", "rec", "allowed"), ("execute", "rec", "allowed")]
+    assert "this" not in str([each for each in setting.audited.records if each.operation == "sampling"])
+
+
+@requirement("ROUTE-56", "ROUTE-57")
+@pytest.mark.parametrize(
+    ("method", "params", "answer"),
+    [
+        (SAMPLE, prompt("x" * 1_100_000), COMPLETION),
+        (SAMPLE, {"maxTokens": 9}, COMPLETION),
+        (SAMPLE, prompt("hi", maxTokens=True), COMPLETION),
+        (SAMPLE, prompt(ORDER), COMPLETION),
+        (SAMPLE, prompt("hi"), {**COMPLETION, "content": {"type": "text", "text": TOKEN}}),
+        (FOLDERS, {}, {"roots": [{"uri": f"file:///{TOKEN}"}]}),
+    ],
+    ids=["too large", "without messages", "without a bound", "an order", "a secret in the answer", "a secret path"],
+)
+async def test_what_may_not_be_put_or_given_is_answered_by_nobody(method: str, params: Any, answer: Any) -> None:
+    setting, caller = Setting(asks(method, params)), RecordingCaller("now", answer)
+    await setting.call(caller)
+    assert setting.answers == ["nobody"]
+    kind = "roots" if method == FOLDERS else "sampling"
+    assert setting.outcomes() == [(kind, "rec", "cancelled"), ("execute", "rec", "allowed")]
+
+
+@requirement("ROUTE-56")
+async def test_folders_are_given_without_what_else_the_client_says() -> None:
+    folders = {"roots": [{"uri": "file:///a"}]}
+    setting, caller = Setting(asks(FOLDERS, {"cursor": "x"})), RecordingCaller("now", {**folders, "_meta": {"x": 1}})
+    await setting.call(caller)
+    assert (caller.asked, setting.answers) == ([(FOLDERS, {})], [folders])
+    assert setting.outcomes()[0] == ("roots", "rec", "allowed")
+
+
+@requirement("ROUTE-57")
+async def test_a_call_asks_for_the_model_a_hundred_times_at_most() -> None:
+    async def often(context: CallContext) -> Any:
+        return [await asks(SAMPLE, prompt("hi"))(context) for _ in range(101)]
+
+    setting, caller = Setting(often), RecordingCaller("now", COMPLETION)
+    await setting.call(caller)
+    assert setting.answers == [[COMPLETION] * 100 + ["nobody"]]
+
+
+@requirement("ROUTE-57")
+async def test_a_request_for_the_model_counts_against_the_callers_quota() -> None:
+    async def often(context: CallContext) -> Any:
+        return [await asks(SAMPLE, prompt("hi"))(context) for _ in range(3)]
+
+    setting, caller = Setting(often, policies=RuntimePolicies(per_actor=3)), RecordingCaller("now", COMPLETION)
+    await setting.call(caller)
+    assert setting.answers == [[COMPLETION] * 2 + ["nobody"]], "the call itself is the first of three"
+
+
+async def model_later(context: CallContext) -> Any:
+    if context.answers is None:
+        raise InputRequired({"s": {"method": SAMPLE, "params": prompt("hi")}, "r": {"method": FOLDERS}}, "theirs")
+    return context.answers.responses
+
+
+@requirement("ROUTE-55", "ROUTE-56")
+async def test_model_and_folders_for_a_second_attempt_pass_the_same_way() -> None:
+    setting, caller = Setting(model_later), RecordingCaller("later")
+    with pytest.raises(InputRequired) as asked:
+        await setting.call(caller)
+    assert asked.value.requests == {
+        "s": {"method": SAMPLE, "params": {**prompt("hi"), "_meta": {"wicketgate/server": "rec"}}},
+        "r": {"method": FOLDERS, "params": {}},
+    }
+    folders = {"roots": [{"uri": "file:///a"}]}
+    await setting.call(caller, InputAnswers({"s": COMPLETION, "r": folders}, "theirs"))
+    assert setting.answers == [{"s": COMPLETION, "r": folders}]
+    with pytest.raises(Forbidden, match="was blocked"):
+        await setting.call(caller, InputAnswers({"s": {**COMPLETION, "model": TOKEN}, "r": folders}, "theirs"))
+    assert len(setting.answers) == 1
+    kinds = [(operation, outcome) for operation, _, outcome in setting.outcomes() if operation != "execute"]
+    assert kinds == [("sampling", "allowed"), ("roots", "allowed"), ("sampling", "cancelled")]
+
+
+@requirement("ROUTE-57")
+async def test_a_prompt_for_a_second_attempt_that_may_not_be_put_ends_the_call() -> None:
+    async def ask(context: CallContext) -> Any:
+        raise InputRequired({"s": {"method": SAMPLE, "params": prompt(ORDER)}}, None)
+
+    with pytest.raises(UpstreamError, match="put to nobody"):
+        await Setting(ask).call(RecordingCaller("later"))

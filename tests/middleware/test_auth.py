@@ -90,6 +90,21 @@ async def test_a_websocket_is_closed_unheard_and_a_lifespan_passes() -> None:
     assert [scope["type"] for scope in door.scopes] == ["lifespan"]
 
 
+@requirement("ACCESS-80")
+@pytest.mark.parametrize("headers", [(), (GOOD,), ((b"authorization", b"Bearer wrong"),)])
+@pytest.mark.parametrize(
+    "path", ["/.well-known/oauth-protected-resource/mcp", "/.well-known/", "/.well-known/../engine/chat"]
+)
+async def test_there_is_no_document_below_well_known_with_or_without_a_credential(
+    path: str, headers: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    door = Door()
+    start, body = await door.knock(*headers, path=path)
+    assert (start["status"], json.loads(body["body"])["code"]) == (404, "not_found")
+    assert all(name != b"www-authenticate" for name, _ in start["headers"])
+    assert door.scopes == []
+
+
 @requirement("ACCESS-5")
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.0.1", "::1", "::ffff:127.0.0.1"])
 async def test_a_service_for_this_machine_takes_callers_at_its_loopback_addresses(address: str) -> None:
@@ -102,7 +117,7 @@ async def test_a_service_for_this_machine_takes_callers_at_its_loopback_addresse
 @pytest.mark.parametrize(
     "client", [("10.0.0.7", 5), ("::ffff:10.0.0.7", 5), ("fe80::1%eth0", 5), ("testclient", 5), None]
 )
-@pytest.mark.parametrize("path", ["/engine/chat", "/healthz", "/readyz", "/mcp"])
+@pytest.mark.parametrize("path", ["/engine/chat", "/healthz", "/readyz", "/mcp", "/.well-known/x"])
 async def test_a_service_for_this_machine_refuses_others_before_anything(
     client: tuple[str, int] | None, path: str
 ) -> None:

@@ -164,6 +164,29 @@ async def test_texts_and_structured_content_are_both_read_and_the_original_is_le
     assert result["content"][0]["text"] == "write to bob@example.com"
 
 
+@requirement("ACCESS-82")
+async def test_the_filter_of_secrets_reads_meta_too() -> None:
+    key = "AKIAIOSFODNN7EXAMPLE"
+    block = {"type": "text", "text": "", "_meta": {"a": [key]}}
+    inner = {"type": "resource", "resource": {"uri": "a://b", "text": "", "_meta": {key: 1}}}
+    result = {"content": [block, inner], "_meta": {"ui": {"token": f"x {key}"}}}
+    marker = "[SECRET REDACTED by Wicketgate]"
+    verdict = await SECRETS.on_result(request(), result)
+    assert isinstance(verdict, Allow) and isinstance(verdict.instead, Mapping)
+    assert verdict.note == "secret: 2"  # by different texts
+    assert verdict.instead == {
+        "content": [
+            {**block, "_meta": {"a": [marker]}},
+            {"type": "resource", "resource": {"uri": "a://b", "text": "", "_meta": {marker: 1}}},
+        ],
+        "_meta": {"ui": {"token": f"x {marker}"}},
+    }
+    contents = {"contents": [{"uri": "a://b", "text": "", "_meta": {"a": key}}]}
+    of_read = await SECRETS.on_result(request(), contents)
+    assert isinstance(of_read, Allow) and isinstance(of_read.instead, Mapping)
+    assert of_read.instead["contents"][0]["_meta"] == {"a": marker}
+
+
 @requirement("ROUTE-26")
 async def test_no_name_of_a_field_keeps_its_text_from_being_read() -> None:
     mail = "[EMAIL REDACTED by Wicketgate]"

@@ -35,6 +35,7 @@ class ScriptedServer:
         self.turned_away = asyncio.Event()
         self.service: HttpService
         self.upstream: McpServerUpstream
+        self.url = ""
         self._answers = answers
         self._era = era
         self._tools = tools
@@ -87,6 +88,7 @@ async def scripted_server(
 ) -> AsyncIterator[ScriptedServer]:
     server = ScriptedServer(answers, era, tools, {"tools": {}} if capabilities is None else capabilities)
     async with HttpService(server.reply) as service:
+        server.url = f"{service.url}/mcp"
         server.service = service
         connect = partial(http_transport, name, f"{service.url}/mcp", {}, outgoing=Outgoing())
         server.upstream = McpServerUpstream(

@@ -11,7 +11,9 @@ from tests.support.scripted_server import HANDSHAKE, MODERN
 from tests.support.service import RunningService
 
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"} | {
+    f"tasks/{verb}": "taskId" for verb in ("get", "update", "cancel")
+}
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,23 @@ class WireClient:
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """The whole answer, with ``result`` or ``error``."""
+        messages = await self.messages(method, params, meta=meta, headers=headers)
+        return next(one for one in messages if "result" in one or "error" in one)
+
+    async def messages(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> list[dict[str, Any]]:
+        """All that comes until the answer, the notifications too."""
         headers = {**ACCEPT, "MCP-Protocol-Version": self.era, **(headers or {})}
         own: dict[str, Any] = dict(meta or {})
         if self.era == MODERN:
-            headers |= {"Mcp-Method": method, **({"Mcp-Name": params[_NAMED[method]]} if method in _NAMED else {})}
+            named = {"Mcp-Name": params[_NAMED[method]]} if method in _NAMED else {}
+            headers = {"Mcp-Method": method, **named, **headers}
             own |= {
                 "io.modelcontextprotocol/protocolVersion": MODERN,
                 "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
@@ -51,7 +66,7 @@ class WireClient:
             headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
             await self._post("notifications/initialized", {}, None, headers)
         asked = {**params, **({"_meta": own} if own else {})}
-        return answer_in(await self._post(method, asked, 1, headers))
+        return _messages_in(await self._post(method, asked, 1, headers))
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, more: Mapping[str, Any] | None = None, **given: Any
@@ -67,12 +82,9 @@ class WireClient:
         return await self.service.http.post(self.path, json=message, headers=dict(headers))
 
 
-def answer_in(response: httpx.Response) -> dict[str, Any]:
-    """The message in *response* that answers a request, in JSON or in a stream of events."""
+def _messages_in(response: httpx.Response) -> list[dict[str, Any]]:
+    """The messages in *response*, in JSON or in a stream of events."""
     if response.headers.get("content-type", "").startswith("text/event-stream"):
         lines = [line.removeprefix("data:") for line in response.text.splitlines() if line.startswith("data:")]
-        found = [json.loads(line) for line in lines if line.strip()]
-        answer: dict[str, Any] = next(one for one in found if "result" in one or "error" in one)
-        return answer
-    whole: dict[str, Any] = response.json()
-    return whole
+        return [json.loads(line) for line in lines if line.strip()]
+    return [response.json()]

@@ -88,7 +88,7 @@ def display_name(item: SelectableItem) -> str:
 
     At most 64 characters, one line (CARD-20). It is never what a tool is found or run by.
     """
-    if item.upstream_name.endswith(item.name):
+    if item.kind == "skill" or item.upstream_name.endswith(item.name):
         return item.name[:_MAX_NAME_CHARS]
     # What is cut before it is folded bounds what a huge name can cost.
     own = one_line(item.upstream_name[:_MAX_NAME_READ_CHARS])[:_MAX_NAME_CHARS].strip()
@@ -107,7 +107,7 @@ def member_name(item: SelectableItem) -> str | None:
     The segment of such a tool says little. The name has at most 32 characters, and none that parts the members of a
     list; None where the segment says enough.
     """
-    if item.upstream_name.isascii():
+    if item.kind == "skill" or item.upstream_name.isascii():
         return None
     shown = "".join(char if _in_a_word(char) else " " for char in display_name(item))
     return " ".join(shown.split())[:_MAX_MEMBER_CHARS].strip() or None

@@ -17,6 +17,7 @@ from wicketgate.catalog.graph import ChoiceGraph, Inner, is_root, parse_path
 from wicketgate.catalog.router import Router, Said
 from wicketgate.catalog.said_words import SaidWords
 from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
+from wicketgate.catalog.skills import SkillEntry, skill_to_selectable
 from wicketgate.catalog.tool_id import ToolId, Visible, ids_named, namespace_of, parse_tool_id, shorten_tool_id
 from wicketgate.errors import CatalogError, HydrateFailed, PathInvalid
 from wicketgate.tokens import TokenCounter, shipped_token_counter
@@ -217,11 +218,12 @@ def build_catalog(
 ) -> Catalog:
     """A snapshot of the tools of all upstreams, in wire JSON by the upstream's configured name.
 
-    The tools of the upstreams in *infer* and *unnamed* take their namespace from their own names, but never that of
-    another upstream: *taken* are the names of all that are configured (CARD-31). The names in *unnamed* were not
-    configured. *words* are the operator's. What *previous* already knows is taken over by content. Pure and free of
-    shared state, so it can run in a thread. Of the tools of one upstream with one id the first is taken (CARD-36).
-    *spellings* are the servers' own names, by upstream (BROWSE-38).
+    A definition that is a ``SkillEntry`` gives a skill (CARD-41). The tools of the upstreams in *infer* and
+    *unnamed* take their namespace from their own names, but never that of another upstream: *taken* are the names
+    of all that are configured (CARD-31). The names in *unnamed* were not configured. *words* are the operator's.
+    What *previous* already knows is taken over by content. Pure and free of shared state, so it can run in a
+    thread. Of the tools of one upstream with one id the first is taken (CARD-36). *spellings* are the servers' own
+    names, by upstream (BROWSE-38).
     Raises CatalogError when tools of two upstreams have one id (CARD-14); *previous* is untouched then.
     """
     owners = {namespace_of(name): name for name in taken if name not in unnamed}
@@ -360,7 +362,11 @@ def _chars_for_model(item: SelectableItem) -> int:
 
 def _read(definition: Mapping[str, Any], key: _Key, tokens: TokenCounter) -> _Entry:
     server, source, spellings, digest = key
-    item = mcp_tool_to_selectable(definition, server, infer=source != "named", named=source != "unnamed", digest=digest)
+    named = source != "unnamed"
+    if isinstance(definition, SkillEntry):
+        item = skill_to_selectable(definition, server, named=named)
+    else:
+        item = mcp_tool_to_selectable(definition, server, infer=source != "named", named=named, digest=digest)
     return _entry(replace(item, spellings=spellings) if spellings else item, digest, tokens)
 
 

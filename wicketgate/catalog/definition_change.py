@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-_OF_OFFERS = ("uri", "uriTemplate", "mimeType", "arguments")
-"""The fields of prompts, resources and templates by which they are used."""
+_OF_OFFERS = ("uri", "uriTemplate", "mimeType", "arguments", "frontmatter", "resources")
+"""The fields of prompts, resources, templates and skills by which they are used."""
+_ACTED_ON = ("ui", "ui/resourceUri", "openai/outputTemplate")
+"""The keys of ``_meta`` that clients act on (ACCESS-81): the page of MCP Apps that a tool shows, what that page may do,
+and who may use the tool."""
 _COVERED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations", *_OF_OFFERS)
 
 MAX_LINES = 40
@@ -60,6 +63,8 @@ def compare_definitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Defin
         reasons = narrowing(old.get("inputSchema", {}), new.get("inputSchema", {}))
         if "outputSchema" in old and not _same_output(old, new):
             reasons += ("the result: its schema changed",)
+        if old.get("_meta") != new.get("_meta"):
+            reasons += ("_meta: what clients show or who may use it changed",)
         reasons += tuple(f"{key}: changed" for key in _OF_OFFERS if not same_but_for_words(old.get(key), new.get(key)))
         impact: Impact = "breaking" if reasons else "words" if _only_words(old, new) else "compatible"
     except ValueError:
@@ -129,7 +134,11 @@ def _first_difference(one: str, other: str) -> int:
 
 def declared(definition: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the covered part; a field that is null counts as absent."""
-    return {key: value for key in _COVERED if (value := definition.get(key)) is not None}
+    covered = {key: value for key in _COVERED if (value := definition.get(key)) is not None}
+    meta = definition.get("_meta")
+    if isinstance(meta, Mapping) and (acted_on := {key: meta[key] for key in _ACTED_ON if meta.get(key) is not None}):
+        covered["_meta"] = acted_on
+    return covered
 
 
 def canonical(value: object) -> str:
@@ -154,7 +163,9 @@ def definition_digest(definition: Mapping[str, Any], whole: str | None = None) -
     """
     covered = declared(definition)
     if whole is not None and len(covered) == len(definition):
-        return whole
+        meta = covered.get("_meta")
+        if meta is None or len(meta) == len(definition["_meta"]):
+            return whole
     return hashlib.sha256(canonical(covered).encode("ascii")).hexdigest()
 
 

@@ -29,9 +29,10 @@ class Pin:
 
 Pins = Mapping[str, Mapping[str, Pin]]
 """By source and by the item's own name there. The tools of ``rec`` are the source ``rec``; its other offers are
-``rec/prompts``, ``rec/resources``, ``rec/templates`` and ``rec/instructions``, which no upstream can be called."""
+``rec/prompts``, ``rec/resources``, ``rec/templates``, ``rec/skills`` and ``rec/instructions``, which no upstream can be
+called."""
 
-_ADDRESSES = {"resources": "uri", "templates": "uriTemplate"}
+_ADDRESSES = {"resources": "uri", "templates": "uriTemplate", "skills": "uri"}
 
 
 def address_of(source: str) -> str:

@@ -1,4 +1,4 @@
-"""One tool as the catalog knows it, read from an MCP definition (CARD-10 to CARD-13)."""
+"""One tool as the catalog knows it, read from an MCP definition (CARD-10 to CARD-13); a skill too (CARD-41)."""
 
 import hashlib
 import sys
@@ -37,7 +37,7 @@ class SelectableItem:
     """
 
     id: ToolId
-    kind: Literal["tool"]
+    kind: Literal["tool", "skill"]
     name: str
     description: str
     namespace: str
@@ -65,6 +65,8 @@ class SelectableItem:
     @property
     def app_only(self) -> bool:
         """True for a tool that its server keeps from models (``_meta.ui.visibility`` without ``model``)."""
+        if self.kind != "tool":
+            return False
         ui = (self.definition.get("_meta") or {}).get("ui")
         visibility = ui.get("visibility") if isinstance(ui, Mapping) else None
         return isinstance(visibility, list) and "model" not in visibility
@@ -124,7 +126,7 @@ def mcp_tool_to_selectable(
         listed_name=name,
         title=title if isinstance(title := tool.get("title"), str) else None,
         home=namespace_of(server) if server is not None and named else "",
-        digest=_digest(tool, server or "", own_name, meta.get(SOURCE_KEY), digest),
+        digest=origin_digest(tool, server or "", own_name, meta.get(SOURCE_KEY), digest),
         definition=tool,
     )
 
@@ -167,7 +169,9 @@ _MAPPED_ANNOTATIONS = frozenset({"readOnlyHint", "destructiveHint", "costHint"})
 _MAX_VERSION_NUMBER = 10**32
 
 
-def _digest(tool: Mapping[str, Any], server: str, own_name: str, source: object, whole: str | None) -> str:
+def origin_digest(
+    tool: Mapping[str, Any], server: str, own_name: str, source: object = None, whole: str | None = None
+) -> str:
     """SHA-256, in hex, over the upstream's name, the tool's name there, and the definition: as it is shown, and as the
     upstream declared it if a plugin changed it."""
     try:

@@ -20,6 +20,7 @@ from wicketgate.net.oauth import OAuthCredentials, TokenGrant
 from wicketgate.net.outgoing import shown_origin
 from wicketgate.ports import Upstream
 from wicketgate.upstreams.mcp.client import Connect
+from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.shared_stdio import SharedProgram, shared_stdio_transport
 from wicketgate.upstreams.mcp.sse import sse_transport
@@ -29,6 +30,7 @@ from wicketgate.upstreams.openapi.upstream import DocumentSource, FileSource, Op
 from wicketgate.upstreams.python.upstream import PythonUpstream
 
 _LISTING_S = 30.0
+_MODES: Mapping[str, Mode] = {"auto": "auto", "2025-11-25": "handshake", "2026-07-28": "modern"}
 
 
 def make_members(
@@ -100,6 +102,8 @@ def make_upstream(
         connect_timeout_s=settings.connect_within_s,
         jitter=random.random,
         turns=turns,
+        mode=_MODES[settings.era],
+        forward=settings.forward,
         instructions=settings.instructions,
         tried=shown_origin(settings.url) if settings.url else settings.command[0],
         fetches=fetching_program(settings.command),
@@ -174,7 +178,14 @@ def _openapi_upstream(
         settings.name,
         source,
         http,
-        ServiceAccess(settings.base_url, headers, credentials, settings.max_answer_bytes, settings.follow_redirects),
+        ServiceAccess(
+            settings.base_url,
+            headers,
+            credentials,
+            settings.max_answer_bytes,
+            settings.follow_redirects,
+            revealed(settings.query),
+        ),
         connect_timeout_s=settings.connect_within_s,
         jitter=random.random,
         turns=turns,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from wicketgate.access.identity import Identity
@@ -94,8 +95,20 @@ Role = Literal["system", "user", "assistant", "tool"]
 WrittenRole = Literal["system", "developer", "user", "assistant", "tool"]
 
 
+_ANSWERS_A_CALL: JsonDict = {
+    "if": {"properties": {"role": {"const": "tool"}}, "required": ["role"]},
+    "then": {
+        "properties": {"tool_call_id": {"type": "string", "minLength": 1}},
+        "required": ["tool_call_id"],
+    },
+}
+
+
 class ChatMessage(_Contract):
     """One message of the conversation, as SDKs of the prevailing chat format write it. Other keys have no effect."""
+
+    # Said in the schema alone (CHAT-107): parse_chat_request refuses it in words of its own.
+    model_config = ConfigDict(json_schema_extra=_ANSWERS_A_CALL)
 
     role: Annotated[Role, BeforeValidator(_role_of, json_schema_input_type=WrittenRole)] = Field(
         description="developer is read as system."

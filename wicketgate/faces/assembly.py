@@ -14,6 +14,7 @@ from wicketgate.faces.surface import Offers, ToolSurface
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.fleet.features import FeatureFleet, Features
 from wicketgate.fleet.member import MultiplexUpstream
+from wicketgate.gateway.running_calls import RunningCalls
 from wicketgate.gateway.runtime import ProxyRuntime
 
 GATEWAY_INSTRUCTIONS = "Find tools with tool_browse, run them with tool_execute, read large results with tool_view."
@@ -22,10 +23,12 @@ _NAMESPACED = "Tools, resources and prompts of several servers, each named serve
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """A surface, the instructions for the clients that connect to it, and its offers besides tools."""
+    """A surface, the instructions for the clients that connect to it, the calls that may outlive their requests, and
+    its offers besides tools."""
 
     surface: ToolSurface
     instructions: str
+    running: RunningCalls
     offers: Offers | None = None
 
 
@@ -40,9 +43,9 @@ def make_faces(
 ) -> dict[str, Face]:
     """The faces by the name that paths and ``mcp.face`` use. *timeout_s* bounds requests that are not tool calls."""
     return {
-        "gateway": Face(gateway, GATEWAY_INSTRUCTIONS),
-        "transparent": Face(TransparentFace(runtime, started=started), transparent.INSTRUCTIONS),
-        "registry": Face(RegistryFace(operations), registry.INSTRUCTIONS),
+        "gateway": Face(gateway, GATEWAY_INSTRUCTIONS, runtime.running),
+        "transparent": Face(TransparentFace(runtime, started=started), transparent.INSTRUCTIONS, runtime.running),
+        "registry": Face(RegistryFace(operations), registry.INSTRUCTIONS, runtime.running),
         "namespaced": _namespaced(runtime, fleet, started, timeout_s),
     }
 
@@ -56,4 +59,4 @@ def _namespaced(runtime: ProxyRuntime, fleet: MultiplexUpstream, started: Callab
     # A server that joins the fleet changes the catalog first, so its features are watched from then on.
     runtime.watch(features.attend)
     runtime.at_end(features.aclose)
-    return Face(face, _NAMESPACED, NamespacedOffers(face, features, runtime, _NAMESPACED))
+    return Face(face, _NAMESPACED, runtime.running, NamespacedOffers(face, features, runtime, _NAMESPACED))

@@ -8,6 +8,7 @@ A call that cannot reach its tool, or that the server refuses, is a JSON-RPC err
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from wicketgate.access.policy import Hidden
 from wicketgate.catalog.catalog import Catalog
@@ -21,6 +22,7 @@ from wicketgate.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from wicketgate.faces.apps import shows_apps
 from wicketgate.faces.links import names_page, with_links, with_pages
 from wicketgate.faces.meta_tool import CONNECTING, ToolLists, json_result
 from wicketgate.faces.routing import (
@@ -58,13 +60,20 @@ class NamespacedFace:
         self._started = started
         self._indexed: _Index | None = None
         self._lists = ToolLists(runtime, self._shown)
+        self._without_apps = ToolLists(runtime, partial(self._shown, for_app=False))
 
     async def prepare(self, context: CallContext) -> None:
-        await self._lists.prepare(context)
+        await self._lists_for(context).prepare(context)
 
     def tools(self, context: CallContext) -> Sequence[SurfaceTool]:
-        """The tools, sorted by name without regard to case (ROUTE-7)."""
-        return self._lists.of(context)
+        """The tools, sorted by name without regard to case (ROUTE-7); those for pages alone only for a client that
+        shows pages (ROUTE-51)."""
+        return self._lists_for(context).of(context)
+
+    def _lists_for(self, context: CallContext) -> ToolLists:
+        if not self._runtime.catalog().app_tools or shows_apps(context.caller.capabilities):
+            return self._lists
+        return self._without_apps
 
     def missing(self, context: CallContext) -> Mapping[str, str]:
         """By server, the reason that tools of it are missing; only servers that the caller may know (ROUTE-9)."""
@@ -89,9 +98,10 @@ class NamespacedFace:
             await self._runtime.audit_unknown(name, context)
             raise self._unknown(routed, context)
         # Call it, and restore the client's name in what the server says.
+        for_app = shows_apps(context.caller.capabilities)
         try:
             # The runtime refuses arguments that are not an object, except absent ones.
-            result = await self._runtime.call(tool_id, {} if arguments is None else arguments, context, for_app=True)
+            result = await self._runtime.call(tool_id, {} if arguments is None else arguments, context, for_app=for_app)
         except HydrateFailed:
             raise self._unknown(routed, context) from None
         except UpstreamRefused as error:
@@ -140,8 +150,12 @@ class NamespacedFace:
         visible = self._runtime.visible(context)
         return any(item.server == server and (visible is None or visible(item.id)) for item, _ in self._index().tools)
 
-    def _shown(self, catalog: Catalog, visible: Visible | None) -> tuple[SurfaceTool, ...]:
-        return tuple(tool for item, tool in self._index(catalog).tools if visible is None or visible(item.id))
+    def _shown(self, catalog: Catalog, visible: Visible | None, *, for_app: bool = True) -> tuple[SurfaceTool, ...]:
+        return tuple(
+            tool
+            for item, tool in self._index(catalog).tools
+            if (visible is None or visible(item.id)) and (for_app or item.id not in catalog.app_tools)
+        )
 
     def _index(self, catalog: Catalog | None = None) -> "_Index":
         """The names and definitions of *catalog*, or of the one in force; made once for each, maybe in a thread."""
@@ -149,8 +163,9 @@ class NamespacedFace:
         indexed = self._indexed
         if indexed is not None and indexed.catalog is catalog:
             return indexed
-        # An app may call the tools that its server keeps from models; a host tells them apart by their visibility.
-        items = {**catalog.tools, **catalog.app_tools} if catalog.app_tools else catalog.tools
+        # A page may call the tools that its server keeps from models; its host tells them apart by their visibility.
+        # Skills have methods of their own here.
+        items = {key: item for key, item in {**catalog.tools, **catalog.app_tools}.items() if item.kind == "tool"}
         names = ToolNames(items.values())
         shown = [(items[tool_id], _tool(items[tool_id], name)) for tool_id, name in names.shown.items()]
         shown.sort(key=lambda pair: (pair[1].name.casefold(), pair[1].name))

@@ -1,20 +1,22 @@
-"""Resources, prompts and completions of the namespaced face: ``server+scheme://`` and ``server__prompt`` (ROUTE-11,
-ROUTE-42).
+"""Resources, prompts, skills and completions of the namespaced face: ``server+scheme://`` and ``server__prompt``
+(ROUTE-11, ROUTE-42).
 
 They exist for callers that may use every tool of the server (``tools:<server>:*``) or hold ``resources:<server>`` or
 ``prompts:<server>``, unless a rule about all of its tools hides them or requires an approval, which has no form here.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 from wicketgate.access.policy import Allowed
 from wicketgate.catalog.card import one_line
 from wicketgate.errors import Forbidden, GatewayError, UpstreamRefused
+from wicketgate.faces.apps import APPS
 from wicketgate.faces.links import with_links
 from wicketgate.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
+from wicketgate.faces.namespaced_skills import NamespacedSkills, shown_children
 from wicketgate.faces.routing import (
     INVALID_PARAMS,
     RoutedRequest,
@@ -35,8 +37,6 @@ from wicketgate.ports import CallContext
 # A plugin refused the request or the result (ROUTE-21).
 BLOCKED = -32000
 
-APPS = "io.modelcontextprotocol/ui"
-
 Right = Literal["resources", "prompts"]
 Operation = Literal["read", "prompt", "complete"]
 
@@ -44,6 +44,7 @@ _SHOWN: Mapping[FeatureKind, Callable[[str, str], str]] = {
     "resources": shown_uri,
     "templates": shown_template,
     "prompts": join_name,
+    "skills": shown_uri,
 }
 """The form of the addresses of each kind."""
 
@@ -63,6 +64,7 @@ class NamespacedOffers:
         self._followed: dict[tuple[str, str], Counter[str]] = {}
         self._screening = OfferScreening(fleet, runtime.pins)
         runtime.report_offers(self._screening)
+        self._skills = NamespacedSkills(fleet, self._screening, runtime)
 
     def missing(self, context: CallContext) -> Mapping[str, str]:
         return self._face.missing(context)
@@ -73,9 +75,10 @@ class NamespacedOffers:
 
     def extensions(self) -> Mapping[str, Any]:
         """MCP Apps, if a server declared them or has a tool with a page. Settings of several servers cannot be one, so
-        there are none (ROUTE-50)."""
+        there are none (ROUTE-50). Skills, if a server has them (ROUTE-58)."""
         declared = any(one is not None and APPS in one.extensions for one in self._fleet.support().values())
-        return {APPS: {}} if declared or self._face.has_pages() else {}
+        apps: Mapping[str, Any] = {APPS: {}} if declared or self._face.has_pages() else {}
+        return {**apps, **self._skills.extensions()}
 
     def instructions(self, context: CallContext) -> str:
         """The introduction, then by server the instructions of those that the caller may know, bounded."""
@@ -93,6 +96,12 @@ class NamespacedOffers:
         address = ADDRESS[kind]
         shown: dict[str, Mapping[str, Any]] = {}
         for server, items in listing.items.items():
+            if kind == "skills":
+                skills = self._skills.shown(server, items, context.identity)
+                shown.update({skill["uri"]: skill for skill in skills})
+                continue
+            if kind == "resources":
+                items = await self._skills.without_hidden(server, items, context.identity)
             for item in items:
                 name = _SHOWN[kind](server, item[address])
                 shown.setdefault(name, {**item, address: name})
@@ -101,16 +110,54 @@ class NamespacedOffers:
 
     async def read_resource(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("resources/read", params, "resources", context)
-        result = await self._pass_on(routed, lambda request: {"uri": request.name}, "read", context)
+
+        async def admit(result: Mapping[str, Any]) -> Mapping[str, Any]:
+            return await self._skills.admit(routed.target_server, routed.request.name, result, context.identity)
+
+        result = await self._pass_on(routed, lambda request: {"uri": request.name}, "read", "resources", context, admit)
         contents = result.get("contents")
         if not isinstance(contents, list):
             raise Refusal(UPSTREAM_FAILED, f"{routed.target_server} gave an answer that is not a valid MCP result.")
         return {**result, "contents": [_addressed(part, routed) for part in contents]}
 
+    async def get_skill(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        """The entry of one skill: of the list where it is there, otherwise as its server gives it."""
+        routed = await self._routed("skills/get", params, "resources", context)
+        server, uri = routed.target_server, routed.request.name
+        listing = await self._screening.list_all("skills", [server])
+        entry = await self._skills.listed(server, uri, context.identity)
+        if entry is not None:
+            return {"skill": entry, "ttlMs": listing.fresh_ms, "cacheScope": "private"}
+        support = self._fleet.support().get(server)
+        if support is None or not support.skills:
+            raise _not_found("Skill", routed)
+        result = await self._pass_on(routed, lambda request: {"uri": request.name}, "read", "resources", context)
+        entry = self._skills.fresh_entry(server, result.get("skill"), uri, context.identity)
+        if entry is None:
+            raise _not_found("Skill", routed)
+        return {**result, "skill": entry, "ttlMs": _ttl_of(result), "cacheScope": "private"}
+
+    async def read_directory(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        """The children of a directory, without those that the caller may not have."""
+        routed = await self._routed("resources/directory/read", params, "resources", context)
+        server, identity = routed.target_server, context.identity
+        support = self._fleet.support().get(server)
+        if support is None or not support.directories:
+            raise _not_found("Directory", routed)
+        more = {"cursor": params["cursor"]} if "cursor" in params else {}
+        result = await self._pass_on(
+            routed, lambda request: {"uri": request.name, **more}, "read", "resources", context
+        )
+        children = result.get("resources")
+        if not isinstance(children, list):
+            raise Refusal(UPSTREAM_FAILED, f"{server} gave an answer that is not a valid MCP result.")
+        kept = [child for child in children if not await self._skills.hides(server, _uri_of(child), identity)]
+        return {**result, "resources": shown_children(server, kept)}
+
     async def get_prompt(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("prompts/get", params, "prompts", context)
         result = await self._pass_on(
-            routed, lambda request: {"name": request.name, "arguments": request.arguments}, "prompt", context
+            routed, lambda request: {"name": request.name, "arguments": request.arguments}, "prompt", "prompts", context
         )
         return with_links(result, routed.target_server)
 
@@ -127,7 +174,7 @@ class NamespacedOffers:
             return {**request.arguments, "ref": {"type": kind, "uri" if by_uri else "name": request.name}}
 
         try:
-            return await self._pass_on(routed, own, "complete", context)
+            return await self._pass_on(routed, own, "complete", right, context)
         except _Withheld:
             return {"completion": {"values": []}}
 
@@ -184,7 +231,7 @@ class NamespacedOffers:
             raise
         server = routed.target_server
         known = server in self._fleet.support()
-        if known and self._may(context, right, server) and not await self._held(routed, right):
+        if known and self._may(context, right, server) and not await self._held(routed, right, context):
             return routed
         await self._runtime.audit_unknown(routed.namespaced_name, context, operation=operation, hidden=known)
         if self._face.knows(server, context):
@@ -192,11 +239,15 @@ class NamespacedOffers:
             raise Refusal(INVALID_PARAMS, f"{noun} '{routed.namespaced_name[:256]}' not found")
         raise Refusal(INVALID_PARAMS, f"Unknown server '{server[:256]}' in request")
 
-    async def _held(self, routed: RoutedRequest, right: Right) -> bool:
-        """True for what pins or signs of suspicion keep out; it is answered like what is not there."""
+    async def _held(self, routed: RoutedRequest, right: Right, context: CallContext) -> bool:
+        """True for what pins or signs of suspicion keep out, and for files of skills that the caller may not have; it
+        is answered like what is not there."""
         kinds: tuple[FeatureKind, ...] = ("prompts",) if right == "prompts" else ("resources", "templates")
         try:
-            return any([await self._screening.holds(routed.target_server, kind, routed.request.name) for kind in kinds])
+            server, name = routed.target_server, routed.request.name
+            if right == "resources" and await self._skills.hides(server, name, context.identity):
+                return True
+            return any([await self._screening.holds(server, kind, name) for kind in kinds])
         except GatewayError as error:
             raise _refusal(error, routed) from None
 
@@ -205,8 +256,11 @@ class NamespacedOffers:
         routed: RoutedRequest,
         params: Callable[[Request], Mapping[str, Any]],
         operation: Operation,
+        right: Right,
         context: CallContext,
+        admit: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]] | None = None,
     ) -> Mapping[str, Any]:
+        """*admit* judges the server's own answer to the request as it came, before the plugins."""
         arguments = routed.request.arguments
         method, name = routed.request.method, routed.request.name
         request = Request(
@@ -219,13 +273,19 @@ class NamespacedOffers:
         )
         called = routed
 
+        async def still_allowed() -> None:
+            if not self._may(context, right, routed.target_server) or await self._held(routed, right, context):
+                raise Forbidden("answers_refused: this is not offered to you any more.")
+
         async def send(request: Request, context: CallContext) -> Mapping[str, Any]:
             nonlocal called
             called = routed.update_request(replace(routed.request, name=request.name))
-            return await self._fleet.request(request.server, method, params(request), context)
+            result = await self._fleet.request(request.server, method, params(request), context)
+            as_asked = (request.server, request.name) == (routed.target_server, routed.request.name)
+            return await admit(result) if admit is not None and as_asked else result
 
         try:
-            return await self._runtime.pass_on(request, context, operation, send)
+            return await self._runtime.pass_on(request, context, operation, send, routed.namespaced_name, still_allowed)
         except Blocked as error:
             raise _Withheld(BLOCKED, error.message, {"error": error.code, "retryable": error.retryable}) from None
         except GatewayError as error:
@@ -239,6 +299,20 @@ class NamespacedOffers:
 
 class _Withheld(Refusal):
     """A plugin blocked it."""
+
+
+def _not_found(noun: str, routed: RoutedRequest) -> Refusal:
+    return Refusal(INVALID_PARAMS, f"{noun} '{routed.namespaced_name[:256]}' not found")
+
+
+def _ttl_of(result: Mapping[str, Any]) -> int:
+    ttl_ms = result.get("ttlMs")
+    return ttl_ms if type(ttl_ms) is int and ttl_ms >= 0 else 0
+
+
+def _uri_of(child: object) -> str:
+    uri = child.get("uri") if isinstance(child, Mapping) else None
+    return uri if isinstance(uri, str) else ""
 
 
 def _addressed(part: object, routed: RoutedRequest) -> object:

@@ -63,7 +63,7 @@ class RoutedRequest:
 _TOOL = ("Tool", "name", "'server__tool' format (e.g., 'filesystem__echo')")
 _RESOURCE = ("Resource", "uri", "'server+scheme://...' format")
 _PROMPT = ("Prompt", "name", "'server__prompt' format")
-_KINDS = {"tools": _TOOL, "resources": _RESOURCE, "prompts": _PROMPT, "completion": _PROMPT}
+_KINDS = {"tools": _TOOL, "resources": _RESOURCE, "skills": _RESOURCE, "prompts": _PROMPT, "completion": _PROMPT}
 
 
 def join_name(server: str, name: str) -> str:

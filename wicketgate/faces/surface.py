@@ -114,7 +114,7 @@ class Listed:
     fresh_ms: int = 0
 
 
-Offer = Literal["resources", "prompts", "completions"]
+Offer = Literal["resources", "prompts", "completions", "skills", "directories"]
 
 
 class Offers(Protocol):
@@ -140,6 +140,10 @@ class Offers(Protocol):
     async def list_all(self, kind: FeatureKind, context: CallContext) -> Listed: ...
 
     async def read_resource(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
+
+    async def read_directory(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
+
+    async def get_skill(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
 
     async def get_prompt(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]: ...
 

@@ -1,4 +1,4 @@
-"""Offers of tool servers besides tools: resources, templates, prompts, completions (ROUTE-11).
+"""Offers of tool servers besides tools: resources, templates, prompts, completions, skills (ROUTE-11).
 
 The port, its guarded form, and the fleet of many servers as one (ROUTE-9): each is asked by itself
 and fails alone. Lists are kept until their server says that they changed, or for half a minute, so that clients which
@@ -15,13 +15,19 @@ from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from wicketgate.access.shares import full_scope
+from wicketgate.catalog.skills import DIRECTORIES, SKILLS
 from wicketgate.errors import GatewayError, RateLimited, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.edge import Edge
 from wicketgate.ports import CallContext
 
-FeatureKind = Literal["resources", "templates", "prompts"]
+FeatureKind = Literal["resources", "templates", "prompts", "skills"]
 
-ADDRESS: Mapping[FeatureKind, str] = {"resources": "uri", "templates": "uriTemplate", "prompts": "name"}
+ADDRESS: Mapping[FeatureKind, str] = {
+    "resources": "uri",
+    "templates": "uriTemplate",
+    "prompts": "name",
+    "skills": "uri",
+}
 """The field by which an item of each kind is asked for."""
 
 
@@ -37,13 +43,25 @@ class FeatureSupport:
     instructions: str = ""
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def skills(self) -> bool:
+        return SKILLS in self.extensions
+
+    @property
+    def directories(self) -> bool:
+        """True if it lists directories too (``resources/directory/read``)."""
+        settings = self.extensions.get(SKILLS)
+        return isinstance(settings, Mapping) and settings.get(DIRECTORIES) is True
+
     def has(self, kind: FeatureKind) -> bool:
+        if kind == "skills":
+            return self.skills
         return self.prompts if kind == "prompts" else self.resources
 
 
 @dataclass(frozen=True, slots=True)
 class ListChanged:
-    """*kind* ``resources`` stands for templates too."""
+    """*kind* ``resources`` stands for templates and skills too."""
 
     kind: Literal["resources", "prompts"]
 
@@ -78,8 +96,8 @@ class Features(Protocol):
     async def request(
         self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
-        """``resources/read``, ``prompts/get`` or ``completion/complete``; the result as wire JSON. Raises as
-        ``Upstream.call_tool``."""
+        """``resources/read``, ``prompts/get``, ``completion/complete``, ``skills/get`` or ``resources/directory/read``;
+        the result as wire JSON. Raises as ``Upstream.call_tool``."""
         ...
 
     def follow(self, uris: frozenset[str]) -> None:
@@ -99,7 +117,8 @@ class HasFeatures(Protocol):
     def features(self) -> Features: ...
 
 
-Guard = Callable[[CallContext, float, Callable[[float], Awaitable[Mapping[str, Any]]]], Awaitable[Mapping[str, Any]]]
+Run = Callable[[CallContext, float], Awaitable[Mapping[str, Any]]]
+Guard = Callable[[CallContext, float, Run], Awaitable[Mapping[str, Any]]]
 """As ``Member.guarded``."""
 
 
@@ -140,8 +159,7 @@ class GuardedFeatures:
         self, method: str, params: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
         """Raises as ``Member.call_tool``."""
-        run = partial(self._features.request, method, params, self._edge.heard_by(context))
-        return await self._guard(context, timeout_s, run)
+        return await self._guard(context, timeout_s, partial(self._features.request, method, params))
 
     def follow(self, uris: frozenset[str]) -> None:
         self._features.follow(uris)
@@ -253,6 +271,10 @@ class FeatureFleet:
         if features is None:
             raise UpstreamUnavailable(f"{server} offers nothing of this kind.")
         return await features.request(method, params, context, self._timeout_s)
+
+    def forget(self, server: str) -> None:
+        """Read the lists of *server* again when they are asked for next."""
+        self._forget(server)
 
     def follow(self, server: str, uri: str, actor: str) -> None:
         """Hear of changes of a resource for *actor*, until as many ``unfollow`` as ``follow`` were called.

@@ -7,7 +7,7 @@ which waiting counts. Where there is room, that is a few look-ups and one timer.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,8 @@ from wicketgate.errors import (
 )
 from wicketgate.fleet.breaker import BreakerPolicy, BreakerState, UpstreamBreaker
 from wicketgate.fleet.edge import Edge, KnownSecrets
-from wicketgate.fleet.features import Features, GuardedFeatures, HasFeatures
+from wicketgate.fleet.features import Features, FeatureSupport, GuardedFeatures, HasFeatures
+from wicketgate.fleet.patience import PatientCaller, PatientDeadline
 from wicketgate.fleet.slots import CallSlots, SlotRefused
 from wicketgate.ports import CallContext, HasPing, HasSpellings, PingAnswer, Upstream, UpstreamStatus
 
@@ -91,7 +92,7 @@ class Member:
         self._pinging: asyncio.Task[None] | None = None
         self._limits = limits
         self._now = now
-        self._deadlines: set[asyncio.Timeout] = set()
+        self._deadlines: dict[asyncio.Timeout, PatientDeadline] = {}
         self._ended = False
         self._idle: asyncio.Event | None = None
         self._connections = 0
@@ -115,6 +116,10 @@ class Member:
             self._breaker.held_off(),
             self._turned_away,
         )
+
+    def support(self) -> FeatureSupport | None:
+        """The features of its server; None while that is not connected, and where it can have none."""
+        return None if self.features is None else self.features.support
 
     def limit(self, limits: UpstreamLimits) -> None:
         """Other limits from now on; what runs and waits already stays."""
@@ -157,19 +162,19 @@ class Member:
         task_s: float = 0.0,
     ) -> Coroutine[Any, Any, Mapping[str, Any]]:
         """As Upstream, and as ``guarded``."""
-        heard = self._edge.heard_by(context)
-        return self.guarded(context, timeout_s, partial(self.upstream.call_tool, name, arguments, heard), task_s)
+        return self.guarded(context, timeout_s, partial(self.upstream.call_tool, name, arguments), task_s)
 
     async def guarded(
         self,
         context: CallContext,
         timeout_s: float,
-        run: Callable[[float], Awaitable[Mapping[str, Any]]],
+        run: Callable[[CallContext, float], Awaitable[Mapping[str, Any]]],
         task_s: float = 0.0,
     ) -> Mapping[str, Any]:
-        """*run*, given the time that is left, in one of the slots; over within *timeout_s*, waiting for a slot
-        included; within *task_s*, if that is longer, once the server goes on with it as a task. This is the one
-        deadline of a call: an upstream is cancelled when it has passed. What it says is cleaned at the edge.
+        """*run*, given its context and the time that is left, in one of the slots; over within *timeout_s*, waiting for
+        a slot included, and the time in which a person is asked left out (UP-104); within *task_s*, if that is longer,
+        once the server goes on with it as a task. This is the one deadline of a call: an upstream is cancelled when it
+        has passed. What it says is cleaned at the edge.
 
         Sets ``context.marks.left`` when *run* begins. Raises what *run* raises, RateLimited when there is no slot,
         UpstreamResting while the breaker is open, and UpstreamTimeout.
@@ -179,9 +184,8 @@ class Member:
 
         def prolong() -> None:
             nonlocal allowed_s
-            until = deadline.when()
-            if task_s > allowed_s and until is not None and not self._ended and not deadline.expired():
-                deadline.reschedule(until + task_s - allowed_s)
+            if task_s > allowed_s and not self._ended and not deadline.expired():
+                self._deadlines[deadline].prolong(task_s - allowed_s)
                 allowed_s = task_s
                 if context.on_task is not None:
                     context.on_task()
@@ -192,7 +196,7 @@ class Member:
                 if not self._slots.enter(actor):
                     left_s = await self._queue(actor, timeout_s)
                 placed = True
-                self._deadlines.add(deadline)
+                patient = self._deadlines[deadline] = PatientDeadline(deadline)
                 try:
                     # The breaker: from here on, exactly one of its three verdicts follows.
                     ticket = breaker.begin(actor)
@@ -201,7 +205,7 @@ class Member:
                     context.marks.left = True
                     context.marks.prolong = prolong
                     try:
-                        result = await run(left_s)
+                        result = await run(self._heard_by(context, patient), left_s)
                     except (UpstreamUnavailable, UpstreamTimeout, UpstreamLost):
                         breaker.failed(ticket)
                         self._look_after()
@@ -222,7 +226,7 @@ class Member:
                     return result if self._edge.leaves(result) else await self._edge.result(result)
                 finally:
                     context.marks.prolong = None
-                    self._deadlines.discard(deadline)
+                    self._deadlines.pop(deadline).over()
                     self._slots.leave(actor)
                     if self._idle is not None and not self._slots.running:
                         self._idle.set()
@@ -255,9 +259,16 @@ class Member:
         """Take no more calls, and end those that run: their callers get UpstreamLost."""
         self._slots.close()
         self._ended = True
-        for deadline in self._deadlines:
+        for deadline, patient in self._deadlines.items():
+            patient.over()
             if not deadline.expired():
                 deadline.reschedule(loop_time())
+
+    def _heard_by(self, context: CallContext, deadline: PatientDeadline) -> CallContext:
+        """*context* with a caller who is given what the upstream says, cleaned, and has time to answer."""
+        if context.caller.answers != "never":
+            context = replace(context, caller=PatientCaller(context.caller, deadline))
+        return self._edge.heard_by(context)
 
     async def _queue(self, actor: str, timeout_s: float) -> float:
         """Wait for a slot. Returns the rest of the time."""
@@ -378,6 +389,16 @@ class MultiplexUpstream:
         listings = await asyncio.gather(*map(_list_one, chosen))
         return {member.name: listing for member, listing in zip(chosen, listings, strict=True)}
 
+    async def list_skills(self, names: Collection[str] | None = None) -> dict[str, Listing | GatewayError]:
+        """Entries of skills by upstream name, as ``list_tools``; none of an upstream that is not connected."""
+        chosen = [member for name, member in self.members.items() if names is None or name in names]
+        known = [(member, support) for member in chosen if (support := member.support()) is not None]
+        having = [member for member, support in known if support.skills]
+        listings = await asyncio.gather(*map(_skills_of, having))
+        return {member.name: [] for member, _ in known} | {
+            member.name: listing for member, listing in zip(having, listings, strict=True)
+        }
+
     def member(self, server: str) -> Member:
         """Raises UpstreamUnavailable for a server that is not there."""
         member = self.members.get(server)
@@ -392,6 +413,14 @@ def by_name(members: Sequence[Member]) -> Mapping[str, Member]:
     if len(found) != len(members):
         raise CatalogError("two upstreams have the same name")
     return found
+
+
+async def _skills_of(member: Member) -> Listing | GatewayError:
+    assert member.features is not None
+    try:
+        return await member.features.list_all("skills")
+    except GatewayError as error:
+        return error
 
 
 async def _list_one(member: Member) -> Listing | GatewayError:

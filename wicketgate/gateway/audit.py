@@ -23,7 +23,19 @@ log = logging.getLogger("wicketgate.audit")
 _MAX_BACKGROUND = 10_000
 """Records that wait for sinks that are not critical."""
 
-AuditedOperation = Literal["execute", "view", "read", "prompt", "complete", "question", "login", "approval", "reload"]
+AuditedOperation = Literal[
+    "execute",
+    "view",
+    "read",
+    "prompt",
+    "complete",
+    "question",
+    "sampling",
+    "roots",
+    "login",
+    "approval",
+    "reload",
+]
 
 Phase = Literal["intent", "end"]
 """``intent``: a call that may write is about to leave. Every other record is an ``end``."""

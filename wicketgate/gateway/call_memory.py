@@ -51,7 +51,7 @@ def _plain(value: Any) -> Any:
             return value
 
 
-Key = tuple[str | None, str, str, str, str, str, str]
+Key = tuple[str | None, str, str, str, str, str, str, str]
 
 
 class ResultCache:
@@ -77,8 +77,9 @@ class ResultCache:
             return None
         return (
             None if shared else context.identity.actor,
-            # A server may answer a client that it cannot ask in its own way.
+            # A server may answer a client that it cannot ask, or that shows no pages, in its own way.
             context.caller.answers,
+            arguments_digest(context.caller.capabilities) if context.caller.capabilities else "",
             catalog.version,
             item.id,
             # A plugin may send a call elsewhere, each caller's to another place.

@@ -15,28 +15,34 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Denied, Hidden, NeedsApproval
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.catalog.skills import FILE_ARGUMENT, MAIN_FILE, as_tool_result, read_skill
 from wicketgate.errors import (
     Forbidden,
     GatewayError,
     HydrateFailed,
     InputRequired,
     RateLimited,
+    SkillChanged,
     UpstreamRefused,
     UpstreamUnavailable,
 )
-from wicketgate.fleet.member import MultiplexUpstream
+from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.call_memory import Quota, ResultCache
 from wicketgate.gateway.catalog_keeper import Snapshot
 from wicketgate.gateway.options import CallPolicy, RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
-from wicketgate.gateway.server_words import ServerWords
+from wicketgate.gateway.questions import pages_of
+from wicketgate.gateway.server_words import ServerWords, StillAllowed
+from wicketgate.gateway.skill_files import admit_file
 from wicketgate.plugin_api import Request
 from wicketgate.ports import TOOL_CHANGED, CallContext, PendingCall
 from wicketgate.results.firewall import is_bulky
 from wicketgate.schemas.validation import is_bulky_json
 
 log = logging.getLogger("wicketgate.calls")
+
+_PAGES_TO_OPEN = -32042
 
 Send = Callable[[Request, CallContext], Awaitable[Mapping[str, Any]]]
 
@@ -63,7 +69,8 @@ class CalledTool:
 
 class Calls:
     """Makes calls under the operator's policies. *now* measures seconds for audit records. *in_force* gives the catalog
-    and the rules of this moment, which may be newer than those of a call that waited for a person."""
+    and the rules of this moment, which may be newer than those of a call that waited for a person. *stale* hears of a
+    server whose list of skills is out of date."""
 
     def __init__(
         self,
@@ -74,9 +81,11 @@ class Calls:
         cache: ResultCache,
         now: Callable[[], float],
         in_force: Callable[[], tuple[Catalog, AccessPolicy]],
+        stale: Callable[[str], None] = lambda server: None,
     ) -> None:
         self._fleet = fleet
         self._in_force = in_force
+        self._stale = stale
         self._policies = policies
         self._plugins = plugins
         self._cache = cache
@@ -119,6 +128,7 @@ class Calls:
         # Validation: from here on, the arguments are those that would be sent.
         admitted = await snapshot.admit(item, args, tolerant=self._policies.call_policy(item.server).tolerant_args)
         await note.note_arguments(admitted.args)
+        still_allowed = partial(self._still_allowed, item, admitted.args, identity, access, for_app=for_app)
         # Access: rules may depend on the arguments.
         asks = await _needs_approval(access, item, admitted.args, identity)
         if dry_run:
@@ -128,18 +138,15 @@ class Calls:
             self._quota.check(identity.actor, item.id, item.names)
             await note.approve(context.approver, PendingCall(item.id, item.digest, admitted.args))
             # A person may take long, and the caller decides how long: what was forbidden meanwhile does not run.
-            catalog, rules = self._in_force()
-            if (now := catalog.get(item.id, for_app=for_app)) is None or now.digest != item.digest:
-                raise Forbidden(f"approval_refused: {TOOL_CHANGED}", path=item.id)
-            if rules is not access:
-                await _needs_approval(rules, now, admitted.args, identity)
+            await still_allowed("approval_refused")
         # Quota: counted once, however often the call is tried.
         self._quota.take(identity.actor, item.id, item.names)
         # Plugins on the call, the server, plugins on the result.
-        request = Request(
-            context.correlation_id, "tools/call", item.server, item.upstream_name, admitted.args, identity
-        )
-        send = partial(self._send, snapshot.catalog, item, context, note)
+        target, method, sent_args = item, "tools/call", admitted.args
+        if item.kind == "skill":
+            target, method, sent_args = _file_of(item, admitted.args), "resources/read", {}
+        request = Request(context.correlation_id, method, item.server, target.upstream_name, sent_args, identity)
+        send = partial(self._send, snapshot.catalog, target, context, note, partial(still_allowed, "answers_refused"))
         if self._plugins is None or not self._plugins.for_server(item.server):
             result = await send(request)
         else:
@@ -148,6 +155,9 @@ class Calls:
             except Forbidden as error:
                 error.path = item.id
                 raise
+        if item.kind == "skill":
+            path = admitted.args.get(FILE_ARGUMENT, MAIN_FILE)
+            result = as_tool_result(read_skill(item.definition), item.server, path, result)
         notes = {**admitted.notes, "cache_hit": True} if note.cached else admitted.notes
         return CalledTool(item, result, notes)
 
@@ -157,20 +167,23 @@ class Calls:
             return True
         return self._policies.call_policy(item.server).may_write(item)
 
-    async def pass_on(self, request: Request, context: CallContext, note: AuditedCall, send: Send) -> Mapping[str, Any]:
+    async def pass_on(
+        self, request: Request, context: CallContext, note: AuditedCall, send: Send, still_allowed: StillAllowed
+    ) -> Mapping[str, Any]:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins. *send*
-        carries it as they left it."""
+        carries it as they left it; *still_allowed* is as in ServerWords."""
         note.server = asked_for = request.server
         self._quota.take_other(context.identity.actor, note.tool_id)
 
         async def sent(request: Request) -> Mapping[str, Any]:
             note.server = request.server
             note.sent = True
-            words = ServerWords(request, asked_for, self._plugins, note)
+            words = self._words(request, asked_for, context, note, still_allowed)
             try:
                 result = await words.around(context, partial(send, request))
-            except UpstreamRefused:
+            except UpstreamRefused as refused:
                 note.answered = True
+                _check_pages(request.server, refused)
                 raise
             note.answered = True
             return result
@@ -179,8 +192,38 @@ class Calls:
             return await sent(request)
         return await self._plugins.around(request, note.trail, sent)
 
+    async def _still_allowed(
+        self,
+        item: SelectableItem,
+        args: Mapping[str, Any],
+        identity: Identity,
+        access: AccessPolicy,
+        refusal: str,
+        *,
+        for_app: bool,
+    ) -> None:
+        """Raises Forbidden if the call of *item*, which was allowed by *access*, is not allowed by the rules and the
+        definition of this moment. *refusal* opens the message."""
+        catalog, rules = self._in_force()
+        if (now := catalog.get(item.id, for_app=for_app)) is None or now.digest != item.digest:
+            raise Forbidden(f"{refusal}: {TOOL_CHANGED}", path=item.id)
+        if rules is not access:
+            await _needs_approval(rules, now, args, identity)
+
+    def _words(
+        self, request: Request, asked_for: str, context: CallContext, note: AuditedCall, still_allowed: StillAllowed
+    ) -> ServerWords:
+        count = partial(self._quota.take_other, context.identity.actor, note.tool_id)
+        return ServerWords(request, asked_for, self._plugins, note, count, still_allowed)
+
     async def _send(
-        self, catalog: Catalog, item: SelectableItem, context: CallContext, note: AuditedCall, request: Request
+        self,
+        catalog: Catalog,
+        item: SelectableItem,
+        context: CallContext,
+        note: AuditedCall,
+        still_allowed: StillAllowed,
+        request: Request,
     ) -> Mapping[str, Any]:
         """The server's result for *request*, which is the call of *item* as the plugins left it.
 
@@ -211,10 +254,11 @@ class Calls:
             if ServerWords.none_in(context):
                 result = await self._with_retries(policy, item, request.arguments, context)
             else:
-                words = ServerWords(request, asked_for, self._plugins, note)
+                words = self._words(request, asked_for, context, note, still_allowed)
                 result = await words.around(context, partial(self._with_retries, policy, item, request.arguments))
-        except UpstreamRefused:
+        except UpstreamRefused as refused:
             note.answered = True
+            _check_pages(request.server, refused)
             raise
         finally:
             if note.recorded:
@@ -232,10 +276,10 @@ class Calls:
         marks, failed, uncertain = context.marks, 0, None
         while True:
             try:
-                member = self._fleet.member(item.server)
-                return await member.call_tool(
-                    item.upstream_name, arguments, context, policy.deadline_s(item.upstream_name), policy.task_s
-                )
+                member, timeout_s = self._fleet.member(item.server), policy.deadline_s(item.upstream_name)
+                if item.kind == "skill":
+                    return await self._read_file(member, item, context, timeout_s)
+                return await member.call_tool(item.upstream_name, arguments, context, timeout_s, policy.task_s)
             except InputRequired as question:
                 question.definition = item.digest
                 raise
@@ -255,6 +299,35 @@ class Calls:
                 if not policy.retry.may_retry(error, item, failed):
                     raise outcome from None
             await asyncio.sleep(policy.retry.wait_s(failed))
+
+    async def _read_file(
+        self, member: Member, item: SelectableItem, context: CallContext, timeout_s: float
+    ) -> Mapping[str, Any]:
+        """A file of a skill, if it is as the skill says. Raises SkillChanged, Forbidden, and as ``Member.guarded``."""
+        if member.features is None:
+            raise UpstreamUnavailable(f"{item.server} gives no skills any more.")
+        uri = item.upstream_name
+        result = await member.features.request("resources/read", {"uri": uri}, context, timeout_s)
+        try:
+            return await admit_file(read_skill(item.definition), item.server, uri, result, self._policies.pins)
+        except SkillChanged:
+            self._stale(item.server)
+            raise
+
+
+def _file_of(item: SelectableItem, args: Mapping[str, Any]) -> SelectableItem:
+    """The skill with the file that *args* name, as the target of a call."""
+    return replace(item, upstream_name=read_skill(item.definition).uri_of(args.get(FILE_ARGUMENT, MAIN_FILE)))
+
+
+def _check_pages(server: str, refused: UpstreamRefused) -> None:
+    """Leave in *refused* only pages that a person may be sent to, because clients open those of an error as they open
+    those of a question (FACE-86)."""
+    if refused.upstream_code != _PAGES_TO_OPEN:
+        return
+    refused.data, left_out = pages_of(server, refused.data)
+    for why in left_out:
+        log.warning("%s: a page in an error of the server was shown to nobody: it %s", server, why)
 
 
 async def _needs_approval(

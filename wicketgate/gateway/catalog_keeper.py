@@ -26,6 +26,7 @@ from wicketgate.catalog.graph import is_root
 from wicketgate.catalog.pins import PinPolicy, Screened, screen
 from wicketgate.catalog.said_words import SaidWords
 from wicketgate.catalog.selectable import SOURCE_KEY, UPSTREAM_NAME_KEY, SelectableItem
+from wicketgate.catalog.skills import SkillEntry, steady
 from wicketgate.catalog.tool_id import MAX_NEAR, ToolId, near_ids
 from wicketgate.errors import CatalogError, GatewayError, HydrateFailed
 from wicketgate.fleet.member import Listing, Member, MultiplexUpstream
@@ -190,6 +191,8 @@ log = logging.getLogger("wicketgate.catalog")
 
 _LARGE = 500
 _MAX_LOGGED = 50
+_MAX_SKILLS = 1_000
+"""Of one server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +235,10 @@ class _Screening:
         self._known[server] = listing, screened
         return screened
 
+    def skills(self, server: str, entries: Listing) -> Sequence[Any]:
+        """The *entries* of skills that are not held. Their offers are reported by ``OfferScreening``."""
+        return screen(f"{server}/skills", entries, self.policy).kept if entries else ()
+
     def of_all(self, listings: Mapping[str, Listing]) -> dict[str, Screened]:
         screened = {server: self.of(server, listing) for server, listing in listings.items()}
         self._known = {server: self._known[server] for server in listings}
@@ -261,6 +268,7 @@ class CatalogKeeper:
         self._words = words or SaidWords()
         self._spellings: Mapping[str, tuple[str, ...]] = {}
         self._pending: dict[str, Listing] = {}
+        self._skills: Mapping[str, Listing] = {}
         # Unlike that of asyncio, not bound to the event loop where it was first waited for.
         self._building = anyio.Lock()
         self.snapshot = Snapshot(build_catalog({}, tokens), {}, {})
@@ -273,12 +281,14 @@ class CatalogKeeper:
     async def refresh(self, upstreams: Collection[str] | None) -> RefreshReport:
         """Raises CatalogError when tools of one of *upstreams* collide; all of its last good tools stay in use then."""
         with self._heap.refreshing() if self._heap else nullcontext():
-            answers = await self._fleet.list_tools(upstreams)
+            answers, skills = await asyncio.gather(
+                self._fleet.list_tools(upstreams), self._fleet.list_skills(upstreams)
+            )
             failed = {name: str(answer) for name, answer in answers.items() if isinstance(answer, GatewayError)}
             fresh = {name: answer for name, answer in answers.items() if not isinstance(answer, GatewayError)}
             self._pending.update(fresh)
             async with self._building:
-                await self._take_over(failed)
+                await self._take_over(failed, _entries(skills))
             snapshot = self.snapshot
             for name, reason in failed.items():
                 log.warning("upstream %s: tools not refreshed: %s", name, reason)
@@ -307,16 +317,17 @@ class CatalogKeeper:
             catalog, listings = before.catalog, {n: given for n, given in before.listings.items() if n in members}
             screening = self._screening if pins == self._screening.policy else _Screening(pins)
             as_before = naming.same_for(self._naming, self._fleet.unnamed) and screening is self._screening
-            rebuilt = len(listings) < len(before.listings) or not as_before
+            skills = {name: entries for name, entries in self._skills.items() if name in members}
+            rebuilt = len(listings) < len(before.listings) or not as_before or len(skills) < len(self._skills)
             screened = before.screened
             # All that can fail or wait.
             if rebuilt:
-                catalog = await self._build(listings, catalog, naming, screening, words)
+                catalog = await self._build(listings, skills, catalog, naming, screening, words)
                 screened = await asyncio.to_thread(screening.of_all, listings)
             elif words != self._words:
                 catalog = await asyncio.to_thread(catalog.saying, words)
             # No await from here on: no call may see one of these without the others.
-            self._naming, self._screening, self._words = naming, screening, words
+            self._naming, self._screening, self._words, self._skills = naming, screening, words, skills
             self._fleet.members = members
             troubles = {name: trouble for name, trouble in before.troubles.items() if name in members}
             if rebuilt:
@@ -327,15 +338,17 @@ class CatalogKeeper:
                 self.snapshot = before.with_troubles(troubles, catalog)
             also()
 
-    async def _take_over(self, failed: Mapping[str, str]) -> None:
-        """Build with all that waits. If tools collide, each upstream is taken over alone, as far as it goes."""
+    async def _take_over(self, failed: Mapping[str, str], fresh_skills: Mapping[str, Listing]) -> None:
+        """Build with all that waits, and with *fresh_skills*. If tools collide, each upstream is taken over alone, as
+        far as it goes."""
         # Some may have been taken out of the fleet while they gave their tools.
         waiting = {name: listing for name, listing in self._pending.items() if name in self._fleet.members}
         failed = {name: reason for name, reason in failed.items() if name in self._fleet.members}
         self._pending = {}
         before = self.snapshot
         troubles = {**before.troubles, **failed}
-        if not waiting:
+        skills = self._skills_with(fresh_skills)
+        if not waiting and skills is self._skills:
             self.snapshot = before.with_troubles(troubles)
             return
         # Off the loop: comparing and building take seconds for a large catalog, and calls go on meanwhile.
@@ -343,15 +356,21 @@ class CatalogKeeper:
         for name in waiting:
             troubles.pop(name, None)
         spellings = self._fleet.spellings()
-        if not changed and spellings == self._spellings:
+        if not changed and spellings == self._spellings and skills is self._skills:
             log.debug("catalog %s: unchanged", before.catalog.version)
             self.snapshot = before.with_troubles(troubles)
             return
         # All at once first: that is one build, and tools seldom collide.
         self._spellings = spellings
         catalog, listings = before.catalog, dict(before.listings)
+        if skills is not self._skills:
+            try:
+                catalog = await self._build(listings, skills, catalog)
+            except CatalogError as error:
+                log.error("skills not refreshed: %s", error)
+                skills = self._skills
         try:
-            catalog = await self._build({**listings, **changed}, catalog)
+            catalog = await self._build({**listings, **changed}, skills, catalog)
             listings.update(changed)
         except CatalogError as error:
             if len(changed) <= 1:
@@ -359,11 +378,21 @@ class CatalogKeeper:
             else:
                 for name, listing in changed.items():
                     try:
-                        catalog = await self._build({**listings, name: listing}, catalog)
+                        catalog = await self._build({**listings, name: listing}, skills, catalog)
                         listings[name] = listing
                     except CatalogError as collision:
                         troubles[name] = str(collision)
+        self._skills = skills
         await self._put_in_force(catalog, listings, troubles)
+
+    def _skills_with(self, fresh: Mapping[str, Listing]) -> Mapping[str, Listing]:
+        """The skills in force with *fresh* ones of their servers; the same object if none differs."""
+        differing = {
+            name: entries
+            for name, entries in fresh.items()
+            if name in self._fleet.members and entries != self._skills.get(name, [])
+        }
+        return {**self._skills, **differing} if differing else self._skills
 
     async def _put_in_force(
         self, catalog: Catalog, listings: Mapping[str, Listing], troubles: Mapping[str, str]
@@ -380,6 +409,7 @@ class CatalogKeeper:
     async def _build(
         self,
         listings: Mapping[str, Listing],
+        skills: Mapping[str, Listing],
         previous: Catalog,
         naming: Naming | None = None,
         screening: _Screening | None = None,
@@ -388,6 +418,7 @@ class CatalogKeeper:
         return await asyncio.to_thread(
             self._built,
             listings,
+            skills,
             previous,
             naming or self._naming,
             screening or self._screening,
@@ -397,6 +428,7 @@ class CatalogKeeper:
     def _built(
         self,
         listings: Mapping[str, Listing],
+        skills: Mapping[str, Listing],
         previous: Catalog,
         naming: Naming,
         screening: _Screening,
@@ -412,8 +444,11 @@ class CatalogKeeper:
                 }
             except PluginFailed as failure:
                 raise CatalogError(failure.message) from None
+        shown: dict[str, Listing] = dict(listings)
+        for name, entries in skills.items():
+            shown[name] = [*shown.get(name, ()), *screening.skills(name, entries)]
         return build_catalog(
-            listings,
+            shown,
             self._tokens,
             previous=previous,
             infer=naming.inferred,
@@ -422,6 +457,19 @@ class CatalogKeeper:
             words=words,
             spellings=self._spellings,
         )
+
+
+def _entries(answers: Mapping[str, Listing | GatewayError]) -> dict[str, Listing]:
+    """The skills of those that gave them, each as it is pinned; the last good ones of the others stay in use."""
+    found: dict[str, Listing] = {}
+    for name, answer in answers.items():
+        if isinstance(answer, GatewayError):
+            log.warning("upstream %s: skills not refreshed: %s", name, answer)
+        else:
+            found[name] = [SkillEntry(steady(one)) for one in answer[:_MAX_SKILLS] if isinstance(one, Mapping)]
+            if len(answer) > _MAX_SKILLS:
+                log.warning("upstream %s: it lists %d skills, of which %d are taken", name, len(answer), _MAX_SKILLS)
+    return found
 
 
 def _with_sources(shown: Listing, declared: Listing) -> Listing:

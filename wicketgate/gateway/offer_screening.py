@@ -1,7 +1,7 @@
 """Pins and signs of suspicion for what a server offers besides tools (ACCESS-57 to ACCESS-59).
 
-Prompts, resources, templates and instructions are sources of definitions of their own, named ``rec/prompts`` and so on
-beside the tools of ``rec``. What is held does not exist for callers.
+Prompts, resources, templates, skills and instructions are sources of definitions of their own, named ``rec/prompts``
+and so on beside the tools of ``rec``. What is held does not exist for callers.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args
 
 from wicketgate.catalog.pins import Declared, PinPolicy, Screened, screen
+from wicketgate.catalog.skills import steady
 from wicketgate.errors import GatewayError, UpstreamUnavailable
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureFleet, FeatureKind, FeatureListing, ListChanged
 from wicketgate.gateway.screening_log import log_screened
@@ -54,6 +55,10 @@ class OfferScreening:
             raise UpstreamUnavailable(f"{server} does not list its {kind} at the moment, so none can be used.")
         return address in (await self._screened(server, kind, listing.items.get(server, ()))).held
 
+    def holds_entry(self, server: str, entry: Item) -> bool:
+        """True if a skill that is in no list is held, by its *entry*."""
+        return bool(screen(f"{server}/skills", [steady(entry)], self._policy()).held)
+
     def instructions(self) -> dict[str, str]:
         """By server, its instructions, if they are taken and not held."""
         given = {name: support.instructions for name, support in self._fleet.support().items() if support}
@@ -79,7 +84,7 @@ class OfferScreening:
                 elif server in listing.items or one is not None:
                     items = listing.items.get(server, ())
                     await self._screened(server, kind, items)
-                    declared[source] = list(map(_steady, items))
+                    declared[source] = _accepted(kind, items)
         for server, one in support.items():
             if one is not None:
                 declared[f"{server}/{INSTRUCTIONS}"] = _as_definitions(one.instructions)
@@ -91,7 +96,7 @@ class OfferScreening:
         if known is not None and known[0] is items and known[1] == policy:
             return known[2]
         # Off the loop: a list of 10,000 items takes a quarter of a second.
-        screened = await asyncio.to_thread(screen, source, list(map(_steady, items)), policy)
+        screened = await asyncio.to_thread(screen, source, _accepted(kind, items), policy)
         return self._note(source, items, policy, screened)
 
     def _instructed(self, server: str, text: str) -> Screened:
@@ -112,7 +117,9 @@ class OfferScreening:
         policy = self._policy()
         if not isinstance(change, ListChanged) or (policy.pins is None and not policy.hold_suspicious):
             return
-        kinds: tuple[FeatureKind, ...] = ("prompts",) if change.kind == "prompts" else ("resources", "templates")
+        kinds: tuple[FeatureKind, ...] = (
+            ("prompts",) if change.kind == "prompts" else ("resources", "templates", "skills")
+        )
         for kind in kinds:
             task = asyncio.get_running_loop().create_task(self._look(server, kind))
             self._looking.add(task)
@@ -123,6 +130,11 @@ class OfferScreening:
             await self.list_all(kind, [server])
         except GatewayError:
             return
+
+
+def _accepted(kind: FeatureKind, items: Sequence[Item]) -> list[Item]:
+    """*items* as a person accepts them."""
+    return list(map(steady, items)) if kind == "skills" else list(map(_steady, items))
 
 
 def _as_definitions(instructions: str) -> list[Item]:

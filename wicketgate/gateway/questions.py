@@ -6,7 +6,7 @@ characters in its own, or send a person to a page whose host is not shown.
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ _MAX_HOST = 253
 _MAX_VALUES = 10_000
 _MAX_UNITS = 5_000
 """Of one value or sixteen characters: each character is looked at, on the event loop."""
+_MAX_PAGES = 10
 _LOOPBACK = ("localhost", "localhost.")
 # In values of these a program compares characters, so they are not folded: with hidden ones the question is refused.
 _EXACT = frozenset({"enum", "const", "default", "pattern"})
@@ -70,6 +71,24 @@ def question_of(server: str, params: object) -> dict[str, Any]:
             raise QuestionRefused("speaks in the name of another server")
     shown["message"] = intro + _lines(message)
     return shown
+
+
+def pages_of(server: str, data: object) -> tuple[object, Sequence[str]]:
+    """The data of an error that asks for pages to be opened (``{"elicitations": [...]}``): the pages as they may be put
+    and nothing else; and the phrases of those that may not (FACE-86). Other data as they came."""
+    pages = data.get("elicitations") if isinstance(data, Mapping) else None
+    if not isinstance(pages, list):
+        return data, ()
+    shown: list[Mapping[str, Any]] = []
+    refused: list[str] = ["is one too many"] if len(pages) > _MAX_PAGES else []
+    for page in pages[:_MAX_PAGES]:
+        try:
+            if not isinstance(page, Mapping) or page.get("mode") != "url":
+                raise QuestionRefused("is no page")
+            shown.append(question_of(server, page))
+        except QuestionRefused as why:
+            refused.append(str(why))
+    return {"elicitations": shown}, refused
 
 
 def _lines(text: str) -> str:

@@ -130,7 +130,8 @@ def _client_of(caller: Caller) -> Caller | None:
 
 class RunningCall(Generic[T]):
     """One call in a task of its own. *label* is the id of its tool, *began* seconds on the clock of its owner object,
-    *key_id* the key that began it. *request* is what its owner object's user wants to know of it later."""
+    *key_id* the key that began it. *request* is what its owner object's user wants to know of it while it runs,
+    *door* what the door keeps with it for its client's later requests."""
 
     def __init__(
         self,
@@ -143,6 +144,7 @@ class RunningCall(Generic[T]):
         key_id: str = "",
         caller: AttendedCaller | None = None,
         request: Any = None,
+        door: Any = None,
     ) -> None:
         self.id = id
         self.owner = owner
@@ -151,6 +153,7 @@ class RunningCall(Generic[T]):
         self.key_id = key_id
         self.caller = caller
         self.request = request
+        self.door = door
         self.ended_at: float | None = None
         self.why = "it was cancelled"
         self.given = False
@@ -172,12 +175,21 @@ class RunningCall(Generic[T]):
     def ended(self) -> bool:
         return self._task.done()
 
+    @property
+    def cancelled(self) -> bool:
+        """True if it has ended without an outcome of its own."""
+        return self._task.cancelled()
+
     async def settled(self, timeout_s: float | None) -> bool:
         """Wait for its end, for *timeout_s* at the longest; true if it has ended. Cancelling the waiter leaves the call
         alone."""
         if not self._task.done():
             await asyncio.wait([self._task], timeout=timeout_s)
         return self._task.done()
+
+    def at_end(self, told: Callable[[], None]) -> None:
+        """Call *told* when it has ended."""
+        self._task.add_done_callback(lambda _: told())
 
     async def unasked(self) -> None:
         """Wait until no question of its server is open, or it has ended."""
@@ -248,13 +260,14 @@ class RunningCalls:
         key_id: str = "",
         caller: AttendedCaller | None = None,
         request: Any = None,
+        door: Any = None,
     ) -> RunningCall[T]:
         """Start *work* for a request that waits for it. It takes no place, and must not be left without ``hold``: when
         the request ends, it is cancelled. *caller* is the one that *work* speaks to; the other arguments are as in
         RunningCall."""
         task = asyncio.get_running_loop().create_task(work, name=f"call of {label}")
         call = RunningCall(
-            self._new_id(), owner, label, self._now(), task, key_id=key_id, caller=caller, request=request
+            self._new_id(), owner, label, self._now(), task, key_id=key_id, caller=caller, request=request, door=door
         )
         self._all.add(call)
         task.add_done_callback(lambda _: self._ended(call))
@@ -269,6 +282,7 @@ class RunningCalls:
         key_id: str = "",
         caller: AttendedCaller | None = None,
         request: Any = None,
+        door: Any = None,
     ) -> RunningCall[T]:
         """``begin`` and ``hold`` in one: start *work*, which may outlive its request. Raises RateLimited where no
         place is left; then *work* was not run."""
@@ -277,7 +291,7 @@ class RunningCalls:
         except RateLimited:
             work.close()
             raise
-        call = self.begin(owner, label, work, key_id=key_id, caller=caller, request=request)
+        call = self.begin(owner, label, work, key_id=key_id, caller=caller, request=request, door=door)
         self.hold(call)
         return call
 

@@ -43,6 +43,7 @@ from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.offer_screening import OfferScreening
 from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies, TokenCost
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
+from wicketgate.gateway.server_words import StillAllowed
 from wicketgate.gateway.unmatched import Judged, Unmatched
 from wicketgate.heavy_work import in_line
 from wicketgate.plugin_api import Request
@@ -242,6 +243,7 @@ class ProxyRuntime:
             cache=ResultCache(options.now),
             now=options.now,
             in_force=lambda: (self.catalog(), self.access),
+            stale=self._refresh_soon,
         )
         self._keeper = CatalogKeeper(
             self.fleet,
@@ -264,6 +266,7 @@ class ProxyRuntime:
         self._access_watchers: list[Callable[[], None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._offers: OfferScreening | None = None
+        self._refreshing: dict[str, asyncio.Task[None]] = {}
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call *changed* on the event loop after each swap to another catalog."""
@@ -282,6 +285,10 @@ class ProxyRuntime:
         await self.running.aclose()
         for close in self._closers:
             await close()
+        refreshing = list(self._refreshing.values())
+        for task in refreshing:
+            task.cancel()
+        await asyncio.gather(*refreshing, return_exceptions=True)
         await self.learning.aclose()
 
     def catalog(self) -> Catalog:
@@ -480,11 +487,14 @@ class ProxyRuntime:
         context: CallContext,
         operation: Literal["read", "prompt", "complete"],
         send: Send,
+        asked_for: str,
+        still_allowed: StillAllowed,
     ) -> Mapping[str, Any]:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins and into the
-        same audit record. *send* carries it as the plugins left it."""
-        async with self._audited(operation, context, f"{request.server}__{request.name}") as note:
-            return await self._calls.pass_on(request, context, note, send)
+        same audit record. *send* carries it as the plugins left it. *asked_for* is the client's name for it.
+        *still_allowed* raises Forbidden if it may not go on when a person has answered."""
+        async with self._audited(operation, context, asked_for) as note:
+            return await self._calls.pass_on(request, context, note, send, still_allowed)
 
     async def audit_unknown(
         self, requested: str, context: CallContext, *, operation: AuditedOperation = "execute", hidden: bool = False
@@ -530,6 +540,18 @@ class ProxyRuntime:
             return whole
         note.hidden = True
         return None
+
+    def _refresh_soon(self, server: str) -> None:
+        """Read the tools and skills of *server* again, beside what runs; once at a time."""
+        if server not in self._refreshing:
+            task = self._refreshing[server] = asyncio.get_running_loop().create_task(self._refresh_one(server))
+            task.add_done_callback(lambda _: self._refreshing.pop(server, None))
+
+    async def _refresh_one(self, server: str) -> None:
+        try:
+            await self.refresh_catalog([server])
+        except CatalogError as error:
+            log.error("catalog not refreshed for the skills of %s: %s", server, error)
 
     async def _look_for_unmatched(self) -> None:
         snapshot, fleet = self._keeper.snapshot, self.fleet

@@ -1,36 +1,55 @@
-"""The words of a server while a call of it runs: progress, log messages, questions, and the answers to these, through
-the plugins and into the audit record (ROUTE-31 to ROUTE-36)."""
+"""The words of a server while a call of it runs: progress, log messages, questions, requests for the client's model and
+folders, and the answers to these, through the plugins and into the audit record (ROUTE-31 to ROUTE-36, ROUTE-55 to
+ROUTE-57)."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from wicketgate.errors import GatewayError, InputRequired, UpstreamError
+from wicketgate.errors import Forbidden, GatewayError, InputRequired, UpstreamError
 from wicketgate.gateway.audited_call import AuditedCall
+from wicketgate.gateway.client_requests import KINDS, QUESTION, ROOTS, SAMPLE, Kind, answer_of, kind_of, request_of
 from wicketgate.gateway.plugin_chain import PluginChain, Stage
 from wicketgate.gateway.questions import CANCELLED, QuestionRefused, question_of
 from wicketgate.plugin_api import Message, Request
-from wicketgate.ports import SILENT, AnswerTime, CallContext, Caller, InputAnswers
+from wicketgate.ports import SILENT, AnswerTime, CallContext, Caller, CannotAsk, InputAnswers
 
 log = logging.getLogger("wicketgate.calls")
 
 PROGRESS = "notifications/progress"
 LOG = "notifications/message"
-QUESTION = "elicitation/create"
 
 _MAX_STAGES = 50
 """Different findings in what a server says during one call that its record names."""
 _MAX_ROUNDS = 8
+_MAX_SAMPLES = 100
+"""Requests for the client's model during one call: each costs the client."""
+
+_METHODS: Mapping[Kind, str] = {"sampling": SAMPLE, "roots": ROOTS}
 
 Send = Callable[[CallContext], Awaitable[Mapping[str, Any]]]
+StillAllowed = Callable[[], Awaitable[None]]
 
 
 class ServerWords:
     """Words of a server during one call. *request* is the call as it was sent, *asked_for* the server whose plugins see
-    it: the one that the caller named, wherever the call was redirected to."""
+    it: the one that the caller named, wherever the call was redirected to. *count* counts one request for the client's
+    model against the quota of the caller, and raises RateLimited where that is used up. *still_allowed* raises
+    Forbidden if the call may not go on when a person has answered, who may take long."""
 
-    def __init__(self, request: Request, asked_for: str, plugins: PluginChain | None, note: AuditedCall) -> None:
+    def __init__(
+        self,
+        request: Request,
+        asked_for: str,
+        plugins: PluginChain | None,
+        note: AuditedCall,
+        count: Callable[[], None],
+        still_allowed: StillAllowed,
+    ) -> None:
+        self.still_allowed = still_allowed
+        self._count = count
+        self._samples = 0
         self._request = request
         self._asked_for = asked_for
         self._plugins = plugins
@@ -57,6 +76,10 @@ class ServerWords:
                 questions = {key: await self._question_in(request) for key, request in asked.requests.items()}
                 if None not in questions.values():
                     raise InputRequired(questions, asked.request_state, asked.definition) from None
+                methods = {each.get("method") for each in asked.requests.values() if isinstance(each, Mapping)}
+                if methods - {QUESTION}:
+                    # Only for a question is there an answer that says that nobody was asked.
+                    raise UpstreamError(f"{self._request.server} asks for something that is put to nobody.") from None
                 # Nobody is asked, and the server learns so at once.
                 cancelled = {key: dict(CANCELLED) for key in asked.requests}
                 context = replace(context, answers=InputAnswers(cancelled, asked.request_state))
@@ -80,6 +103,34 @@ class ServerWords:
             await self.record("cancelled")
         return shown
 
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """A request for the client's model or folders as it may be put; None if it may not. Raises RateLimited."""
+        kind = KINDS[method]
+        try:
+            asked = request_of(self._request.server, method, params)
+            if kind == "sampling":
+                self._count_sample()
+            shown = await self.shown(method, asked)
+            if shown is None:
+                raise QuestionRefused("was blocked by a plugin")
+            return shown
+        except QuestionRefused as why:
+            log.warning("%s: its request (%s) was put to nobody: it %s", self._request.server, method, why)
+            await self.record("cancelled", kind)
+            return None
+
+    def _count_sample(self) -> None:
+        if self._samples >= _MAX_SAMPLES:
+            raise QuestionRefused("is one too many for this call")
+        self._count()
+        self._samples += 1
+
+    async def given(self, kind: Kind, answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The answer of a client's model, or its folders, as the server may have it; None if it may not."""
+        given = await self._filtered(Message(_METHODS[kind], answer_of(kind, answer), "server"))
+        await self.record("cancelled" if given is None else "allowed", kind)
+        return given
+
     async def answer(self, answer: Any) -> Mapping[str, Any]:
         """A person's answer as the server may have it."""
         given = answer if isinstance(answer, Mapping) else CANCELLED
@@ -98,9 +149,9 @@ class ServerWords:
     def put(self) -> None:
         self._note.marks.questioned = True
 
-    async def record(self, outcome: Any) -> None:
+    async def record(self, outcome: Any, kind: Kind = "question") -> None:
         """Audit one question, without its text. Raises GatewayError where that is a must and cannot be."""
-        async with self._note.beside("question") as record:
+        async with self._note.beside(kind) as record:
             record.outcome = outcome
 
     async def _filtered(self, message: Message) -> Mapping[str, Any] | None:
@@ -116,15 +167,28 @@ class ServerWords:
         return shown
 
     async def _question_in(self, request: Any) -> Mapping[str, Any] | None:
-        if not isinstance(request, Mapping) or request.get("method") != QUESTION:
-            return request if isinstance(request, Mapping) else None  # the door refuses what is no question
-        params = await self.question(request.get("params") or {})
+        if not isinstance(request, Mapping):
+            return None
+        params: Mapping[str, Any] | None
+        match request.get("method"):
+            case "elicitation/create":
+                params = await self.question(request.get("params") or {})
+            case "sampling/createMessage" | "roots/list" as method:
+                params = await self.request(method, request.get("params") or {})
+            case _:
+                return request  # the door refuses it
         return None if params is None else {**request, "params": params}
 
     async def _answers(self, answers: InputAnswers) -> InputAnswers:
-        return InputAnswers(
-            {key: await self.answer(answer) for key, answer in answers.responses.items()}, answers.request_state
-        )
+        """Raises Forbidden where an answer may not go to the server, and there is no other that says so."""
+        passed: dict[str, Any] = {}
+        for key, answer in answers.responses.items():
+            kind = kind_of(answer)
+            given = await (self.answer(answer) if kind == "question" else self.given(kind, answer))
+            if given is None:
+                raise Forbidden(f"What the client gave {self._request.server} was blocked, so it was not called.")
+            passed[key] = given
+        return InputAnswers(passed, answers.request_state)
 
 
 class _HeardCaller:
@@ -158,9 +222,15 @@ class _HeardCaller:
         await self._caller.log(level, shown.get("data"), name if isinstance(name, str) else None)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if method != QUESTION:
-            return await self._caller.ask(method, params)
+        """As Caller. Raises Forbidden if the call may not go on after the answer (FACE-79)."""
+        answer = await self._ask(method, params)
+        await self._words.still_allowed()
+        return answer
+
+    async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         self._words.put()
+        if method in _METHODS.values():
+            return await self._ask_client(method, params)
         try:
             question = await self._words.question(params)
             if question is None:
@@ -169,3 +239,23 @@ class _HeardCaller:
         except GatewayError as error:
             log.warning("a question of a server was given up: %s", error.code)
             return CANCELLED
+
+    async def _ask_client(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The answer of the client's model, or its folders. Raises CannotAsk where there is none."""
+        kind = KINDS[method]
+        try:
+            request = await self._words.request(method, params)
+            if request is None:
+                raise CannotAsk(method)
+            try:
+                answer = await self._caller.ask(method, request)
+            except CannotAsk as unable:
+                await self._words.record("denied" if unable.rejected else "cancelled", kind)
+                raise
+            given = await self._words.given(kind, answer)
+        except GatewayError as error:
+            log.warning("a request of a server (%s) was given up: %s", kind, error.code)
+            raise CannotAsk(method) from None
+        if given is None:
+            raise CannotAsk(method)
+        return given

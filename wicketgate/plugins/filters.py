@@ -38,6 +38,8 @@ class SecretsFilter(TextFilter):
     """Finds credentials by the shapes that services publish for scanners; words that merely look random stay."""
 
     title = "Secrets Filter"
+    # What is for the client alone is for its pages too, and a credential is for neither (ACCESS-82).
+    unread = frozenset()
 
     def make_scanner(self) -> Scanner:
         return Scanner(_SECRETS, lambda match: "secret", lambda kind: "[SECRET REDACTED by Wicketgate]")

@@ -1,8 +1,8 @@
 """The base of the filters: finds patterns in calls and results, and replaces or refuses what was found (ROUTE-27).
 
 The time is linear in the text, because RE2 never goes back. Names of fields and long numbers are searched as well as
-texts, and bytes in base64 for what they say (ROUTE-39). Left out is the ``_meta`` of a result and of its blocks, which
-is between server and client (ROUTE-26).
+texts, and bytes in base64 for what they say (ROUTE-39). The ``_meta`` of a result and of its blocks is between server
+and client (ROUTE-26): only a filter that says so reads it (ACCESS-82).
 """
 
 import asyncio
@@ -48,6 +48,8 @@ _ROLES: Mapping[tuple[Role, str], Role] = {
     ("block", "resource"): "block",
     ("blocks", "resource"): "block",
 }
+_NOT_READ = frozenset({"_meta"})
+"""The fields of results and blocks that are not for models."""
 _ELEMENTS: Mapping[Role, Role] = {"blocks": "block", "messages": "message"}
 
 
@@ -145,6 +147,8 @@ class TextFilter(SecurityPlugin):
     """Base of the filters. *title* names the filter to a caller whose call is blocked."""
 
     title: ClassVar[str]
+    unread: ClassVar[frozenset[str]] = _NOT_READ
+    """The fields of a result and its blocks that are left out."""
     Config: ClassVar[type[PluginConfig]] = FilterConfig
     config: FilterConfig
 
@@ -190,7 +194,7 @@ class TextFilter(SecurityPlugin):
 
     def _search_now(self, value: Mapping[str, Any], role: Role, known: str | None) -> "_Findings":
         # Search first, because most texts hold nothing; then replace in the texts that may hold a finding.
-        texts = [text for text in dict.fromkeys(every_text(value, role)) if text != known]
+        texts = [text for text in dict.fromkeys(every_text(value, role, self.unread)) if text != known]
         binaries = {text: data for text in _binaries(value, role) if (data := base64_bytes(text)) is not None}
         if not texts and not binaries:
             return _NO_FINDINGS
@@ -206,7 +210,7 @@ class TextFilter(SecurityPlugin):
         if self.config.action != "redact":
             return _Findings(note, blocked=self.config.action == "block")
         replaced = {text: clean for text, clean in cleaned.items() if clean is not text}
-        return _Findings(note, replace_texts(value, replaced, role))
+        return _Findings(note, replace_texts(value, replaced, role, self.unread))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +225,11 @@ class _Findings:
 _NO_FINDINGS = _Findings()
 
 
-def every_text(value: object, role: Role = "any") -> Iterator[str]:
+def every_text(value: object, role: Role = "any", unread: frozenset[str] = _NOT_READ) -> Iterator[str]:
     """Yields every text, in no particular order; without recursion, because arguments can be nested deeply."""
     # First the shapes of MCP, which say what is left out; then everything below them.
     waiting: list[object] = []
-    for each in _plain_values(value, role):
+    for each in _plain_values(value, role, unread):
         if isinstance(each, str):
             yield each
         else:
@@ -244,7 +248,9 @@ def every_text(value: object, role: Role = "any") -> Iterator[str]:
             yield str(each)
 
 
-def replace_texts(value: Any, replaced: Mapping[str, str], role: Role = "any") -> Any:
+def replace_texts(
+    value: Any, replaced: Mapping[str, str], role: Role = "any", unread: frozenset[str] = _NOT_READ
+) -> Any:
     """Returns a copy of *value* with other texts."""
     # Each container is copied when it is reached, and its members are replaced in the copy.
     root: list[Any] = [value]
@@ -258,7 +264,7 @@ def replace_texts(value: Any, replaced: Mapping[str, str], role: Role = "any") -
             holder[place] = copy = _rename_fields(each, replaced) if role == "any" else dict(each)
             keys: Sequence[Any] = tuple(copy)
             if role != "any":
-                keys = (*_searched_fields(each, role), *_byte_fields(each, role))
+                keys = (*_searched_fields(each, role, unread), *_byte_fields(each, role))
             waiting.extend((copy, key, _ROLES.get((role, key), "any")) for key in keys)
         elif isinstance(each, list | tuple):
             holder[place] = items = list(each)
@@ -269,7 +275,7 @@ def replace_texts(value: Any, replaced: Mapping[str, str], role: Role = "any") -
     return root[0]
 
 
-def _plain_values(value: object, role: Role) -> Iterator[object]:
+def _plain_values(value: object, role: Role, unread: frozenset[str]) -> Iterator[object]:
     """Yields the values inside an MCP shape that have no such shape themselves."""
     waiting: list[tuple[object, Role]] = [(value, role)]
     while waiting:
@@ -277,7 +283,7 @@ def _plain_values(value: object, role: Role) -> Iterator[object]:
         if role == "any":
             yield each
         elif isinstance(each, Mapping):
-            waiting.extend((each[key], _ROLES.get((role, key), "any")) for key in _searched_fields(each, role))
+            waiting.extend((each[key], _ROLES.get((role, key), "any")) for key in _searched_fields(each, role, unread))
         elif isinstance(each, list | tuple):
             inside = _ELEMENTS.get(role, "any")
             waiting.extend((inner, inside) for inner in each)
@@ -300,10 +306,10 @@ def _binaries(value: object, role: Role) -> Iterator[str]:
             waiting.extend((inner, inside) for inner in each)
 
 
-def _searched_fields(each: Mapping[str, Any], role: Role) -> Sequence[str]:
+def _searched_fields(each: Mapping[str, Any], role: Role, unread: frozenset[str]) -> Sequence[str]:
     """Returns the fields of an MCP shape that are searched as they are."""
-    unread = {*_byte_fields(each, role), *({"_meta"} if role in ("result", "block") else ())}
-    return [key for key in each if key not in unread]
+    left_out = {*_byte_fields(each, role), *(unread if role in ("result", "block") else ())}
+    return [key for key in each if key not in left_out]
 
 
 def _byte_fields(each: Mapping[str, Any], role: Role) -> Sequence[str]:

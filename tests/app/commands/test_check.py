@@ -55,6 +55,18 @@ def check(*words: str, upstreams: list[dict[str, Any]], **sections: Any) -> Resu
     return result
 
 
+@requirement("OPS-143")
+def test_a_server_that_may_use_more_of_clients_is_named() -> None:
+    gone: dict[str, Any] = {"command": ["/no/such/program"]}
+    upstreams: list[dict[str, Any]] = [
+        {"name": "writer", **gone, "forward": ["sampling", "roots"]},
+        {"name": "plain", **gone},
+        {"name": "off", **gone, "forward": ["roots"], "enabled": False},
+    ]
+    (line,) = [line for line in check(upstreams=upstreams).stdout.splitlines() if "forward" in line]
+    assert line.startswith("writer: may use the models of clients (sampling) and the names of clients' folders (roots)")
+
+
 @requirement("OPS-105")
 def test_each_upstream_is_reported_as_it_comes_and_again_in_a_table() -> None:
     result = check(upstreams=[package("local", 2), {"name": "gone", "command": ["/no/such/program"]}])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mcp.shared.inbound import encode_header_value, find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
 
 from tests.support.requirement import requirement
+from wicketgate.upstreams.mcp.asking import own_capabilities
 from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.eras import Agreement, Negotiation, Stamp, header_value, mirrored_arguments
 
@@ -71,6 +72,36 @@ def test_an_unsupported_version_that_names_one_of_ours_is_asked_for_once() -> No
         negotiation.failed(unsupported("2026-07-28"))
 
 
+@requirement("UP-102")
+def test_a_server_that_is_bound_to_an_era_is_asked_for_no_other() -> None:
+    modern = Negotiation("modern")
+    with pytest.raises(Malformed, match="does not speak MCP 2026-07-28"):
+        modern.failed(Refused(t.METHOD_NOT_FOUND, "no such method"))
+    with pytest.raises(Malformed, match="does not speak MCP 2026-07-28"):
+        modern.answered({})
+    with pytest.raises(Malformed, match="does not speak MCP 2026-07-28"):
+        modern.failed(unsupported("2025-11-25"))
+    with pytest.raises(TimeoutError):
+        modern.failed(TimeoutError())
+    assert modern.request.method == "server/discover"
+    handshake = Negotiation("handshake")
+    assert handshake.request.method == "initialize"
+    for error in (unsupported("2026-07-28"), Refused(t.METHOD_NOT_FOUND, "no such method")):
+        with pytest.raises(Malformed, match="does not speak MCP 2025-11-25"):
+            handshake.failed(error)
+
+
+@requirement("UP-99", "UP-103")
+def test_the_gate_declares_in_a_handshake_what_some_client_may_have() -> None:
+    plain = Negotiation("handshake").request.params["capabilities"]
+    assert plain == {
+        "elicitation": {"form": {}, "url": {}},
+        "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
+    }
+    more = Negotiation("auto", ("sampling", "roots")).request.params["_meta"][t.CLIENT_CAPABILITIES_META_KEY]
+    assert more == {**plain, "sampling": {"tools": {}}, "roots": {}}
+
+
 @pytest.mark.parametrize(
     ("result", "reason"),
     [({}, "does not speak MCP"), ({**INITIALIZED, "protocolVersion": "2031-01-01"}, "no version of MCP")],
@@ -86,7 +117,7 @@ def test_the_newer_era_stamps_every_request_and_the_older_one_only_its_headers()
     meta = modern.meta(progress_token="t")
     assert meta[t.PROTOCOL_VERSION_META_KEY] == "2026-07-28"
     assert meta[t.CLIENT_INFO_META_KEY]["name"] == "wicketgate"
-    assert meta[t.CLIENT_CAPABILITIES_META_KEY] == {"elicitation": {"form": {}, "url": {}}}
+    assert meta[t.CLIENT_CAPABILITIES_META_KEY] == own_capabilities(())
     assert (meta["progressToken"], meta[t.LOG_LEVEL_META_KEY]) == ("t", "info")
     assert modern.meta(capabilities={})[t.CLIENT_CAPABILITIES_META_KEY] == {}
     assert modern.headers("resources/read", {"uri": "a:é"})["mcp-name"] == "=?base64?YTrDqQ==?="

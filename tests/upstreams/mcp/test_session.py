@@ -73,13 +73,13 @@ def test_an_event_of_a_subscription_goes_to_its_request_and_any_other_is_an_anno
 @requirement("FACE-11")
 def test_a_question_belongs_to_a_call_only_where_all_calls_are_one_clients() -> None:
     of, (first, second) = session(context(), context())
-    assert of.sort(Message(1, ASK, {})) == Question(1, {}, second)
+    assert of.sort(Message(1, ASK, {})) == Question(1, ASK, {}, second)
     of.begin(Call("x", context(session="other")))
-    assert of.sort(Message(2, ASK, {})) == Question(2, {}, None)
-    assert of.sort(Message(3, ASK, {}), first) == Question(3, {}, first)
+    assert of.sort(Message(2, ASK, {})) == Question(2, ASK, {}, None)
+    assert of.sort(Message(3, ASK, {}), first) == Question(3, ASK, {}, first)
     assert of.sort(Message(3, ASK, {})) == STRAY, "the same question again"
     assert of.sort(Message(None, "notifications/cancelled", {"requestId": 3})) == Withdrawn(3)
-    assert of.end(first) == [3]
+    assert of.end(first) == [Question(3, ASK, {}, first)]
     of.answered(3)
     assert of.sort(Message(None, "notifications/cancelled", {"requestId": 3})) == STRAY
 

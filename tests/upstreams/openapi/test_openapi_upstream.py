@@ -104,12 +104,13 @@ def make(
     http: HttpClient | None = None,
     max_answer_bytes: int = 10_000_000,
     follow_redirects: bool = False,
+    query: Mapping[str, str] | None = None,
 ) -> OpenApiUpstream:
     return OpenApiUpstream(
         "shop",
         Fixed(source) if isinstance(source, bytes) else source,
         http or make_http_client(Outgoing()),
-        ServiceAccess(base_url, headers or {}, credentials, max_answer_bytes, follow_redirects),
+        ServiceAccess(base_url, headers or {}, credentials, max_answer_bytes, follow_redirects, query or {}),
         connect_timeout_s=5,
         jitter=random.random,
     )

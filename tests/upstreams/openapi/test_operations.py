@@ -299,7 +299,23 @@ def test_one_bad_operation_costs_no_other(bad: Any) -> None:
     assert read.skipped[0].startswith("GET /bad: ")
 
 
-@pytest.mark.parametrize("path", ["relative", "/a/../b", "/./a", "/a?x=1", "/a#b", "/a\\b", "/a\nb", "/{a"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "relative",
+        "/a/../b",
+        "/..?x=1",
+        "/./a",
+        "/a?x={y}",
+        "/a{?x}",
+        "/a?x#b",
+        "/a#b",
+        "/a\\b",
+        "/a?x\\b",
+        "/a\nb",
+        "/{a",
+    ],
+)
 def test_a_path_that_is_none_is_left_out(path: str) -> None:
     assert len(reading({path: {"get": {}}}).skipped) == 1
 

@@ -69,6 +69,20 @@ def test_query_arguments_arrive_as_they_were_given(arguments: dict[str, str]) ->
     assert urlsplit(target).path == "/things" and not urlsplit(target).fragment
 
 
+@requirement("UP-116")
+def test_the_query_that_a_path_has_is_sent_and_no_argument_changes_it() -> None:
+    form = {"name": "filter", "in": "query", "schema": {"type": "object"}, "style": "form", "explode": True}
+    raw = {"parameters": [{"name": "q", "in": "query"}, {"name": "beta", "in": "query"}, form]}
+    made = operation(raw, path="/items/{id}?beta=true&kind=a b")
+    assert set(made.tool["inputSchema"]["properties"]) == {"id", "q", "filter"}
+    assert build_request(made, {"id": "1?x"}).target == "/items/1%3Fx?beta=true&kind=a%20b"
+    assert build_request(made, {"id": "1", "q": "&beta=false"}).target == (
+        "/items/1?beta=true&kind=a%20b&q=%26beta%3Dfalse"
+    )
+    with pytest.raises(ArgsInvalid):
+        build_request(made, {"id": "1", "filter": {"beta": "false"}})
+
+
 @requirement("UP-29")
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "é", "\0", "a\tb"])
 def test_a_header_argument_that_could_end_the_header_is_refused(value: str) -> None:

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_service import HttpService, Reply
+from tests.support.http_service import HttpService, Reply, Seen
 from tests.support.requirement import requirement
 from tests.upstreams.openapi.fixtures import document as read_from
 from tests.upstreams.openapi.test_openapi_upstream import FakeCredentials, call, document, make, supervised
+from wicketgate.errors import ArgsInvalid
 from wicketgate.upstreams.openapi.operations import read_operations
 from wicketgate.upstreams.openapi.security import security_notes
 
@@ -26,7 +27,14 @@ SCHEMES: dict[str, Any] = {
 KEY = "header api_key (apiKey); none in headers"
 
 
-def missing(operation: dict[str, Any], *, headers: str = "", oauth: bool = False, everywhere: object = None) -> str:
+def missing(
+    operation: dict[str, Any],
+    *,
+    headers: str = "",
+    oauth: bool = False,
+    everywhere: object = None,
+    query: str = "",
+) -> str:
     global_security: dict[str, Any] = {} if everywhere is None else {"security": everywhere}
     made = read_from(
         {"/a": {"get": {"operationId": "a", **operation}}},
@@ -34,7 +42,9 @@ def missing(operation: dict[str, Any], *, headers: str = "", oauth: bool = False
         x={"key": SCHEMES["key"]},
         **global_security,
     )
-    return read_operations(made, reserved_headers=frozenset(headers.split()), oauth=oauth).operations["a"].missing
+    reserved = frozenset(headers.split())
+    read = read_operations(made, reserved_headers=reserved, oauth=oauth, reserved_query=frozenset(query.split()))
+    return read.operations["a"].missing
 
 
 @requirement("UP-95")
@@ -43,8 +53,8 @@ def missing(operation: dict[str, Any], *, headers: str = "", oauth: bool = False
     [
         ([{"key": []}], KEY),
         ([{"away": []}], KEY),
-        ([{"cookie": []}], "cookie sid (apiKey); none in headers"),
-        ([{"query": []}], "k in the query (apiKey); the gate cannot send it"),
+        ([{"cookie": []}], "cookie sid (apiKey); none in headers.Cookie"),
+        ([{"query": []}], "k in the query (apiKey); none in query"),
         ([{"bearer": []}], "header Authorization (http bearer); none in headers or oauth"),
         ([{"basic": []}], "header Authorization (http basic); none in headers"),
         ([{"oauth": ["read"]}], "header Authorization (oauth2); none in headers or oauth"),
@@ -88,6 +98,43 @@ def test_what_an_operation_asks_for_is_told_with_the_setting_that_lacks_it(secur
 )
 def test_what_is_configured_is_not_missing(security: object, headers: str, oauth: bool, expected: str) -> None:
     assert missing({"security": security}, headers=headers, oauth=oauth) == expected
+
+
+@requirement("UP-95", "UP-117")
+def test_a_key_of_the_query_is_missing_unless_it_is_configured_under_its_name() -> None:
+    assert missing({"security": [{"query": []}]}, query="k") == ""
+    assert missing({"security": [{"query": []}]}, query="K") == "k in the query (apiKey); none in query"
+
+
+@requirement("UP-117")
+async def test_a_key_of_the_query_is_sent_with_each_call_and_is_no_argument() -> None:
+    seen: list[str] = []
+
+    def answer(request: Seen) -> Reply:
+        seen.append(request.target)
+        return Reply(status=401)
+
+    scheme = {"security": [{"query": []}], "components": {"securitySchemes": SCHEMES}}
+    both = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in ("k", "own key", "q")]
+    exploded = {"name": "f", "in": "query", "schema": {"type": "object"}}
+    paths = {
+        "/a": {"get": {"operationId": "a", "parameters": [*both, exploded]}},
+        "/b?x=1": {"get": {"operationId": "b"}},
+    }
+    async with HttpService(answer) as service:
+        upstream = make(document(paths=paths, **scheme), service.url, query={"k": "s3/&=é", "own key": ""})
+        async with supervised(upstream):
+            tools = {tool["name"]: tool["inputSchema"]["properties"].keys() for tool in await upstream.list_tools()}
+            first = await call(upstream, "a", q="1")
+            await call(upstream, "a")
+            await call(upstream, "b")
+            with pytest.raises(ArgsInvalid):
+                await call(upstream, "a", f={"k": "mine"})
+            assert list(upstream.notes) == []
+    assert tools == {"a": {"q", "f"}, "b": set()}
+    sent = "k=s3%2F%26%3D%C3%A9&own%20key="
+    assert seen == [f"/a?q=1&{sent}", f"/a?{sent}", f"/b?x=1&{sent}"]
+    assert "configured at the gate" not in first["content"][0]["text"]
 
 
 @requirement("UP-95")

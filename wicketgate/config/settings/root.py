@@ -284,7 +284,7 @@ class Settings(Section):
             if model.api_key is not None:
                 yield model.api_key.get_secret_value()
         for upstream in self.upstreams:
-            yield from (value.get_secret_value() for value in upstream.headers.values())
+            yield from (value.get_secret_value() for value in (*upstream.headers.values(), *upstream.query.values()))
             if upstream.oauth is not None:
                 yield from upstream.oauth.secrets()
             yield from (value.get_secret_value() for name, value in upstream.env.items() if SECRET_NAME.search(name))

@@ -144,12 +144,20 @@ class UpstreamSettings(Section):
     """For *openapi*: calls by GET and HEAD follow redirects within the origin."""
     headers: dict[str, SecretStr] = {}
     """Sent with every request to *url*, or every call of the service of *openapi*."""
+    query: dict[str, SecretStr] = Field(default={}, max_length=20)
+    """Sent in the query of every call of the service of *openapi*: for keys that a service takes only there."""
     transport: Literal["http", "sse"] = "http"
     """``sse``: *url* is the stream of a server of the older HTTP+SSE transport."""
     max_answer_bytes: int = Field(default=16 * 1024 * 1024, ge=64 * 1024)
     """A larger answer is not taken, and its call fails."""
     oauth: OAuthSettings | None = None
     """Credentials of the gateway for *url* or *openapi*."""
+    era: Literal["auto", "2025-11-25", "2026-07-28"] = "auto"
+    """The era of MCP in which it is spoken to: ``2025-11-25``, with a handshake, in the newest version up to this one
+    that it knows; ``2026-07-28``, without; ``auto``, the newer one if it knows that."""
+    forward: tuple[Literal["sampling", "roots"], ...] = ()
+    """Capabilities of clients that it may use while it runs a call: *sampling*, the client's model; *roots*, the names
+    of the client's folders. Questions to a person (elicitation) are always passed on."""
     instructions: bool = False
     """True: its instructions for a model are shown to clients of the namespaced face."""
     namespace: Literal["name", "infer"] = "name"
@@ -208,11 +216,16 @@ class UpstreamSettings(Section):
             raise ValueError("openapi must be a path or a URL")
         if self.base_url and not is_base_url(self.base_url):
             raise ValueError("base_url must be an http:// or https:// URL with a host, without a query or credentials")
+        if self.transport == "sse" and self.era == "2026-07-28":
+            raise ValueError("era: the older HTTP+SSE transport has only 2025-11-25; leave era out, or transport")
         for name, value in self.headers.items():
             if not _HEADER_NAME.fullmatch(name):
                 raise ValueError("headers: a name may hold only letters, digits and hyphens, or others of RFC 9110")
             if not (text := value.get_secret_value()).isascii() or not text.isprintable():
                 raise ValueError(f"headers.{name}: only printable ASCII can be sent; is there a line end in it?")
+        for name, value in self.query.items():
+            if not name or not (name + value.get_secret_value()).isprintable():
+                raise ValueError(f"query.{name}: name and value must be printable; is there a line end in it?")
         if self.oauth is not None and "authorization" in map(str.lower, self.headers):
             raise ValueError("headers.Authorization and oauth are two credentials for one header; give one of them")
         return self
@@ -222,14 +235,19 @@ class UpstreamSettings(Section):
         return self.model_dump(exclude=_OF_CALLS) == other.model_dump(exclude=_OF_CALLS)
 
     def secrets(self) -> Iterator[str]:
-        """Credentials that the upstream is given, to be masked in what it says (UP-58): of *headers* those that are
-        named like one and other long values in one piece, of *env*, *command* and the queries of URLs those that are
-        named like one, users of URLs, long tokens in
-        the path of *url* or of a URL in *command*, *oauth*."""
+        """Credentials that the upstream is given, to be masked in what it says (UP-58): of *headers* and *query* those
+        that are named like one and other long values in one piece, cookies, of *env*, *command* and the queries of URLs
+        those that are named like one, users of URLs, long tokens in the path of *url* or of a URL in *command*,
+        *oauth*."""
         for name, value in self.headers.items():
             text = value.get_secret_value()
             if is_secret_name(name) or (not _HARMLESS_HEADER.match(name) and _IN_ONE_PIECE.fullmatch(text)):
                 yield text
+            if name.lower() == "cookie":
+                yield from (value for _, found, value in (each.partition("=") for each in text.split("; ")) if found)
+        for name, given in revealed(self.query).items():
+            if is_secret_name(name) or (not _HARMLESS_HEADER.match(name) and _KEY.fullmatch(given)):
+                yield given
         env = revealed(self.env)
         yield from (value for name, value in env.items() if is_secret_name(name))
         yield from _in_arguments(self.command)
@@ -266,9 +284,12 @@ _BELONGS_TO: Mapping[str, tuple[str, ...]] = {
     "threads": ("python",),
     "transport": ("url",),
     "instructions": ("command", "url"),
+    "era": ("command", "url"),
+    "forward": ("command", "url"),
     "base_url": ("openapi",),
     "follow_redirects": ("openapi",),
     "headers": ("url", "openapi"),
+    "query": ("openapi",),
     "oauth": ("url", "openapi"),
 }
 
@@ -277,6 +298,7 @@ _HARMLESS_HEADER = re.compile(
     r"(?i:accept|content-|user-agent|host|origin|referer|cache-control|prefer|from$"
     r"|.*(?:version|region|tenant|organi[sz]ation|project|workspace|account|environment|locale)(?:-?(?:id|name))?$)"
 )
+_KEY = re.compile(r"\S{16,}")
 _IN_ONE_PIECE = re.compile(r"[^\s/]{16,}")
 
 # Random characters. A slug, a UUID and a hash may be the name of a thing, which the data of the server may hold.

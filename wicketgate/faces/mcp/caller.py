@@ -1,9 +1,9 @@
 """The MCP client of one call: progress and log messages to it, and questions that it answers (FACE-11).
 
 A client of the handshake era answers while its call runs. A newer one answers with a second attempt (2026-07-28,
-``input_required``); nothing is kept here between the attempts, because the tool server's own state travels with the
-client. It is sealed and bound to actor, tool, the tool's definition, arguments, face and an expiry, so that it opens
-only for the same call.
+``input_required``). Between the attempts the tool server's own state travels with the client; that of an older server,
+which has none, is the call itself, which is held (``held.py``). The state is sealed and bound to actor, tool, the
+tool's definition, arguments, face and an expiry, so that it opens only for the same call.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import json
 import unicodedata
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Self, get_args
@@ -40,12 +41,15 @@ _QUESTIONS: dict[str, tuple[type[t.ElicitRequest | t.CreateMessageRequest | t.Li
     "sampling/createMessage": (t.CreateMessageRequest, t.CreateMessageResultWithTools),
     "roots/list": (t.ListRootsRequest, t.ListRootsResult),
 }
+_ASKABLE = {"elicitation", "sampling", "roots"}
+_REJECTED = -1
+"""The code with which a client says that its person refused a request."""
 
 ANSWERS_WITHIN_S = 600.0
 _PURPOSE = "request state"
 # The sealed text is one of these, because a tool server may ask without a state of its own, then the digest of the
-# tool's definition, a colon, and the server's state.
-_STATE, _NO_STATE = "t", "n"
+# tool's definition, a colon, and the server's state. A call that is held here has its id instead of all that.
+_STATE, _NO_STATE, _HELD = "t", "n", "h"
 
 _MAX_SHOWN_CHARS = 4_000
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -79,7 +83,7 @@ class ClientCaller:
 
     @property
     def answers(self) -> AnswerTime:
-        if "elicitation" not in self.capabilities:
+        if not _ASKABLE & self.capabilities.keys():
             return "never"
         return "now" if self._ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "later"
 
@@ -99,6 +103,16 @@ class ClientCaller:
         notification = t.LoggingMessageNotification(params=params)
         self._notify(lambda: self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id))
 
+    def may_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
+        """True if the client declared that it answers this, and it is valid MCP."""
+        if not can_answer(self._ctx, method, params):
+            return False
+        try:
+            _QUESTIONS[method][0].model_validate({"method": method, "params": params}, by_name=False)
+        except ValidationError:
+            return False
+        return True
+
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if self.answers != "now" or not can_answer(self._ctx, method, params):
             raise CannotAsk(method)
@@ -109,8 +123,9 @@ class ClientCaller:
                 request, result_type, metadata=ServerMessageMetadata(related_request_id=self._ctx.request_id)
             )
         except (MCPError, NoBackChannelError, ValidationError) as error:
-            raise CannotAsk(method) from error
-        return result.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"result_type"})
+            rejected = isinstance(error, MCPError) and error.error.code == _REJECTED
+            raise CannotAsk(method, rejected=rejected) from error
+        return _wire(result)
 
     def _wants(self, level: str) -> bool:
         """Compares with the level that the client set, with this request in the newer era or for its session."""
@@ -142,12 +157,24 @@ def can_answer(ctx: Ctx, method: str, params: Mapping[str, Any]) -> bool:
                 return can.elicitation.url is not None
             # A client that declares neither mode means forms, the only mode of older versions.
             return can.elicitation.form is not None or not can.elicitation.url
-        case "sampling/createMessage":
-            return can.sampling is not None
+        case "sampling/createMessage" if can.sampling is not None:
+            return can.sampling.tools is not None or not params.keys() & {"tools", "toolChoice"}
         case "roots/list":
             return can.roots is not None
         case _:
             return False
+
+
+def answer_of(method: str, response: object) -> Mapping[str, Any] | None:
+    """A client's answer to *method* as wire JSON; None if it is not valid MCP."""
+    try:
+        return _wire(_QUESTIONS[method][1].model_validate(response, by_name=False))
+    except ValidationError:
+        return None
+
+
+def _wire(result: t.Result) -> Mapping[str, Any]:
+    return result.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"result_type"})
 
 
 async def set_log_level(ctx: Ctx, params: t.SetLevelRequestParams) -> t.EmptyResult:
@@ -242,7 +269,21 @@ def ask_later(ctx: Ctx, question: InputRequired) -> t.InputRequiredResult:
     return result
 
 
-def read_answers(ctx: Ctx) -> InputAnswers | None:
+@dataclass(frozen=True, slots=True)
+class HeldAnswers:
+    """The answers of a second attempt, by key, for the call *id* that is held here."""
+
+    id: str
+    responses: Mapping[str, Any]
+
+
+def ask_held(id: str, requests: Mapping[str, Mapping[str, Any]]) -> t.InputRequiredResult:
+    """The answer that makes the client ask its user, while the call *id* is held."""
+    questions = {"inputRequests": dict(requests), "requestState": f"{_HELD}:{id}"}
+    return t.InputRequiredResult.model_validate(questions, by_name=False)
+
+
+def read_answers(ctx: Ctx) -> InputAnswers | HeldAnswers | None:
     """The answers of a second attempt, whose state is open by now (``seal_states``); None for a first attempt.
 
     Raises MCPError for answers without a question.
@@ -254,6 +295,8 @@ def read_answers(ctx: Ctx) -> InputAnswers | None:
     if not isinstance(state, str):
         raise MCPError(t.INVALID_PARAMS, "inputResponses need the requestState that came with the questions.")
     head, _, own = state.partition(":")
+    if head == _HELD:
+        return HeldAnswers(own, dict(responses or {}))
     if not head.startswith((_STATE, _NO_STATE)):
         raise MCPError(t.INVALID_PARAMS, "This requestState is no longer valid. Make the call again without it.")
     return InputAnswers(dict(responses or {}), own if head.startswith(_STATE) else None, head[1:])

@@ -20,6 +20,8 @@ _NAMED = {
     "tools/call": ("Tool", "name"),
     "prompts/get": ("Prompt", "name"),
     "resources/read": ("Resource", "uri"),
+    "resources/directory/read": ("Directory", "uri"),
+    "skills/get": ("Skill", "uri"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The MCP methods of a face's offers besides tools: resources, templates, prompts, completion and subscriptions
+"""The MCP methods of a face's offers besides tools: resources, templates, prompts, skills, completion and subscriptions
 (ROUTE-11)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,9 +12,11 @@ from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, R
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
+from wicketgate.errors import GatewayError
 from wicketgate.faces.mcp.changes import Announcer
 from wicketgate.faces.mcp.codes import mcp_error
 from wicketgate.faces.mcp.fit import WHOLE, fitting, paged, without_ours
+from wicketgate.faces.namespaced import UPSTREAM_FAILED
 from wicketgate.faces.surface import Offer, Offers, Refusal
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureKind, ListChanged, ResourceChanged
 from wicketgate.ports import CallContext
@@ -34,6 +36,13 @@ _LISTS: Mapping[FeatureKind, tuple[str, str]] = {
     "resources": ("resources/list", "resources"),
     "templates": ("resources/templates/list", "resourceTemplates"),
     "prompts": ("prompts/list", "prompts"),
+    "skills": ("skills/list", "skills"),
+}
+_OFFER_OF: Mapping[FeatureKind, Offer] = {
+    "resources": "resources",
+    "templates": "resources",
+    "prompts": "prompts",
+    "skills": "skills",
 }
 
 OFFERS_FRESH: Mapping[CacheableMethod, CacheHint] = {
@@ -63,8 +72,15 @@ class OfferMethods:
             server.add_request_handler(method, params, if_offered)
 
         for kind, (method, _) in _LISTS.items():
-            add(method, "prompts" if kind == "prompts" else "resources", t.PaginatedRequestParams, self._lister(kind))
+            add(method, _OFFER_OF[kind], t.PaginatedRequestParams, self._lister(kind))
         add("resources/read", "resources", t.ReadResourceRequestParams, self._carried(self._offers.read_resource))
+        add(
+            "resources/directory/read",
+            "directories",
+            t.ReadResourceRequestParams,
+            self._carried(self._offers.read_directory),
+        )
+        add("skills/get", "skills", t.ReadResourceRequestParams, self._carried(self._offers.get_skill))
         add("resources/subscribe", "resources", t.SubscribeRequestParams, self._subscribe)
         add("resources/unsubscribe", "resources", t.UnsubscribeRequestParams, self._unsubscribe)
         add("prompts/get", "prompts", t.GetPromptRequestParams, self._carried(self._offers.get_prompt))
@@ -78,8 +94,11 @@ class OfferMethods:
         async def lister(ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
             listed = await self._offers.list_all(kind, self._context_of(ctx))
             page, following = paged(listed.items, params.cursor, lambda item: str(item[address]))
-            shown = fitting(method, key, page, ctx.protocol_version)
-            answer: dict[str, Any] = {**WHOLE, key: shown, "ttlMs": listed.fresh_ms}
+            # The SDK knows no skills: they are the same for every version, and what they lack is ours to say.
+            shown = page if kind == "skills" else fitting(method, key, page, ctx.protocol_version)
+            answer: dict[str, Any] = {**WHOLE, key: list(shown), "ttlMs": listed.fresh_ms}
+            if kind == "skills":
+                answer["cacheScope"] = "private"
             if following is not None:
                 answer["nextCursor"] = following
             if listed.missing:
@@ -92,7 +111,10 @@ class OfferMethods:
         """The handler of a request that goes to a tool server."""
 
         async def handler(ctx: Ctx, params: BaseModel) -> dict[str, Any] | t.InputRequiredResult:
-            result = await self._carry(ctx, lambda context: request(ctx.params or {}, context))
+            try:
+                result = await self._carry(ctx, lambda context: request(ctx.params or {}, context))
+            except GatewayError as error:
+                raise mcp_error(Refusal(UPSTREAM_FAILED, error.message, {"error": error.code}), ctx) from None
             if isinstance(result, t.InputRequiredResult):
                 return result
             answer = without_ours(result)

@@ -7,7 +7,7 @@ older era), unless the face itself answers with JSON-RPC errors. Long lists go o
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from mcp import types as t
 from mcp.server.caching import CacheHint
@@ -17,15 +17,20 @@ from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS
+from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from wicketgate.access.identity import Identity
 from wicketgate.access.seal import Seal
 from wicketgate.errors import GatewayError, InputRequired, UpstreamError
+from wicketgate.faces.apps import SHOWS_APPS
 from wicketgate.faces.assembly import Face
 from wicketgate.faces.mcp.caller import (
+    ANSWERS_WITHIN_S,
     AskingApprover,
     ClientCaller,
+    HeldAnswers,
+    ask_held,
     ask_later,
     read_answers,
     seal_states,
@@ -35,8 +40,11 @@ from wicketgate.faces.mcp.changes import Announcer
 from wicketgate.faces.mcp.codes import is_answered_by, mcp_error
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
+from wicketgate.faces.mcp.extensions import ShownExtensions
 from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ours
+from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCalls, NotHeld
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
+from wicketgate.faces.mcp.tasks import Tasks
 from wicketgate.faces.meta_tool import compact_json
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
 from wicketgate.gateway.running_calls import AttendedCaller
@@ -56,6 +64,10 @@ ORDER_META_KEY = "wicketgate/cache_stable"
 calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
 
 _TOOLS_FRESH_MS = 60_000
+_NOT_HELD = (
+    "The call that these answers are for is not held any more: it has ended, or nobody answered in time. Make the call "
+    "again without the requestState."
+)
 
 Ctx = ServerRequestContext[Any, Any]
 R = TypeVar("R")
@@ -65,7 +77,7 @@ class McpDoor:
     """One face as an MCP server, with the notifications to its clients.
 
     *seal* protects the state that travels with clients between two attempts. *local* is the caller on stdio, without an
-    HTTP request that names one.
+    HTTP request that names one. A server's question in the middle of a call waits for *answer_s* at most.
     """
 
     def __init__(
@@ -78,12 +90,15 @@ class McpDoor:
         max_streams_per_actor: int | None = None,
         local: Identity | None = None,
         new_id: Callable[[], str] = lambda: "-",
+        answer_s: float = ANSWERS_WITHIN_S,
     ) -> None:
         self._surface = face.surface
         self._offers = face.offers
         self._local = local
         self._new_id = new_id
         self._listings = ToolListings()
+        self._held = HeldCalls(face.running, answer_s)
+        self._tasks = Tasks(self._held, seal, name, self._who)
         self._shown: Sequence[SurfaceTool] = ()
         self._by_name: tuple[Sequence[SurfaceTool], dict[str, SurfaceTool]] = ((), {})
         self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
@@ -107,7 +122,10 @@ class McpDoor:
         if face.offers is not None:
             OfferMethods(face.offers, self.announcer, self._carry, self._context).add_to(self.server)
         self.server.middleware.append(RequestCheck(self.server))
+        if face.offers is not None:
+            self.server.middleware.append(ShownExtensions(face.offers))
         self.server.middleware.append(seal_states(seal, name, self._who))
+        self._tasks.add_to(self.server)
 
     @property
     def opens_with_offers(self) -> bool:
@@ -134,9 +152,13 @@ class McpDoor:
         if self._offers is not None and self._offers.offered("resources"):
             self.announcer.announce(ResourcesListChanged())
 
+    def ask_no_more(self) -> None:
+        """Tell the servers of held calls that nobody answers, because no answer is taken from now on (FACE-76)."""
+        self._held.give_up()
+
     async def prepare(self, identity: Identity) -> None:
         """Work out beside the event loop what requests of this caller ask at once, the SDK included (BROWSE-59)."""
-        await self._surface.prepare(CallContext(identity, "-", "-"))
+        await self._surface.prepare(CallContext(identity, "-", "-", SHOWS_APPS))
 
     async def _listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
         """For a face with tools alone: nothing else is acknowledged (FACE-61)."""
@@ -144,7 +166,7 @@ class McpDoor:
         return await self.announcer.listen(ctx, params.model_copy(update={"notifications": honoured}))
 
     async def _list_tools(self, ctx: Ctx, params: t.PaginatedRequestParams) -> dict[str, Any]:
-        context = self._context(ctx)
+        context = self._context(ctx, ClientCaller(ctx))
         await self._surface.prepare(context)
         page = self._listings.page(self._surface.tools(context), params.cursor, ctx.protocol_version)
         if self._offers is not None and (missing := self._offers.missing(context)):
@@ -153,7 +175,10 @@ class McpDoor:
 
     async def _call_tool(self, ctx: Ctx, params: t.CallToolRequestParams) -> dict[str, Any] | t.InputRequiredResult:
         async def run(context: CallContext) -> dict[str, Any]:
-            result = await self._surface.call(params.name, params.arguments, context)
+            try:
+                result = await self._surface.call(params.name, params.arguments, context)
+            except Exception as error:
+                return self._failed(params.name, ctx, error)
             if result.refused is not None and is_answered_by(result.refused, ctx):
                 raise mcp_error(result.refused, ctx)
             answer = _result_json(result, ctx.protocol_version)
@@ -164,16 +189,24 @@ class McpDoor:
 
         try:
             return await self._carry(ctx, run)
-        except MCPError:
-            raise
-        except UnknownTool:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}") from None
-        except GatewayError as error:
-            return _failure(error, typed=self._is_typed(params.name, ctx))
-        except Exception:
-            log.exception("tools/call failed")
-            failed = UpstreamError("The call failed inside the gateway.")
-            return _failure(failed, typed=self._is_typed(params.name, ctx))
+        except Exception as error:
+            return self._failed(params.name, ctx, error)
+
+    def _failed(self, name: str, ctx: Ctx, error: Exception) -> dict[str, Any]:
+        """The result of a call of the tool *name* that failed with *error*. Raises MCPError and InputRequired, which
+        are no results; call it where *error* is handled."""
+        match error:
+            case MCPError() | InputRequired():
+                raise error
+            case Refusal():
+                raise mcp_error(error, ctx) from None
+            case UnknownTool():
+                raise MCPError(INVALID_PARAMS, f"Unknown tool: {name}") from None
+            case GatewayError():
+                return _failure(error, typed=self._is_typed(name, ctx))
+        log.exception("tools/call failed")
+        failed = UpstreamError("The call failed inside the gateway.")
+        return _failure(failed, typed=self._is_typed(name, ctx))
 
     async def _carry(self, ctx: Ctx, run: Callable[[CallContext], Awaitable[R]]) -> R | t.InputRequiredResult:
         """Run it for the client that waits: it is notified, may be asked, and may leave.
@@ -184,11 +217,41 @@ class McpDoor:
         try:
             with within_exchange(ctx):
                 async with ClientCaller(ctx) as caller:
-                    return await run(self._context(ctx, AttendedCaller(caller), given))
+                    answer = await self._run_for(ctx, caller, given, run)
         except Refusal as refusal:
             raise mcp_error(refusal, ctx) from None
         except InputRequired as question:
             return ask_later(ctx, question)
+        except NotHeld:
+            raise MCPError(t.INVALID_PARAMS, _NOT_HELD, {"reason": "not_held"}) from None
+        match answer:
+            case Asked():
+                return ask_held(answer.id, answer.requests)
+            case HeldCall():
+                return cast(R, self._tasks.created(ctx, answer))
+        return answer
+
+    async def _run_for(
+        self,
+        ctx: Ctx,
+        caller: ClientCaller,
+        given: InputAnswers | HeldAnswers | None,
+        run: Callable[[CallContext], Awaitable[R]],
+    ) -> R | Asked | HeldCall[R]:
+        """Run it for *caller*, or go on with the call that its answers are for. Raises NotHeld, and as *run*."""
+        after_s = self._tasks.after_s(ctx)
+        if isinstance(given, HeldAnswers):
+            return await self._held.resume(caller, self._who(ctx), given.id, given.responses, after_s=after_s)
+        may_be_held = caller.answers == "later" and ctx.method in INPUT_REQUIRED_METHODS
+        if not may_be_held and after_s is None:
+            return await run(self._context(ctx, AttendedCaller(caller), given))
+
+        def run_held(held: Caller, given: InputAnswers | None) -> Awaitable[R]:
+            # A client that knows tasks needs no handle.
+            return run(self._context(ctx, AttendedCaller(held) if after_s is None else held, given))
+
+        label = str((ctx.params or {}).get("name", ""))
+        return await self._held.begin(caller, self._who(ctx), label, run_held, given=given, after_s=after_s)
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool. Without this the SDK lists all tools before each call of the newer era."""
@@ -197,7 +260,7 @@ class McpDoor:
 
     def _is_typed(self, name: str, ctx: Ctx) -> bool:
         """True for a tool that is shown with an output schema."""
-        tool = self._tool(name, CallContext(self._who(ctx), "-", "-"))
+        tool = self._tool(name, CallContext(self._who(ctx), "-", "-", SHOWS_APPS))
         return tool is not None and tool.output_schema is not None
 
     def _tool(self, name: str, context: CallContext) -> SurfaceTool | None:
@@ -207,7 +270,7 @@ class McpDoor:
         return self._by_name[1].get(name)
 
     def _context_of_caller(self) -> CallContext:
-        return CallContext(calling.get() or self._local or _NOBODY, "-", "-")
+        return CallContext(calling.get() or self._local or _NOBODY, "-", "-", SHOWS_APPS)
 
     def _context(self, ctx: Ctx, caller: Caller | None = None, given: InputAnswers | None = None) -> CallContext:
         """The context of the caller, which the middleware left on the request."""
@@ -282,8 +345,8 @@ class _Server(Server[Any]):
 
 
 _NOBODY = Identity("nobody")
-_STRANGER = CallContext(_NOBODY, "-", "-")
-_EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-")
+_STRANGER = CallContext(_NOBODY, "-", "-", SHOWS_APPS)
+_EVERYBODY = CallContext(Identity("everybody", ("*",)), "-", "-", SHOWS_APPS)
 
 
 def _result_json(result: SurfaceResult, version: str) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """The client of one connected MCP server: the port to its transport, the agreement with it, every kind of request.
 
-A server of 2026-07-28 that needs answers of a person answers ``input_required``, and is called again with them
-(FACE-11). Only ``elicitation/create`` is passed on: sampling and roots are not declared."""
+A server of 2026-07-28 that needs answers of a client answers ``input_required``, and is called again with them
+(FACE-11, UP-101)."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, Self
 
@@ -15,10 +15,11 @@ from wicketgate.errors import InputRequired, UpstreamError
 from wicketgate.log_text import META_KEY
 from wicketgate.ports import CallContext, CannotAsk, InputAnswers
 from wicketgate.upstreams.mcp import tasks
+from wicketgate.upstreams.mcp.asking import CAPABILITY, ELICIT, offered, offered_methods
 from wicketgate.upstreams.mcp.call import NOT_VALID, Call, Gone, Heard, Malformed, Refused
 from wicketgate.upstreams.mcp.eras import ANNOTATION, Agreement, Mirrored, Mode, Negotiation, Stamp, mirrored_arguments
 from wicketgate.upstreams.mcp.exchange import Exchange
-from wicketgate.upstreams.mcp.session import ELICIT, OutgoingRequest
+from wicketgate.upstreams.mcp.session import OutgoingRequest
 
 log = logging.getLogger("wicketgate.upstream")
 
@@ -29,8 +30,8 @@ _MAX_TOOLS = 100_000
 _MAX_ROUNDS = 8
 _MAX_REQUESTS = 32
 _PAUSE_S = 0.05
-_SHOWN = ("elicitation",)
-"""The capabilities of a caller that its server is shown; the others are not passed on."""
+_MAY_ASK = frozenset({"tools/call", "resources/read", "prompts/get"})
+"""The methods whose answer may be a question."""
 
 Attempt = Callable[[InputAnswers | None], Awaitable[dict[str, Any]]]
 
@@ -83,21 +84,38 @@ Connect = Callable[[Lost], AbstractAsyncContextManager[Connection]]
 class McpClient:
     """Lasts as long as its connection. *lost* is called by a request that finds the connection gone."""
 
-    def __init__(self, name: str, connection: Connection, agreement: Agreement, lost: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        connection: Connection,
+        agreement: Agreement,
+        lost: Callable[[str], None],
+        forward: Collection[str],
+    ) -> None:
         self.agreement = agreement
         self._name = name
         self._connection = connection
         self._lost = lost
-        self._stamp = Stamp(agreement)
+        self._forward = forward
+        self._stamp = Stamp(agreement, forward)
         self._modern = agreement.modern
         self._has_headers = connection.has_headers
         self._mirrored: Mapping[str, Mirrored] = {}
         self.left_out: Sequence[str] = ()
 
     @classmethod
-    async def open(cls, name: str, connection: Connection, mode: Mode, lost: Callable[[str], None]) -> Self:
-        """Agree with the server on a version. Raises Refused, Malformed, Gone; bound it by a deadline."""
-        negotiation = Negotiation("legacy" if connection.handshake_only else mode)
+    async def open(
+        cls,
+        name: str,
+        connection: Connection,
+        mode: Mode,
+        lost: Callable[[str], None],
+        forward: Collection[str] = (),
+    ) -> Self:
+        """Agree with the server on a version. *forward*: capabilities of clients besides questions that it may use.
+        Raises Refused, Malformed, Gone; bound it by a deadline."""
+        connection.exchange.pass_on(offered_methods(forward))
+        negotiation = Negotiation("legacy" if connection.handshake_only else mode, forward)
         while negotiation.agreement is None:
             request = negotiation.request
             deadline_s = _DISCOVER_S if request.method == "server/discover" else None
@@ -113,7 +131,7 @@ class McpClient:
                     raise
                 negotiation.failed(error)
         await connection.agreed(negotiation.agreement)
-        return cls(name, connection, negotiation.agreement, lost)
+        return cls(name, connection, negotiation.agreement, lost, forward)
 
     async def list_tools(self) -> list[Any]:
         """Every definition as it came (CARD-11, UP-2). Raises Refused, Malformed, Gone.
@@ -140,8 +158,6 @@ class McpClient:
         try:
             return await self.ask("tools/call", params, context)
         except Refused as refused:
-            if not self._modern and (pages := _pages_to_open(refused, context)):
-                raise InputRequired(pages, None) from None
             if refused.code != HEADER_MISMATCH or not self._modern:
                 raise
         # It was refused unseen: the tool has another schema by now, or was never listed.
@@ -150,8 +166,17 @@ class McpClient:
 
     async def ask(self, method: str, params: Mapping[str, Any], context: CallContext | None) -> dict[str, Any]:
         """Any request. Raises as ``call_tool``."""
-        if context is None or not self._modern:
-            return whole(await self._request(method, params, context))
+        if context is not None:
+            context = offered(context, self._forward)
+        if not self._modern:
+            try:
+                return whole(await self._request(method, params, context))
+            except Refused as refused:
+                if context is not None and method in _MAY_ASK and (pages := _pages_to_open(refused, context)):
+                    raise InputRequired(pages, None) from None
+                raise
+        if context is None:
+            return whole(await self._request(method, params, None))
 
         async def attempt(answers: InputAnswers | None) -> dict[str, Any]:
             return await self._request(method, {**params, **_second(answers)}, context)
@@ -194,11 +219,10 @@ class McpClient:
     def _meta(self, call: Call, method: str) -> dict[str, Any]:
         if call.context is None:
             return self._stamp.meta()
-        declared = call.caller.capabilities
-        capabilities = {name: declared[name] for name in _SHOWN if name in declared}
+        shown = dict(call.caller.capabilities)
         if method in tasks.DECLARING:
-            capabilities = tasks.declared(capabilities)
-        meta = self._stamp.meta(capabilities=capabilities, progress_token=None if call.silent else call.token)
+            shown = tasks.declared(shown)
+        meta = self._stamp.meta(capabilities=shown, progress_token=None if call.silent else call.token)
         return {**call.context.meta, **meta, META_KEY: call.context.correlation_id}
 
 
@@ -276,15 +300,14 @@ async def _answered(name: str, result: Mapping[str, Any], context: CallContext) 
             raise Malformed(NOT_VALID)
         await asyncio.sleep(_PAUSE_S)
         return InputAnswers({}, state)
-    # Only questions to a person can be passed on.
+    # Only what the server was shown for this call can be passed on.
     for request in requests.values():
         match request:
-            case {"method": "elicitation/create", "params": dict()}:
-                pass
-            case {"method": str()}:
-                raise UpstreamError(
-                    f"{name} asks for something other than input (sampling or roots), which is not offered to it."
-                )
+            case {"method": str(method), "params": dict()} | {"method": "roots/list" as method}:
+                if method != ELICIT and CAPABILITY.get(method) not in context.caller.capabilities:
+                    raise UpstreamError(
+                        f"{name} asks for something other than input (sampling or roots), which is not offered to it."
+                    )
             case _:
                 raise Malformed(NOT_VALID)
     # The client answers with another call, now, or not at all.
@@ -294,7 +317,10 @@ async def _answered(name: str, result: Mapping[str, Any], context: CallContext) 
         case "now":
             try:
                 return InputAnswers(
-                    {key: await context.caller.ask(ELICIT, request["params"]) for key, request in requests.items()},
+                    {
+                        key: await context.caller.ask(request["method"], request.get("params") or {})
+                        for key, request in requests.items()
+                    },
                     state,
                 )
             except CannotAsk:

@@ -7,7 +7,7 @@ handshake (``initialize``) first.
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version as installed
@@ -17,6 +17,7 @@ import mcp_types as t
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from wicketgate.upstreams.mcp.asking import own_capabilities
 from wicketgate.upstreams.mcp.call import Gone, Malformed, Refused
 from wicketgate.upstreams.mcp.session import OutgoingRequest
 
@@ -25,8 +26,9 @@ METHOD_HEADER = "mcp-method"
 NAME_HEADER = "mcp-name"
 PARAM_HEADER = "Mcp-Param-"
 
-Mode = Literal["auto", "legacy"]
-"""``legacy``: only the handshake."""
+Mode = Literal["auto", "legacy", "handshake", "modern"]
+"""``auto``: 2026-07-28 first, then the handshake. ``legacy``: the handshake first. ``handshake``: nothing else.
+``modern``: only 2026-07-28."""
 
 _NAMED_BY = {
     "tools/call": "name",
@@ -40,7 +42,8 @@ _NAMED_BY = {
 _LOG_LEVEL = "info"
 """Servers of 2026-07-28 log only for requests that ask for it; messages below it are rarely worth a stream."""
 _CLIENT = {"name": "wicketgate", "version": installed("wicketgate")}
-_ELICITATION: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
+_NO_HANDSHAKE = (t.METHOD_NOT_FOUND, t.UNSUPPORTED_PROTOCOL_VERSION)
+_NOT_MODERN = ("does not speak MCP 2026-07-28", "set era to auto or 2025-11-25")
 _MAX_INSTRUCTIONS = 2_000
 _MAX_SPELLING = 256
 
@@ -93,13 +96,18 @@ class Negotiation:
     """Decides which request to send next until there is an *agreement*.
 
     Send ``request``, then give its outcome to ``answered`` or ``failed``. Everything but positive evidence of the newer
-    era leads to the handshake.
+    era leads to the handshake, unless *mode* rules it out (UP-102). *forward*: capabilities of clients besides
+    questions that the server may use.
     """
 
-    def __init__(self, mode: Mode) -> None:
+    def __init__(self, mode: Mode, forward: Collection[str] = ()) -> None:
         self.agreement: Agreement | None = None
+        self._mode = mode
+        self._own = own_capabilities(forward)
         self._may_repeat = True
-        self.request = _initialize() if mode == "legacy" else _discover(MODERN_PROTOCOL_VERSIONS[-1])
+        self.request = (
+            self._initialize() if mode in ("legacy", "handshake") else self._discover(MODERN_PROTOCOL_VERSIONS[-1])
+        )
 
     def answered(self, result: Mapping[str, Any]) -> None:
         """Raises Malformed for a server that speaks no MCP, or no version that is known here."""
@@ -107,40 +115,55 @@ class Negotiation:
             self.agreement = _initialized(result)
         elif (agreement := _discovered(result)) is not None:
             self.agreement = agreement
+        elif self._mode == "modern":
+            raise Malformed(*_NOT_MODERN)
         else:
-            self.request = _initialize()
+            self.request = self._initialize()
 
     def failed(self, error: Refused | Malformed | Gone | TimeoutError) -> None:
         """Raises *error* where nothing more can be tried."""
         supported = _supported(error)
         mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in (supported or ())]
         # An "unsupported version" that names one of ours is evidence of the newer era, from either request.
-        if mutual and self._may_repeat:
+        if mutual and self._may_repeat and self._mode != "handshake":
             self._may_repeat = False
-            self.request = _discover(mutual[-1])
+            self.request = self._discover(mutual[-1])
             return
         never_sent = isinstance(error, Gone) and not error.carried
         other_era_only = supported is not None and not set(supported) & set(HANDSHAKE_PROTOCOL_VERSIONS)
+        if self._mode == "handshake" and isinstance(error, Refused) and error.code in _NO_HANDSHAKE:
+            raise Malformed("does not speak MCP 2025-11-25", "set era to auto or 2026-07-28")
         if self.request.method == "initialize" or never_sent or other_era_only:
             raise error
-        self.request = _initialize()
+        if self._mode == "modern":
+            # Only a server that answered can be told to be of the other era.
+            raise Malformed(*_NOT_MODERN) if isinstance(error, Refused) else error
+        self.request = self._initialize()
+
+    def _discover(self, version: str) -> OutgoingRequest:
+        headers = {VERSION_HEADER: version, METHOD_HEADER: "server/discover"}
+        return OutgoingRequest("server/discover", {"_meta": _envelope(version, self._own)}, headers)
+
+    def _initialize(self) -> OutgoingRequest:
+        params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": self._own, "clientInfo": _CLIENT}
+        return OutgoingRequest("initialize", params)
 
 
 class Stamp:
     """Puts into each request what the era of *agreement* wants in it."""
 
-    def __init__(self, agreement: Agreement) -> None:
+    def __init__(self, agreement: Agreement, forward: Collection[str] = ()) -> None:
         self._modern = agreement.modern
-        self._envelope = _envelope(agreement.version, _ELICITATION) if self._modern else {}
+        self._envelope = _envelope(agreement.version, own_capabilities(forward)) if self._modern else {}
         self._version = {VERSION_HEADER: agreement.version}
 
     def meta(
-        self, *, capabilities: Mapping[str, Any] = _ELICITATION, progress_token: str | None = None
+        self, *, capabilities: Mapping[str, Any] | None = None, progress_token: str | None = None
     ) -> dict[str, Any]:
         """``_meta`` of a request. *capabilities* are those of its caller; those of the gate for its own requests.
         *progress_token*: its caller listens."""
         meta = dict(self._envelope)
-        if self._modern:
+        if self._modern and capabilities is not None:
             meta[t.CLIENT_CAPABILITIES_META_KEY] = capabilities
         if progress_token is not None:
             meta["progressToken"] = progress_token
@@ -167,16 +190,6 @@ def header_value(text: str) -> str:
     if _PLAIN.fullmatch(text) and text == text.strip() and not _ENCODED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode('ascii')}?="
-
-
-def _discover(version: str) -> OutgoingRequest:
-    headers = {VERSION_HEADER: version, METHOD_HEADER: "server/discover"}
-    return OutgoingRequest("server/discover", {"_meta": _envelope(version, _ELICITATION)}, headers)
-
-
-def _initialize() -> OutgoingRequest:
-    params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": _ELICITATION, "clientInfo": _CLIENT}
-    return OutgoingRequest("initialize", params)
 
 
 def _envelope(version: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The I/O side of one connection: requests wait here for their answers, and each message is carried out as the session
 has sorted it.
 
-A server of the handshake era asks the person behind a call while it runs (elicitation; FACE-11). The tasks of a
-connection end with it, and its cleaning up is not broken off by a cancellation.
+A server of the handshake era asks the client of a call while it runs (FACE-11, UP-100). The tasks of a connection end
+with it, and its cleaning up is not broken off by a cancellation.
 """
 
 import asyncio
@@ -10,11 +10,12 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
+from wicketgate.errors import GatewayError
 from wicketgate.ports import CallContext, CannotAsk
+from wicketgate.upstreams.mcp.asking import ELICIT, unanswered
 from wicketgate.upstreams.mcp.call import Call, Gone, Heard
 from wicketgate.upstreams.mcp.session import (
     CANCELLED,
-    ELICIT,
     Announcement,
     AnswerTo,
     ConnectionState,
@@ -37,7 +38,6 @@ _HEAVY = 10
 """Measures of what a server may send beside its answers before it is read more slowly: so many notes, or a tenth of it
 in messages that cause work."""
 _BYTES_OF_ONE = 512
-_UNASKED = {"action": "cancel"}
 
 Post = Callable[[Mapping[str, Any]], None]
 """Sends anything but a request, without waiting. Does nothing when it cannot be sent."""
@@ -156,6 +156,10 @@ class Exchange:
         self._questions: dict[int | str, asyncio.Task[None]] = {}
         self._gone: str | None = None
 
+    def pass_on(self, methods: frozenset[str]) -> None:
+        """Pass requests of the server by these *methods* on to clients from now on."""
+        self._session.pass_on(methods)
+
     def new_call(self, context: CallContext | None, heard: Heard | None = None) -> Call:
         return Call(self._session.new_token(), context, heard)
 
@@ -167,10 +171,10 @@ class Exchange:
 
     def end(self, call: Call) -> None:
         """Note that *call* is over. If it was left early, the server is asked to cancel it, and no other one."""
-        for request_id in self._session.end(call):
+        for question in self._session.end(call):
             # The person that was asked has no call any more.
-            if self._questions[request_id].cancel():
-                self._post(result(request_id, {"action": "cancel"}))
+            if self._questions[question.request_id].cancel():
+                self._post(unanswered(question.request_id, question.method))
         if call.carried and call.cancellable and not call.settled:
             self._post({"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": call.token}})
 
@@ -206,8 +210,8 @@ class Exchange:
             case News(call, method, params):
                 call.note(method, params)
                 return _LIGHT
-            case Question(request_id, params, call):
-                self._ask(request_id, params, call)
+            case Question():
+                self._ask(found)
             case Withdrawn(request_id):
                 self._questions[request_id].cancel()
                 return _LIGHT
@@ -237,15 +241,23 @@ class Exchange:
         for question in self._questions.values():
             question.cancel()
 
-    def _ask(self, request_id: int | str, params: object, call: Call | None) -> None:
-        if call is None:
+    def _ask(self, question: Question) -> None:
+        request_id = question.request_id
+        if question.call is None:
             # It may be any call's, so the result of none is for other callers.
             for one in self._session.calls:
                 if one.context is not None:
                     one.context.marks.questioned = True
 
         async def answer() -> None:
-            self._post(result(request_id, await _answer_to(self._name, params, call)))
+            try:
+                reply = await _answer_to(self._name, question)
+            except GatewayError as refused:
+                # The person has answered, but the call may go on no longer.
+                self._post(unanswered(question.request_id, question.method))
+                self._end_with(question.call, refused)
+            else:
+                self._post(reply)
 
         def over(_: object) -> None:
             self._session.answered(request_id)
@@ -255,24 +267,32 @@ class Exchange:
         # Not in the task itself: one that is cancelled before its first step never runs.
         task.add_done_callback(over)
 
+    def _end_with(self, call: Call | None, error: Exception) -> None:
+        """End *call* with *error*, at the server too."""
+        if call is not None and not call.settled:
+            call.fail(error)
+            self._post({"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": call.token}})
+
 
 def _unheard(method: str, params: object) -> None:
     """Drops an announcement."""
 
 
-async def _answer_to(name: str, params: object, call: Call | None) -> Mapping[str, Any]:
-    """The result for ``elicitation/create`` of a handshake-era server: the client's answer, or that nobody gave one:
-    to decline is a person's to say."""
+async def _answer_to(name: str, question: Question) -> Mapping[str, Any]:
+    """The reply to a request of a handshake-era server: the client's answer, or that nobody gave one: to decline is a
+    person's to say. Raises GatewayError if the call may not go on."""
+    call, rejected = question.call, False
+    what = "a question" if question.method == ELICIT else question.method
     if call is None:
         why = "it is not known whose call it belongs to"
-    elif call.caller.answers != "now":
-        why = "the client of the call cannot be asked while it runs"
-    elif not isinstance(params, Mapping):
+    elif call.caller.answers == "never":
+        why = "the client of the call cannot be asked"
+    elif not isinstance(question.params, Mapping):
         why = "it is not well-formed"
     else:
         try:
-            return await call.caller.ask(ELICIT, params)
-        except CannotAsk:
-            why = "the client of the call cannot answer it"
-    log.warning("%s: a question of the server was put to nobody: %s", name, why)
-    return _UNASKED
+            return result(question.request_id, await call.caller.ask(question.method, question.params))
+        except CannotAsk as unable:
+            why, rejected = "the client of the call cannot answer it", unable.rejected
+    log.warning("%s: %s of the server was put to nobody: %s", name, what, why)
+    return unanswered(question.request_id, question.method, rejected=rejected)

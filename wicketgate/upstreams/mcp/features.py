@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import mcp_types as t
 
+from wicketgate.catalog.skills import SKILLS
 from wicketgate.errors import GatewayError, UpstreamError, UpstreamRefused
 from wicketgate.fleet.features import FeatureChange, FeatureKind, FeatureSupport, ListChanged, ResourceChanged
 from wicketgate.ports import CallContext
@@ -27,6 +28,7 @@ _LISTS: Mapping[FeatureKind, tuple[str, str]] = {
     "resources": ("resources/list", "resources"),
     "templates": ("resources/templates/list", "resourceTemplates"),
     "prompts": ("prompts/list", "prompts"),
+    "skills": ("skills/list", "skills"),
 }
 _MAX_PAGES = 100
 _MAX_ITEMS = 10_000
@@ -53,6 +55,7 @@ class McpFeatures:
         self._wanting = asyncio.Event()
         self._watchers: list[Callable[[FeatureChange], None]] = []
         self._fresh_ms: dict[FeatureKind, int] = {}
+        self._skills_changed: Callable[[], None] = _nothing
 
     @property
     def support(self) -> FeatureSupport | None:
@@ -98,10 +101,15 @@ class McpFeatures:
     def watch(self, heard: Callable[[FeatureChange], None]) -> None:
         self._watchers.append(heard)
 
-    async def serve(self, client: McpClient) -> None:
-        """For as long as a session lasts: show what the server supports, and follow its changes."""
-        agreement = client.agreement
+    def begin(self, agreement: Agreement, skills_changed: Callable[[], None]) -> None:
+        """Show what a server supports that is connected now. *skills_changed* is called when its skills may be others,
+        of which resources tell."""
         self._support = _support_of(agreement, instructions=self._instructions)
+        self._skills_changed = skills_changed if self._support.skills else _nothing
+
+    async def serve(self, client: McpClient) -> None:
+        """For as long as a session lasts: follow the changes of its server."""
+        agreement = client.agreement
         try:
             self._notify(ListChanged("resources"), ListChanged("prompts"))
             if not agreement.modern:
@@ -118,6 +126,8 @@ class McpFeatures:
         match LIST_CHANGED.get(method), params:
             case ("resources" | "prompts") as changed, _:
                 self._notify(ListChanged(changed))
+                if changed == "resources":
+                    self._skills_changed()
             case _, {"uri": str(uri)} if method == RESOURCE_UPDATED:
                 self._notify(ResourceChanged(uri))
 
@@ -167,10 +177,15 @@ class McpFeatures:
                 heard(change)
 
 
+def _nothing() -> None:
+    """The listener of skills where a server has none."""
+
+
 def _support_of(agreement: Agreement, *, instructions: bool) -> FeatureSupport:
     can = agreement.capabilities
     return FeatureSupport(
-        resources=can.resources is not None,
+        # Skills are read as resources, declared or not.
+        resources=can.resources is not None or SKILLS in (can.extensions or {}),
         prompts=can.prompts is not None,
         completions=can.completions is not None,
         subscriptions=can.resources is not None and bool(can.resources.subscribe),

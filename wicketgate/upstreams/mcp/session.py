@@ -13,13 +13,13 @@ from typing import Any
 
 from mcp_types import METHOD_NOT_FOUND
 
+from wicketgate.upstreams.mcp.asking import ELICIT, ROOTS, unanswered
 from wicketgate.upstreams.mcp.call import Call
 from wicketgate.upstreams.mcp.wire import Message, params_of
 
 PROGRESS = "notifications/progress"
 LOG = "notifications/message"
 CANCELLED = "notifications/cancelled"
-ELICIT = "elicitation/create"
 LIST_CHANGED = {
     "notifications/tools/list_changed": "tools",
     "notifications/resources/list_changed": "resources",
@@ -60,9 +60,11 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The server asks the person behind *call*; None where it cannot be known whose question it is."""
+    """The server asks the client of *call*, by one of the methods that are passed on; None where it cannot be known
+    whose question it is."""
 
     request_id: int | str
+    method: str
     params: Any
     call: Call | None
 
@@ -103,7 +105,8 @@ class ConnectionState:
     def __init__(self) -> None:
         self._ids = count()
         self._calls: dict[str, Call] = {}
-        self._questions: dict[int | str, Call | None] = {}
+        self._questions: dict[int | str, Question] = {}
+        self._passed_on = frozenset({ELICIT})
 
     @property
     def calls(self) -> list[Call]:
@@ -116,10 +119,14 @@ class ConnectionState:
     def begin(self, call: Call) -> None:
         self._calls[call.token] = call
 
-    def end(self, call: Call) -> list[int | str]:
+    def pass_on(self, methods: frozenset[str]) -> None:
+        """Take requests of the server by these *methods* for questions from now on."""
+        self._passed_on = methods
+
+    def end(self, call: Call) -> list[Question]:
         """Forget *call*. Returns its open questions, which have no one left to answer them."""
         self._calls.pop(call.token, None)
-        return [request_id for request_id, of in self._questions.items() if of is call] if self._questions else []
+        return [question for question in self._questions.values() if question.call is call] if self._questions else []
 
     def answered(self, request_id: int | str) -> None:
         """Forget a question."""
@@ -141,17 +148,19 @@ class ConnectionState:
     def _request(self, request_id: int | str, method: str, message: Message, related: Call | None) -> Sorted:
         if method == "ping":
             return OwnReply(result(request_id, {}))
-        if method != ELICIT:
-            # Sampling and roots are not declared, so a server has no right to them.
+        if method not in self._passed_on:
+            # It was not declared, so a server has no right to it.
             error = {"code": METHOD_NOT_FOUND, "message": "Method not found"}
             return OwnReply({"jsonrpc": "2.0", "id": request_id, "error": error})
         if request_id in self._questions:
             return STRAY
         if len(self._questions) >= _MAX_QUESTIONS:
-            return OwnReply(result(request_id, {"action": "cancel"}))
-        call = related or self._asker()
-        self._questions[request_id] = call
-        return Question(request_id, params_of(message), call)
+            return OwnReply(unanswered(request_id, method))
+        params = params_of(message)
+        if method == ROOTS and message.params is None:
+            params = {}  # it has none
+        question = self._questions[request_id] = Question(request_id, method, params, related or self._asker())
+        return question
 
     def _notification(self, method: str, params: Any, related: Call | None) -> Sorted:
         call: Call | None

@@ -7,15 +7,18 @@ would be no faster (UP-65).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+
+from mcp_types import METHOD_NOT_FOUND
 
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
 from wicketgate.fleet.turns import Turns
 from wicketgate.net.outgoing import told, trouble_of
 from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
+from wicketgate.upstreams.mcp.asking import offered
 from wicketgate.upstreams.mcp.call import (
     NOT_REACHED,
     Gone,
@@ -56,6 +59,7 @@ class McpServerUpstream:
         jitter: Callable[[], float],
         turns: Turns | None = None,
         mode: Mode = "auto",
+        forward: Collection[str] = (),
         ping_s: float = PING_S,
         instructions: bool = False,
         tried: str = "",
@@ -65,8 +69,9 @@ class McpServerUpstream:
         tasks: TaskBounds | None = None,
     ) -> None:
         """*jitter* returns 0 to 1 and spreads reconnections. *turns* are shared with other upstreams, so that not all
-        connect at once. *instructions*: the server's words for a model are taken. *tried* is the command or the origin
-        of the URL, as the operator is told it. *fetches* is the program that may have to fetch the server first."""
+        connect at once. *forward*: capabilities of clients besides questions that it may use. *instructions*: the
+        server's words for a model are taken. *tried* is the command or the origin of the URL, as the operator is told
+        it. *fetches* is the program that may have to fetch the server first."""
         self._name = name
         self._connect = connect
         self._connect_timeout_s = connect_timeout_s
@@ -74,6 +79,7 @@ class McpServerUpstream:
         self._turns = turns or Turns()
         self._mode = mode
         self._mode_now = mode
+        self._forward = frozenset(forward)
         self._ping_s = ping_s
         self._tried = tried
         self._fetches = fetches
@@ -119,6 +125,9 @@ class McpServerUpstream:
         except TimeoutError:
             raise timed_out(self._name, self._connect_timeout_s) from None
         except Refused as error:
+            # A server of skills, resources or prompts alone.
+            if error.code == METHOD_NOT_FOUND and client.agreement.capabilities.tools is None:
+                return []
             raise reported(self._name, error) from error
         except (Malformed, Gone):
             raise UpstreamUnavailable(f"{self._name} did not give its tools.") from None
@@ -126,6 +135,7 @@ class McpServerUpstream:
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], context: CallContext, timeout_s: float
     ) -> Mapping[str, Any]:
+        context = offered(context, self._forward)  # for what follows the answer of a task too
         left = left_task(context.answers)
         if left is not None and context.answers is not None:
             return await self._tasks.resumed(left, context.answers, context)
@@ -197,7 +207,7 @@ class McpServerUpstream:
         timers = [loop.call_later(timeout_s, late), loop.call_later(self._notice_s, notice)]
         try:
             async with asyncio.timeout(None) as attempt, self._connect(ending.lost) as opened:
-                client = await McpClient.open(self._name, opened, self._mode_now, ending.lost)
+                client = await McpClient.open(self._name, opened, self._mode_now, ending.lost, self._forward)
                 # The deadline is for connecting only.
                 attempt.reschedule(None)
                 for timer in timers:
@@ -255,6 +265,7 @@ class McpServerUpstream:
 
         # In force from here on, with a first reading of its tools.
         connection.exchange.announced = heard
+        self.features.begin(client.agreement, lambda: changed(self._name))
         self._ready(client, connection)
         changed(self._name)
         # What goes on beside the calls, until the session is lost.

@@ -27,6 +27,7 @@ from wicketgate.upstreams.openapi.parameters import (
 )
 
 _MAX_URL = 32_000
+_FIXED_QUERY_KEPT = "%!$&'()*+,;=:@~/?[]"
 _MAX_HEADER = 8_000
 _MAX_ERROR_CHARS = 16_000
 _MAX_ERROR_STRUCTURE = 64 * 1024
@@ -84,7 +85,8 @@ def build_request(operation: OpenApiOperation, arguments: Mapping[str, Any]) -> 
         if cookies:
             headers["cookie"] = "; ".join(cookies)
         written = write_body(operation.body, arguments) if operation.body is not None else None
-        path = _path(operation.template, values)
+        template, _, fixed = operation.template.partition("?")
+        path = _path(template, values)
     except BodyRefused as reason:
         raise _refused("body", str(reason)) from None
     except NameTaken as reason:
@@ -92,6 +94,8 @@ def build_request(operation: OpenApiOperation, arguments: Mapping[str, Any]) -> 
     except (UnicodeEncodeError, ValueError, RecursionError):
         raise _refused("arguments", "hold text or numbers that cannot be sent") from None
     body, content_type = written or (None, "")
+    if fixed:
+        query.insert(0, quote(fixed, safe=_FIXED_QUERY_KEPT))
     target = path + ("?" + "&".join(query) if query else "")
     # Servers and proxies refuse longer ones in words that no model could use.
     if len(target) > _MAX_URL or any(len(text) > _MAX_HEADER for text in headers.values()):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
+from urllib.parse import parse_qsl
 
 from wicketgate.upstreams.openapi.bodies import BodyKind, RequestBody, choose_media_type, form_parts
 from wicketgate.upstreams.openapi.document import Document, Unusable
@@ -49,6 +50,7 @@ class InputReader:
         shared: Mapping[str, Any],
         raw: Mapping[str, Any],
         reserved_headers: frozenset[str],
+        reserved_query: frozenset[str],
         schemas: ToolSchemas,
     ) -> None:
         self._document = document
@@ -58,7 +60,9 @@ class InputReader:
         self._reserved_headers = reserved_headers | _IGNORED_HEADERS
         self._takes_cookies = "cookie" not in reserved_headers
         self._schemas = schemas
-        self._secrets = _secret_parameters(document)
+        # What is configured, and what the path says itself, is no more the caller's than a credential is.
+        configured = frozenset(("query", name) for name in reserved_query)
+        self._fixed = _secret_parameters(document) | _fixed_parameters(path) | configured
         self._parameters: list[Parameter] = []
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []
@@ -82,8 +86,8 @@ class InputReader:
         """Returns *parameter* with the names that an exploded object must not set (UP-59)."""
         place = parameter.place
         declared = (other.name for other in self._parameters if other is not parameter and other.place == place)
-        secret = (name for where, name in self._secrets if where == place)
-        return replace(parameter, others=frozenset((*declared, *secret)))
+        fixed = (name for where, name in self._fixed if where == place)
+        return replace(parameter, others=frozenset((*declared, *fixed)))
 
     def _declared(self) -> dict[tuple[str, str], Mapping[str, Any]]:
         """Returns the parameters by place and name: those of the path, replaced by the operation's own, and a text for
@@ -99,7 +103,7 @@ class InputReader:
                 place, name = parameter.get("in"), parameter.get("name")
                 if not isinstance(name, str) or not name or not isinstance(place, str) or place not in STYLES:
                     raise Unusable("a parameter has no name, or no place that is known")
-                if self._is_reserved(place, name) or (place, _normal_name(place, name)) in self._secrets:
+                if self._is_reserved(place, name) or (place, _normal_name(place, name)) in self._fixed:
                     continue
                 declared[place, name] = parameter
         for name in self._path_names:
@@ -224,6 +228,12 @@ def _secret_parameters(document: Document) -> frozenset[tuple[str, str]]:
         if scheme.get("type") == "apiKey" and isinstance(place, str) and isinstance(name, str):
             found.add((place, _normal_name(place, name)))
     return frozenset(found)
+
+
+def _fixed_parameters(path: str) -> frozenset[tuple[str, str]]:
+    """Returns place and name of what stands in the query of *path*."""
+    query = path.partition("?")[2]
+    return frozenset(("query", name) for name, _ in parse_qsl(query, keep_blank_values=True))
 
 
 def _normal_name(place: str, name: str) -> str:

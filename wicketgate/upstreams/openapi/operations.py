@@ -37,8 +37,8 @@ SUBSCRIPTION = {OPERATION_KEY: "subscription"}
 
 @dataclass(frozen=True, slots=True)
 class OpenApiOperation:
-    """One operation. *template* is its path with ``{names}``, *tool* its definition for MCP. *missing* names the
-    credentials that it asks for and that are not configured."""
+    """One operation. *template* is its path with ``{names}``, perhaps with a fixed query, *tool* its definition for
+    MCP. *missing* names the credentials that it asks for and that are not configured."""
 
     name: str
     method: str
@@ -60,14 +60,21 @@ class Reading:
 
 
 def read_operations(
-    document: Document, *, own_servers: bool = False, reserved_headers: frozenset[str], oauth: bool = False
+    document: Document,
+    *,
+    own_servers: bool = False,
+    reserved_headers: frozenset[str],
+    oauth: bool = False,
+    reserved_query: frozenset[str] = frozenset(),
 ) -> Reading:
     """Read all operations. Takes seconds for thousands, so call it in a thread.
 
     *own_servers*: calls go to the document's server, so an operation with servers of its own cannot be called.
-    *reserved_headers* (in lower case) are sent by the gateway and never an argument; with *oauth* so is a token.
+    *reserved_headers* (in lower case) and *reserved_query* are sent by the gateway and never an argument; with *oauth*
+    so is a token.
     """
-    reader = _OperationReader(document, own_servers, reserved_headers, oauth)
+    security = SecurityReader(document, reserved_headers, oauth, reserved_query)
+    reader = _OperationReader(document, own_servers, reserved_headers, reserved_query, security)
     found: list[OpenApiOperation] = []
     skipped: list[str] = []
     for number, (method, path, shared, raw) in enumerate(_all(document)):
@@ -103,9 +110,17 @@ def _all(document: Document) -> Iterator[tuple[str, str, Mapping[str, Any], Any]
 class _OperationReader:
     """Reads the operations of one document one by one. The size of all their schemas together is bounded."""
 
-    def __init__(self, document: Document, own_servers: bool, reserved_headers: frozenset[str], oauth: bool) -> None:
+    def __init__(
+        self,
+        document: Document,
+        own_servers: bool,
+        reserved_headers: frozenset[str],
+        reserved_query: frozenset[str],
+        security: SecurityReader,
+    ) -> None:
         self._document = document
-        self._security = SecurityReader(document, reserved_headers, oauth)
+        self._security = security
+        self._reserved_query = reserved_query
         self._own_servers = own_servers
         self._reserved_headers = reserved_headers
         self._requests = SchemaReader(document, "request")
@@ -126,7 +141,8 @@ class _OperationReader:
             raise Unusable("it has servers of its own; set base_url")
         # The arguments, then the answer, then the name.
         schemas = ToolSchemas(self._requests, max(_LEAST_INPUT, min(_INPUT_SCHEMA, self._room)))
-        inputs = InputReader(self._document, path, shared, raw, self._reserved_headers, schemas).read()
+        reserved = self._reserved_headers, self._reserved_query
+        inputs = InputReader(self._document, path, shared, raw, *reserved, schemas).read()
         self._room -= schemas.size
         media_types = frozenset(base_type(kind) for content in _successes(self._document, raw) for kind in content)
         streams = raw.get("x-streaming") is True or (bool(media_types) and media_types <= STREAMS)
@@ -153,11 +169,15 @@ class _OperationReader:
 
 
 def _check_path(path: str) -> None:
+    """A fixed query (``/messages?beta=true``) may stand behind it (UP-116). Raises Unusable."""
+    path, _, query = path.partition("?")
     if not path.startswith("/") or any(part in (".", "..") for part in path.split("/")):
         raise Unusable("its path is not absolute")
-    if "?" in path or "#" in path or "\\" in path:
-        raise Unusable("its path holds a query or a fragment")
-    if not path.isprintable() or path.count("{") != path.count("}"):
+    if "#" in path or "#" in query:
+        raise Unusable("its path holds a fragment")
+    if "{" in query or "}" in query:
+        raise Unusable("its path holds a query that is not fixed")
+    if "\\" in path + query or not (path + query).isprintable() or path.count("{") != path.count("}"):
         raise Unusable("its path is not well formed")
 
 

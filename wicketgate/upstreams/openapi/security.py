@@ -28,13 +28,15 @@ class _Scheme:
 class SecurityReader:
     """Reads what operations of *document* ask for.
 
-    *headers* (in lower case) are configured, and with *oauth* a token is sent in ``Authorization``.
+    *headers* (in lower case) and the parameters *query* are configured, and with *oauth* a token is sent in
+    ``Authorization``.
     """
 
-    def __init__(self, document: Document, headers: frozenset[str], oauth: bool) -> None:
+    def __init__(self, document: Document, headers: frozenset[str], oauth: bool, query: frozenset[str]) -> None:
         self._document = document
         self._headers = headers
         self._oauth = oauth
+        self._query = query
         self._declared = document.security_schemes()
 
     def missing(self, operation: Mapping[str, Any]) -> str:
@@ -64,9 +66,9 @@ class SecurityReader:
             case "apiKey", "header" if shown:
                 return _Scheme(f"header {shown} (apiKey)", shown.lower() in self._headers, ("headers",))
             case "apiKey", "cookie" if shown:
-                return _Scheme(f"cookie {shown} (apiKey)", "cookie" in self._headers, ("headers",))
-            case "apiKey", "query":
-                return _Scheme(f"{shown} in the query (apiKey)", False, ())
+                return _Scheme(f"cookie {shown} (apiKey)", "cookie" in self._headers, ("headers.Cookie",))
+            case "apiKey", "query" if shown:
+                return _Scheme(f"{shown} in the query (apiKey)", declared["name"] in self._query, ("query",))
             case "http", _:
                 kind = _short(declared.get("scheme")).lower()
                 given = "authorization" in self._headers or (self._oauth and kind == "bearer")

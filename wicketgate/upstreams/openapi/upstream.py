@@ -14,7 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -264,7 +264,7 @@ class ServiceAccess:
     """The URL, the credentials and the bounds of calls. Without *base_url* the document names the server.
 
     *follow_redirects*: a call by GET or HEAD follows redirects within the origin. It may then reach a path that is no
-    operation of the document.
+    operation of the document. *query* is sent with every call, behind its own.
     """
 
     base_url: str
@@ -272,6 +272,7 @@ class ServiceAccess:
     credentials: Credentials | None
     max_answer_bytes: int
     follow_redirects: bool = False
+    query: Mapping[str, str] = field(default_factory=dict)
 
 
 class OpenApiUpstream:
@@ -298,6 +299,9 @@ class OpenApiUpstream:
         self._http = http
         self._access = access
         self._headers = {name.lower(): value for name, value in access.headers.items()}
+        self._query = "&".join(
+            f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in access.query.items()
+        )
         self._connect_timeout_s = connect_timeout_s
         self._jitter = jitter
         self._service: _Service | None = None
@@ -382,10 +386,13 @@ class OpenApiUpstream:
         headers = {**request.headers, **self._headers, HEADER.lower(): context.correlation_id}
         if request.body is not None:
             headers["content-type"] = request.content_type
+        target = request.target
+        if self._query:
+            target += f"{'&' if '?' in target else '?'}{self._query}"
         return await fetch(
             self._http,
             request.method,
-            base_url.rstrip("/") + request.target,
+            base_url.rstrip("/") + target,
             headers,
             request.body,
             max_bytes=self._access.max_answer_bytes,
@@ -403,7 +410,9 @@ class OpenApiUpstream:
         unconfigured = answer.status == HTTPStatus.UNAUTHORIZED and self._is_without_credential(operation)
         if unconfigured:
             asked = (
-                f"it asks for {operation.missing}" if operation.missing else "no headers and no oauth are configured"
+                f"it asks for {operation.missing}"
+                if operation.missing
+                else "no headers, no query and no oauth are configured"
             )
             log.warning("%s: %s was answered with 401: %s", self._name, operation.name, asked)
         if len(answer.body) > _BULKY_BYTES:
@@ -412,7 +421,7 @@ class OpenApiUpstream:
 
     def _is_without_credential(self, operation: OpenApiOperation) -> bool:
         """Returns whether a 401 is for want of configuration: by the document, or because nothing is configured."""
-        return bool(operation.missing) or not (self._headers or self._access.credentials)
+        return bool(operation.missing) or not (self._headers or self._query or self._access.credentials)
 
     async def _refresh(self, changed: Callable[[str], None]) -> bool:
         """Puts the document in force if it has changed. Returns False if it cannot be read or used."""
@@ -453,6 +462,7 @@ class OpenApiUpstream:
             own_servers=not self._access.base_url,
             reserved_headers=reserved,
             oauth=self._access.credentials is not None,
+            reserved_query=frozenset(self._access.query),
         )
         unread = document.others.unread
         before = self._service.unread if self._service is not None else frozenset(unread)

@@ -1,0 +1,363 @@
+"""Calls that are held while a person answers: the client of the newer era has gone, and comes back with the answers.
+
+A server of the handshake era asks in the middle of a call, where a client of 2026-07-28 can only be asked by an answer
+to its request (``input_required``). So the call goes on in a task of its own, and the client's second attempt brings it
+the answer and waits for what comes next (FACE-72 to FACE-79). A call that cannot be held is asked nothing.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any, Generic, TypeVar
+
+from mcp.shared.exceptions import MCPError
+from mcp.types import INTERNAL_ERROR
+
+from wicketgate.access.identity import Identity
+from wicketgate.errors import InputRequired, RateLimited
+from wicketgate.faces.mcp.caller import ClientCaller, answer_of
+from wicketgate.gateway.running_calls import RunningCall, RunningCalls
+from wicketgate.ports import AnswerTime, Caller, CannotAsk, InputAnswers
+
+R = TypeVar("R")
+
+_MAX_OPEN = 32
+"""Questions of one call that wait at once."""
+_MAX_ROUNDS = 8
+_MESSAGE_CHARS = 500
+
+
+class NotHeld(Exception):
+    """A second attempt for a call that is not held, or no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The questions that a call waits for, by key as in ``inputRequests``; *id* is that of the call."""
+
+    id: str
+    requests: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome(Generic[R]):
+    value: R | None = None
+    error: Exception | None = None
+
+    def get(self) -> R:
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    method: str
+    params: Mapping[str, Any]
+    answer: "asyncio.Future[Mapping[str, Any]]"
+
+
+def _never(method: str, params: Mapping[str, Any]) -> bool:
+    return False
+
+
+class HeldCaller:
+    """Implements Caller for a client that is asked between two attempts. What the server says goes to the attempt that
+    waits now, the newest one, and to nobody while none does."""
+
+    def __init__(self, first: ClientCaller, hold: Callable[[], bool], answer_s: float) -> None:
+        """*hold* makes sure that the call outlives its request; false where that cannot be. A question is given up
+        after *answer_s*."""
+        self.answers: AnswerTime = first.answers
+        self.capabilities = first.capabilities
+        self._may_be_asked: Callable[[str, Mapping[str, Any]], bool] = first.may_be_asked
+        self._present: list[ClientCaller] = [first]
+        self._hold = hold
+        self._answer_s = answer_s
+        self._keys = count(1)
+        self._open: dict[str, _Question] = {}
+        self._news: set[asyncio.Future[None]] = set()
+        self._over = False
+        self.has_no_request = False
+        """True for a call that goes on as a task, whose client asks for its state."""
+        self.message = ""
+        """The last words of its server's progress."""
+        self.changed = datetime.now(UTC)
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if message:
+            self.message, self.changed = message[:_MESSAGE_CHARS], datetime.now(UTC)
+        if self._present:
+            await self._present[-1].progress(progress, total, message)
+
+    async def log(self, level: str, data: object, logger: str | None) -> None:
+        if self._present:
+            await self._present[-1].log(level, data, logger)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._over or len(self._open) >= _MAX_OPEN or not self._may_be_asked(method, params):
+            raise CannotAsk(method)
+        if not self._hold():
+            raise CannotAsk(method)
+        key = f"question-{next(self._keys)}"
+        question = self._open[key] = _Question(method, params, asyncio.get_running_loop().create_future())
+        self.tell()
+        try:
+            async with asyncio.timeout(self._answer_s):
+                return await question.answer
+        except TimeoutError:
+            raise CannotAsk(method) from None
+        finally:
+            del self._open[key]
+
+    @property
+    def attended(self) -> bool:
+        return bool(self._present)
+
+    def attend(self, caller: ClientCaller) -> None:
+        """*caller* waits from now on."""
+        if caller not in self._present:
+            self._present.append(caller)
+
+    def leave(self, caller: ClientCaller) -> None:
+        """*caller* waits no more."""
+        self._present.remove(caller)
+
+    def open_for(self, caller: ClientCaller) -> Mapping[str, Mapping[str, Any]]:
+        """The open questions, as ``inputRequests``. One that *caller* cannot answer is given up."""
+        for question in self._open.values():
+            if not question.answer.done() and not caller.may_be_asked(question.method, question.params):
+                question.answer.set_exception(CannotAsk(question.method))
+        return self.open()
+
+    def open(self) -> Mapping[str, Mapping[str, Any]]:
+        """As ``open_for``, for nobody."""
+        return {
+            key: {"method": question.method, "params": dict(question.params)}
+            for key, question in self._open.items()
+            if not question.answer.done()
+        }
+
+    def take(self, responses: Mapping[str, Any]) -> None:
+        """The client's answers, by key. What answers no open question, or in no valid way, is left out."""
+        for key, response in responses.items():
+            question = self._open.get(key)
+            if question is None or question.answer.done():
+                continue
+            if (answer := answer_of(question.method, response)) is not None:
+                question.answer.set_result(answer)
+                self.changed = datetime.now(UTC)
+
+    def give_up(self) -> None:
+        """Ask no more, and wait for no answer: the server is told that nobody answered."""
+        self._over = True
+        for question in self._open.values():
+            if not question.answer.done():
+                question.answer.set_exception(CannotAsk(question.method))
+
+    def end(self) -> None:
+        """The call has ended. Its first request, which may be large, is kept no longer."""
+        self._over = True
+        self._may_be_asked = _never
+        self.tell()
+
+    async def news(self) -> None:
+        """Return at the next question, or at the end of the call."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._news.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._news.discard(waiter)
+
+    def tell(self) -> None:
+        """Wake those that wait for news."""
+        self.changed = datetime.now(UTC)
+        for waiter in self._news:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class HeldCall(Generic[R]):
+    """A call that its client may come back to."""
+
+    def __init__(self, identity: Identity, caller: HeldCaller, kept_s: float) -> None:
+        """*kept_s*: so long its result is kept after its end."""
+        self.identity = identity
+        self.caller = caller
+        self.created = datetime.now(UTC)
+        self.running: RunningCall[_Outcome[R]]
+        self._kept_s = kept_s
+
+    @property
+    def id(self) -> str:
+        return self.running.id
+
+    @property
+    def ended(self) -> bool:
+        return self.running.ended
+
+    @property
+    def cancelled(self) -> bool:
+        return self.running.cancelled
+
+    @property
+    def kept_s(self) -> float | None:
+        """Seconds from its beginning for which it is kept; None while it runs."""
+        ended_at = self.running.ended_at
+        return None if ended_at is None else ended_at - self.running.began + self._kept_s
+
+    def cancel(self) -> None:
+        self.running.cancel("its client has cancelled it")
+
+    def outcome(self) -> R:
+        """The result of an ended call. Raises what it raised, and UpstreamLost if it was cancelled."""
+        return self.running.outcome().get()
+
+
+Run = Callable[[Caller, InputAnswers | None], Awaitable[R]]
+
+
+class HeldCalls:
+    """The calls of one door that may be held. *running* bounds them in number; a question waits for *answer_s* at
+    most."""
+
+    def __init__(self, running: RunningCalls, answer_s: float) -> None:
+        self._running = running
+        self._answer_s = answer_s
+        self._all: set[HeldCaller] = set()
+
+    @property
+    def after_s(self) -> float:
+        """The time after which a call may go on without its request; 0: never."""
+        return self._running.limits.after_s
+
+    async def begin(
+        self,
+        caller: ClientCaller,
+        identity: Identity,
+        label: str,
+        run: Run[R],
+        *,
+        given: InputAnswers | None = None,
+        after_s: float | None = None,
+    ) -> R | Asked | HeldCall[R]:
+        """Run a call for *caller*, which waits, with the answers that were *given*. Returns its result, or its
+        questions; or the call itself if it takes longer than *after_s*. Raises what it raises."""
+        held = HeldCaller(caller, lambda: self._hold(call.running), self._answer_s)
+        call: HeldCall[R] = HeldCall(identity, held, self._running.limits.kept_s)
+        call.running = self._running.begin(
+            identity.actor, label, _work(held, run, given), key_id=identity.key_id, door=call
+        )
+        self._all.add(held)
+        call.running.at_end(lambda: self._ended(held))
+        return await self._wait(call, caller, after_s)
+
+    async def resume(
+        self,
+        caller: ClientCaller,
+        identity: Identity,
+        id: str,
+        responses: Mapping[str, Any],
+        *,
+        after_s: float | None = None,
+    ) -> Any | Asked | HeldCall[Any]:
+        """Give *responses* to the call *id*, and wait for what comes next, as ``begin``. Raises what the call raises,
+        and NotHeld."""
+        call = self.find(identity, id)
+        if call is None:
+            raise NotHeld
+        call.caller.take(responses)
+        return await self._wait(call, caller, after_s)
+
+    def find(self, identity: Identity, id: str) -> HeldCall[Any] | None:
+        """The call *id* of this actor, if it is held."""
+        running = self._running.get(identity.actor, id)
+        call = None if running is None else running.door
+        # Another key of the same actor may be allowed less than the one that began the call.
+        return call if isinstance(call, HeldCall) and call.identity == identity else None
+
+    def shown(self, call: HeldCall[Any]) -> None:
+        """Its state was given: if it has ended, another call may take its place."""
+        if call.ended:
+            self._running.give(call.running)
+
+    def give_up(self) -> None:
+        """Ask no more: no answer can come."""
+        for caller in self._all:
+            caller.give_up()
+
+    async def _wait(self, call: HeldCall[R], caller: ClientCaller, after_s: float | None) -> R | Asked | HeldCall[R]:
+        held, loop = call.caller, asyncio.get_running_loop()
+        ends_at = None if after_s is None else loop.time() + after_s
+        held.attend(caller)
+        try:
+            while not call.ended:
+                if requests := held.open_for(caller):
+                    held.leave(caller)
+                    return Asked(call.id, requests)
+                try:
+                    async with asyncio.timeout_at(ends_at):
+                        await held.news()
+                except TimeoutError:
+                    ends_at = None
+                    if self._hold(call.running):
+                        held.leave(caller)
+                        held.has_no_request = True
+                        return call
+        except asyncio.CancelledError:
+            held.leave(caller)
+            # One who asks a second time is still there when the first is given up.
+            if not held.attended:
+                call.running.cancel("its client has left")
+                self._running.drop(call.running)
+            raise
+        held.leave(caller)
+        self._running.drop(call.running)
+        return call.outcome()
+
+    def _hold(self, call: RunningCall[Any]) -> bool:
+        try:
+            self._running.hold(call)
+        except RateLimited:
+            return False
+        return True
+
+    def _ended(self, held: HeldCaller) -> None:
+        self._all.discard(held)
+        held.end()
+
+
+async def _work(held: HeldCaller, run: Run[R], given: InputAnswers | None) -> _Outcome[R]:
+    for _ in range(_MAX_ROUNDS):
+        try:
+            return _Outcome(await run(held, given))
+        except InputRequired as question:
+            # While a request waits, its answer is the question. Later it is put like one in the middle of a call.
+            if not held.has_no_request:
+                return _Outcome(error=question)
+            try:
+                given = await _answers(held, question)
+            except CannotAsk as method:
+                needs = f"The tool needs an answer to {method}, which this client cannot give."
+                return _Outcome(error=MCPError(INTERNAL_ERROR, needs))
+        except Exception as error:
+            return _Outcome(error=error)
+    return _Outcome(error=MCPError(INTERNAL_ERROR, "The tool asked for input again and again; it was given up."))
+
+
+async def _answers(held: HeldCaller, question: InputRequired) -> InputAnswers:
+    """The answers for another attempt. Raises CannotAsk for a question that cannot be cancelled either."""
+
+    async def one(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            return await held.ask(request["method"], request.get("params") or {})
+        except CannotAsk:
+            if request["method"] != "elicitation/create":
+                raise
+            return {"action": "cancel"}
+
+    answers = await asyncio.gather(*map(one, question.requests.values()))
+    return InputAnswers(dict(zip(question.requests, answers, strict=True)), question.request_state, question.definition)
