@@ -86,6 +86,7 @@ def _serve(
             drained=gate.drain.wait,
             ready=gate.wait_ready,
             cut=CUT if place is not None else None,
+            is_least=partial(place.loads.is_least, place.number) if place is not None else None,
         )
         return await serve_app(
             app,

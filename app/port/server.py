@@ -48,6 +48,8 @@ class Stop:
     cut: signal.Signals | None = None
     """With it the process is one of several: this signal, which their supervisor sends, is the further one. Another
     SIGTERM is not, since a service manager may send the first to every process (OPS-177)."""
+    is_least: Callable[[int], bool] | None = None
+    """Returns whether no other process on the same socket holds fewer connections than so many."""
 
 
 async def serve_app(
@@ -138,7 +140,10 @@ class _DrainingServer(uvicorn.Server):
         make_protocol = partial(make, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
         # Of several processes, one that is busy must not take all that waits.
         at_once = ACCEPTED_IN_A_TURN if self._stop.cut is None else 1
-        acceptors = [Acceptor(listener, make_protocol, self._connections, at_once) for listener in sockets or ()]
+        acceptors = [
+            Acceptor(listener, make_protocol, self._connections, at_once, self._stop.is_least)
+            for listener in sockets or ()
+        ]
         self.servers = cast(Any, acceptors)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.local_key import LocalKey
+from app.workers.load import Loads
 
 READY = b"ready\n"
 """The report of a worker that serves."""
@@ -15,8 +16,9 @@ class Place:
     workers reach each other, and is open to this user alone.
 
     *report* is the descriptor on which the supervisor is told that the worker is ready, or why it cannot be.
-    *lifeline* is one that ends with the supervisor. *local* is the key of a service without keys. *owner* is the socket
-    of the process that runs stdio servers; None where each worker runs its own.
+    *lifeline* is one that ends with the supervisor. *loads* are the connections of all workers. *local* is the key of a
+    service without keys. *owner* is the socket of the process that runs stdio servers; None where each worker runs its
+    own.
     """
 
     number: int
@@ -25,6 +27,7 @@ class Place:
     folder: Path
     report: int
     lifeline: int
+    loads: Loads
     local: LocalKey | None = None
     owner: Path | None = None
 

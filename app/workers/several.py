@@ -19,6 +19,7 @@ from app.lifespan import usual_greeting
 from app.local_key import local_key
 from app.logs import plain_logs
 from app.process import EarlyHangup
+from app.workers.load import Loads
 from app.workers.place import Place
 from app.workers.stdio_owner import listening_owner, run_owner
 from app.workers.supervisor import Role, Supervisor
@@ -58,10 +59,12 @@ def serve_with_workers(
         plain_logs(server.log_level, Redactor([*settings.secrets(), local.secret if local else ""]), server.log_format),
         listening_owner(folder) as (owner, owner_path),
     ):
+        loads = Loads.of(workers)
 
         def work(number: int, starts: int, report: int, lifeline: int) -> int:
             owner.close()
-            place = Place(number, workers, starts, folder, report, lifeline, local, owner_path)
+            loads.absent(number)  # until it takes connections
+            place = Place(number, workers, starts, folder, report, lifeline, loads, local, owner_path)
             return serve(settings, load, place)
 
         roles = [Role("the owner of stdio servers", partial(run_owner, owner, settings), serves=False)]

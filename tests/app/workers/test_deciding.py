@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.workers.load import Loads
 from app.workers.replacing import LASTED_S, MAX_DELAY_S, MAX_IN_VAIN, Deaths
 from app.workers.scrape import merged, starts_text, workers_known
 from tests.support.requirement import requirement
@@ -56,3 +57,13 @@ def test_the_metrics_of_all_are_one_text_whose_series_name_their_worker() -> Non
     assert families["calls"].samples[0].labels["tool"] == 'a "b" {c}'
     names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(names) == len(set(names)), "each family stands once"
+
+
+@requirement("OPS-175")
+def test_the_worker_with_the_fewest_connections_takes_the_next() -> None:
+    loads = Loads.of(3)
+    assert loads.is_least(0, 5), "the others are not there yet"
+    assert loads.is_least(1, 0)
+    assert not loads.is_least(0, 5)
+    loads.absent(1)
+    assert loads.is_least(0, 5)
