@@ -66,7 +66,14 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON 
 @click.option("--host", help="Address to listen on; overrides server.host.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on, 0 for any; overrides server.port.")
 @click.option("--watch", is_flag=True, help="Apply the configuration file whenever it changes; SIGHUP always does.")
-def serve(config: Path | None, host: str | None, port: int | None, watch: bool) -> None:
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Processes that serve the address together; more than one need a storage.url that they can share.",
+)
+def serve(config: Path | None, host: str | None, port: int | None, watch: bool, workers: int) -> None:
     """Start the service: POST /engine/chat and /mcp.
 
     Without auth.keys it listens on a loopback address only and prints one random key.
@@ -81,7 +88,7 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
         settings = load()  # before the imports of the whole service, so that a mistake shows at once
         from app.commands.serve import serve_until_stopped
 
-        sys.exit(serve_until_stopped(settings, load, config if watch else None))
+        sys.exit(serve_until_stopped(settings, load, config if watch else None, workers=workers))
 
 
 @cli.command(epilog=exit_codes({0: "the client has left", 1: "it could not start"}))

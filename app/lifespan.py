@@ -7,8 +7,10 @@ allows.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,8 @@ from app.pace import Pace
 from app.port.connections import ConnectionCounts
 from app.process import collect_seldom, on_hangup, on_stop, search_python_folders
 from app.start_lines import StartLines, say_stop
+from app.workers.peers import Peers
+from app.workers.place import READY, Place
 from wicketgate.config.reload import Reloader
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
@@ -67,13 +71,14 @@ class Program:
     """Marks a process as this service's own: logs, garbage collector, ``sys.path`` and signals are the service's too.
 
     *load* reads the configuration again, on SIGHUP, and whenever the file *watched* changes. *greeting* is shown in the
-    place of the usual one.
+    place of the usual one. With a *place* the process is one of several workers: their supervisor speaks to the people.
     """
 
     load: Callable[[], Settings]
     watched: Path | None = None
     server: OwnServer | None = None
     greeting: Greeting | None = None
+    place: Place | None = None
 
 
 @asynccontextmanager
@@ -84,6 +89,7 @@ async def service_lifespan(
     local: LocalKey | None,
     loop_late: Callable[[float], None],
     pace: Pace,
+    peers: Peers | None = None,
 ) -> AsyncIterator[None]:
     """Raises ConfigError if a required upstream is missing; the own server gets the error by ``fail`` instead.
 
@@ -95,9 +101,11 @@ async def service_lifespan(
         start: _Start | None = None
         if program is not None:
             out = _own_process(stack, gate, local)
-            if server is not None and out.in_terminal:
+            if server is not None and program.place is None and out.in_terminal:
                 stack.callback(say_stop(out, gate))
                 start = _Start(out, StartLines(out, gate))
+            if program.place is not None:
+                stack.enter_context(_bound_to_supervisor(program.place))
             pace.install(asyncio.get_running_loop())
             stack.enter_context(giving_back())
         if server is None:
@@ -107,6 +115,8 @@ async def service_lifespan(
         gate.on_apply(lambda settings: _warn_of_ends(gate))
         await stack.enter_async_context(gate)
         await stack.enter_async_context(doors.running())
+        if peers is not None:
+            await stack.enter_async_context(peers.answering())
         # Required upstreams: they keep another server from starting; the own one answers meanwhile.
         if server is None and _required(gate):
             await _wait_for_required(gate, logs=True)
@@ -159,6 +169,23 @@ def _own_process(stack: AsyncExitStack, gate: Gate, local: LocalKey | None) -> L
     return out
 
 
+@contextmanager
+def _bound_to_supervisor(place: Place) -> Iterator[None]:
+    """Ends this worker as a first SIGTERM does when its supervisor has died."""
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        loop.remove_reader(place.lifeline)
+        log.error("the supervisor of this worker has died: the worker stops")
+        signal.raise_signal(signal.SIGTERM)
+
+    loop.add_reader(place.lifeline, end)
+    try:
+        yield
+    finally:
+        loop.remove_reader(place.lifeline)
+
+
 def _warn_of_ends(gate: Gate) -> None:
     for note in gate.key_notes():
         log.warning("%s", note)
@@ -184,16 +211,20 @@ async def _wait_for_required(gate: Gate, *, logs: bool) -> None:
 async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey | None, start: _Start | None) -> None:
     server = program.server if program is not None else None
     try:
-        await _wait_for_required(gate, logs=start is None)  # a terminal is shown the last words of the command
+        # A terminal is shown the last words of the command, and so is that of a supervisor.
+        await _wait_for_required(gate, logs=start is None and (program is None or program.place is None))
     except ConfigError as error:
         if server is not None:
             server.fail(error)
         return
     if program is None and local is None:
         return
+    if program is not None and program.place is not None:
+        os.write(program.place.report, READY)
+        return
     address = server.address if server is not None else ""
     greets = program.greeting if program is not None else None
-    greeting = _greeting(address, local) if greets is None else greets(gate, address, local)
+    greeting = usual_greeting(address, local) if greets is None else greets(gate, address, local)
     if start is not None:
         table = start.lines.end()
         start.out.say("\n".join(["", table, greeting] if table and greets is None else [greeting]))
@@ -211,7 +242,7 @@ async def _drain(gate: Gate) -> None:
             await gate.drain.wait()
 
 
-def _greeting(address: str, local: LocalKey | None) -> str:
+def usual_greeting(address: str, local: LocalKey | None) -> str:
     """Returns the address of the service and a command to try. For stderr, unless stdout is a terminal: elsewhere that
     carries only log lines."""
     url = reachable(address or _USUAL_ADDRESS)

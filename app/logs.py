@@ -12,6 +12,8 @@ import logging
 import logging.handlers
 import os
 import queue
+import select
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -235,6 +237,25 @@ def service_logs(
         writer.stop()
 
 
+@contextmanager
+def plain_logs(level: str, redact: Callable[[str], str], log_format: LogFormat) -> Iterator[None]:
+    """Writes the log as ``service_logs`` does, but without a thread: for a process that is forked from, and says
+    little."""
+    is_text = log_format == "text" or (log_format == "auto" and sys.stdout.isatty())
+    handler = logging.StreamHandler(sys.stdout)
+    formatter = TextFormatter(redact, coloured=is_coloured(sys.stdout)) if is_text else JsonFormatter(redact)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    handlers, before = root.handlers[:], root.level
+    root.handlers[:] = [handler]
+    set_log_level(level)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(before)
+
+
 def set_log_level(level: str) -> None:
     logging.getLogger().setLevel(level.upper())
 
@@ -253,9 +274,18 @@ def _write_to(stream: TextIO) -> Callable[[str], None]:
 
         return write_text
 
+    is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+
     def write(text: str) -> None:
         data = text.encode("utf-8", "replace")
         while data:
-            data = data[os.write(descriptor, data) :]
+            data = data[os.write(descriptor, data[: _whole_lines(data)] if is_pipe else data) :]
 
     return write
+
+
+def _whole_lines(data: bytes) -> int:
+    """Returns how many bytes of *data* to write at once to a pipe that other processes may write to as well: whole
+    lines, as many as the system keeps together. A line that is longer goes by itself."""
+    end = data.rfind(b"\n", 0, select.PIPE_BUF) + 1
+    return end or data.find(b"\n") + 1 or len(data)

@@ -7,7 +7,7 @@
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import time
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.gauges import Gauges
 from app.lifespan import Program, service_lifespan
@@ -26,6 +27,7 @@ from app.metrics import CONTENT_TYPE, Metrics
 from app.pace import Pace, PaceMiddleware
 from app.port.connections import ConnectionCounts
 from app.process import Heap
+from app.workers.peers import Peers
 from middleware.auth import AuthMiddleware
 from middleware.client_address import ClientAddressMiddleware, TrustedProxies
 from middleware.correlation import CorrelationMiddleware
@@ -87,12 +89,13 @@ def _make_app(
     # A key, if none is configured.
     local: LocalKey | None = None
     if not settings.auth.keys and not extra_keys:
-        local = local_key(settings.auth.key_file)
+        shared = program.place if program is not None else None
+        local = (shared.local if shared is not None else None) or local_key(settings.auth.key_file)
         extra_keys = [local.hashed]
     # The gate, and the doors in front of it.
     metrics = Metrics()
     with _logs(program, settings):
-        if program is not None:
+        if program is not None and (program.place is None or program.place.number == 0):
             log_configuration(settings)
         heap = None if program is None else Heap()
         gate = Gate(
@@ -103,6 +106,7 @@ def _make_app(
             meter=metrics,
             heap=heap,
             clock=clock,
+            owner=program.place.owner if program is not None and program.place is not None else None,
         )
     gate.authenticator.observe(metrics.auth_failed)
     gate.authenticator.observe(gate.audit_events.login_failed)
@@ -117,22 +121,32 @@ def _make_app(
 
     # Without the framework's documentation pages, which load scripts from other hosts.
     pace = Pace()
+    place = program.place if program is not None else None
+    peers = Peers(place, metrics.render) if place is not None else None
     app = FastAPI(
         title="Wicketgate",
         version=VERSION,
-        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace),
+        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace, peers),
         openapi_url=None,
         redirect_slashes=False,
         # The framework would look for telemetry providers at each request; there are none here.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.gate = gate
-    _add_paths(app, gate, doors, metrics)
+    endpoints: Mapping[str, ASGIApp] = doors.endpoints
+    if peers is not None:
+        endpoints = {name: peers.placed(endpoint) for name, endpoint in doors.endpoints.items()}
+    faces = _add_paths(app, gate, endpoints, metrics, metrics.read if peers is None else peers.metrics)
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     server = settings.server
     app.add_middleware(BodyLimitMiddleware, max_bytes=server.max_body_bytes, timeout_s=server.body_timeout_s)
     local_only = local is not None and local.file is None
+    if peers is not None:
+        behind = AuthMiddleware(
+            _by_path(faces, doors.endpoints), gate.authenticator, gate.key_uses, local_only=local_only
+        )
+        peers.answer_with(DrainMiddleware(behind, gate.drain))
     app.add_middleware(AuthMiddleware, authenticator=gate.authenticator, uses=gate.key_uses, local_only=local_only)
     app.add_middleware(DrainMiddleware, drain=gate.drain)
     app.add_middleware(LastResortMiddleware)
@@ -160,7 +174,23 @@ else:
         return made
 
 
-def _add_paths(app: FastAPI, gate: Gate, doors: McpDoors, metrics: Metrics) -> None:
+def _by_path(faces: Mapping[str, str], endpoints: Mapping[str, ASGIApp]) -> ASGIApp:
+    """Returns what serves the requests to faces that other workers forward."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        await endpoints[faces[scope["path"]]](scope, receive, send)
+
+    return serve
+
+
+def _add_paths(
+    app: FastAPI,
+    gate: Gate,
+    endpoints: Mapping[str, ASGIApp],
+    metrics: Metrics,
+    read_metrics: Callable[[], Awaitable[bytes]],
+) -> Mapping[str, str]:
+    """Returns the paths of the faces, with the names of their endpoints."""
     heartbeat_s = gate.settings.engine.heartbeat_s
     max_values = gate.settings.server.max_body_values
     refuse_in_one_shape(app)
@@ -174,19 +204,20 @@ def _add_paths(app: FastAPI, gate: Gate, doors: McpDoors, metrics: Metrics) -> N
             max_values=max_values,
         ),
         health_router(gate.runtime, gate.fleet, gate.ready, gate.storage_state),
-        metrics_router(metrics.render, CONTENT_TYPE),
+        metrics_router(read_metrics, CONTENT_TYPE),
         operations_router(gate.operations, gate.shares.calls, max_values),
     ]
     for router in routers:
         app.include_router(router)
     # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.
-    faces = {"/mcp": gate.settings.mcp.face, **{f"/mcp/{name}": name for name in doors.endpoints}}
+    faces = {"/mcp": gate.settings.mcp.face, **{f"/mcp/{name}": name for name in endpoints}}
     app.router.routes.extend(
-        Route(path, endpoint=doors.endpoints[name], include_in_schema=False) for path, name in faces.items()
+        Route(path, endpoint=endpoints[name], include_in_schema=False) for path, name in faces.items()
     )
     publish_openapi(app)
     paths = (route.path for router in routers for route in router.routes if isinstance(route, Route | APIRoute))
     metrics.know_paths([*faces, *paths])
+    return faces
 
 
 def _logs(program: Program | None, settings: Settings) -> AbstractContextManager[object]:

@@ -114,6 +114,10 @@ class Metrics:
         """Implements OnFailure."""
         self._auth_failures.labels(reason).inc()
 
+    async def read(self) -> bytes:
+        """Returns what a scrape gets."""
+        return self.render()
+
     def render(self) -> bytes:
         return generate_latest(self._registry)
 

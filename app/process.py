@@ -38,7 +38,7 @@ class EarlyHangup:
     def __init__(self) -> None:
         self.came = False
         self.before = signal.getsignal(signal.SIGHUP)
-        self.attached = self.before != signal.SIG_IGN and _has_terminal()
+        self.attached = self.before != signal.SIG_IGN and has_terminal()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.came = True
@@ -75,10 +75,10 @@ def on_hangup(reload: Callable[[], None]) -> Iterator[None]:
         log.warning("SIGHUP belongs to the server here: only a restart reads the configuration again")
         yield
         return
-    attached = early.attached if early is not None else found != signal.SIG_IGN and _has_terminal()
+    attached = early.attached if early is not None else found != signal.SIG_IGN and has_terminal()
 
     def reload_or_stop() -> None:
-        if attached and not _has_terminal():
+        if attached and not has_terminal():
             signal.raise_signal(signal.SIGTERM)
         else:
             reload()
@@ -123,7 +123,7 @@ def on_stop(begin: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _has_terminal() -> bool:
+def has_terminal() -> bool:
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:

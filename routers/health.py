@@ -5,7 +5,7 @@ and the metrics name upstreams and tools that callers may not see, so they need 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import Literal
 
@@ -183,7 +183,7 @@ def _suspicious(screened: Mapping[str, Screened]) -> dict[str, list[str]]:
     return dict(islice(flagged, _MAX_NAMED))
 
 
-def metrics_router(render: Callable[[], bytes], content_type: str) -> APIRouter:
+def metrics_router(read: Callable[[], Awaitable[bytes]], content_type: str) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/metrics")
@@ -191,6 +191,6 @@ def metrics_router(render: Callable[[], bytes], content_type: str) -> APIRouter:
         identity: Identity = request.scope["state"]["identity"]
         if not identity.allows("ops:read"):
             return refuse(403, "forbidden", "The metrics name every upstream: they need the permission ops:read")
-        return Response(render(), media_type=content_type)
+        return Response(await read(), media_type=content_type)
 
     return router

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from time import time
 from types import TracebackType
 from typing import Self
@@ -57,8 +58,9 @@ class Gate:
     """An async context manager: upstreams are connected while it is open. Enter it once.
 
     *upstreams* and *provider* stand in for the configured ones. *keys* are valid besides the configured ones, also
-    after a reload. *clock* gives seconds since the epoch, for the life of keys. Making one connects nothing, opens
-    nothing and needs no event loop. Raises ConfigError.
+    after a reload. *clock* gives seconds since the epoch, for the life of keys. *owner* is the socket of the process
+    that runs stdio servers for several gates. Making one connects nothing, opens nothing and needs no event loop.
+    Raises ConfigError.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Gate:
         meter: Meter | None = None,
         heap: HeapKeeper | None = None,
         clock: Callable[[], float] = time,
+        owner: Path | None = None,
     ) -> None:
         meter = meter or NoMeter()
         tokens, outgoing = shipped_token_counter(), outgoing_rules(settings)
@@ -90,7 +93,7 @@ class Gate:
         self.audit_events = AuditEvents(self.auditor)
         turns, self._haste = Turns(), asyncio.Event()
         self.fleet = MultiplexUpstream(
-            make_members(settings, outgoing, turns, self._haste)
+            make_members(settings, outgoing, turns, self._haste, owner)
             if upstreams is None
             else [guarded(upstream) for upstream in upstreams]
         )
@@ -134,7 +137,7 @@ class Gate:
             self.runtime,
             self.fleet,
             self.lifecycle,
-            partial(make_member, outgoing=outgoing, turns=turns, haste=self._haste),
+            partial(make_member, outgoing=outgoing, turns=turns, haste=self._haste, owner=owner),
         )
         self._put_in_force(settings)
         self._applied.on_apply(self._put_in_force)

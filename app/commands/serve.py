@@ -7,15 +7,19 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from app.lifespan import Greeting, OwnServer, Program
 from app.main import create_app
 from app.port.connections import ConnectionCounts, Connections, connection_limits
-from app.port.listener import open_listener
+from app.port.listener import Listener, open_listener
 from app.port.server import Stop, serve_app
 from app.process import remembered_hangup
+from app.workers.place import Place
+from app.workers.several import check_shared, serve_with_workers
+from app.workers.supervisor import CUT
 from middleware.client_address import TrustedProxies
 from wicketgate.config.settings import ServerSettings, Settings
 from wicketgate.errors import ConfigError
@@ -25,55 +29,75 @@ log = logging.getLogger("wicketgate.http")
 
 
 def serve_until_stopped(
-    settings: Settings, load: Callable[[], Settings], watched: Path | None, greeting: Greeting | None = None
+    settings: Settings,
+    load: Callable[[], Settings],
+    watched: Path | None,
+    greeting: Greeting | None = None,
+    *,
+    workers: int = 1,
 ) -> int:
     """Serves until a signal stops it, and returns the exit code. Raises ConfigError.
 
     After SIGHUP or a change of *watched* the settings that *load* reads take the place of *settings*. *greeting* is
-    shown in the place of the usual one.
+    shown in the place of the usual one. With more than one of *workers*, processes of their own serve.
     """
     with remembered_hangup():
-        return _serve(settings, load, watched, greeting)
+        if workers > 1:
+            check_shared(settings, workers)
+        listener = open_listener(settings.server.host, settings.server.port, os.environ)
+        with listener.socket:
+            serve = partial(_serve, listener, watched=watched, greeting=greeting)
+            if workers > 1:
+                return serve_with_workers(serve, listener.address, settings, load, workers)
+            return serve(settings, load, None)
 
 
-def _serve(settings: Settings, load: Callable[[], Settings], watched: Path | None, greeting: Greeting | None) -> int:
-    listener = open_listener(settings.server.host, settings.server.port, os.environ)
+def _serve(
+    listener: Listener,
+    settings: Settings,
+    load: Callable[[], Settings],
+    place: Place | None,
+    *,
+    watched: Path | None,
+    greeting: Greeting | None,
+) -> int:
     failures: list[ConfigError] = []
 
     def fail(error: ConfigError) -> None:
         failures.append(error)
         signal.raise_signal(signal.SIGTERM)
 
-    with listener.socket:
-        connections = _connections(settings.server)
-        server = OwnServer(listener.address, fail, connections.counts)
-        app = create_app(settings, program=Program(load, watched, server, greeting))
-        gate: Gate = app.state.gate
+    connections = _connections(settings.server)
+    server = OwnServer(listener.address, fail, connections.counts)
+    app = create_app(settings, program=Program(load, watched, server, greeting, place))
+    gate: Gate = app.state.gate
 
-        def begin_drain(drain_s: float) -> None:
-            if gate.drain.phase == "draining":  # asked for a second time
-                gate.hurry()
-            gate.drain.begin(drain_s)
+    def begin_drain(drain_s: float) -> None:
+        if gate.drain.phase == "draining":  # asked for a second time
+            gate.hurry()
+        gate.drain.begin(drain_s)
 
-        async def run() -> bool:
-            stop = Stop(
-                settings.server.settle_s,
-                settings.server.drain_s,
-                settling=gate.drain.settle,
-                stopping=begin_drain,
-                drained=gate.drain.wait,
-                ready=gate.wait_ready,
-            )
-            return await serve_app(
-                app,
-                listener,
-                stop,
-                connections,
-                stuck_reader_s=settings.engine.stuck_reader_s,
-                debug=settings.server.log_level == "debug",
-            )
+    async def run() -> bool:
+        stop = Stop(
+            settings.server.settle_s,
+            settings.server.drain_s,
+            settling=gate.drain.settle,
+            stopping=begin_drain,
+            drained=gate.drain.wait,
+            ready=gate.wait_ready,
+            cut=CUT if place is not None else None,
+            is_least=partial(place.loads.is_least, place.number) if place is not None else None,
+        )
+        return await serve_app(
+            app,
+            listener,
+            stop,
+            connections,
+            stuck_reader_s=settings.engine.stuck_reader_s,
+            debug=settings.server.log_level == "debug",
+        )
 
-        served = _runner()(run())
+    served = _runner()(run())
     if failures:
         raise failures[0]
     return 0 if served else 1

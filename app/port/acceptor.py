@@ -18,6 +18,8 @@ ACCEPTED_IN_A_TURN = 16
 
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_S = 0.2
+_GIVE_WAY_S = 0.002
+_NOTE_EVERY_S = 0.25
 _LOG_EVERY_S = 60.0
 
 
@@ -25,24 +27,37 @@ class Acceptor:
     """In the place of an ``asyncio.Server``, with the methods that uvicorn calls."""
 
     def __init__(
-        self, listener: socket.socket, make_protocol: Callable[[], asyncio.Protocol], connections: Connections
+        self,
+        listener: socket.socket,
+        make_protocol: Callable[[], asyncio.Protocol],
+        connections: Connections,
+        at_once: int = ACCEPTED_IN_A_TURN,
+        is_least: Callable[[int], bool] | None = None,
     ) -> None:
+        """Takes up to *at_once* connections in a turn of the loop. *is_least* gets how many are held, and returns
+        whether no other process that takes from the same socket holds fewer; if one does, it is given a moment."""
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._make_protocol = make_protocol
         self._connections = connections
+        self._at_once = at_once
+        self._is_least = is_least or (lambda held: True)
+        self._waited = False
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._logged_at: float | None = None
         self._closed = False
         listener.setblocking(False)
         self._listen()
+        self._noting: asyncio.Handle | None = self._loop.call_soon(self._note_held) if is_least is not None else None
 
     def close(self) -> None:
         """Takes no further connection. The socket is its owner's."""
         if self._closed:
             return
         self._closed = True
+        if self._noting is not None:
+            self._noting.cancel()
         if self._retry is not None:
             self._retry.cancel()
         self._loop.remove_reader(self._listener.fileno())
@@ -51,12 +66,24 @@ class Acceptor:
         if self._opening:
             await asyncio.wait(self._opening)
 
+    def _note_held(self) -> None:
+        """Lets the others know, who see nothing of connections that have gone."""
+        self._is_least(self._connections.counts.open + len(self._opening))
+        self._noting = self._loop.call_later(_NOTE_EVERY_S, self._note_held)
+
     def _listen(self) -> None:
         self._retry = None
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTED_IN_A_TURN):
+        held = self._connections.counts.open + len(self._opening)
+        if not self._is_least(held) and not self._waited:
+            self._waited = True  # if it is still there then, the others are busy
+            self._loop.remove_reader(self._listener.fileno())
+            self._retry = self._loop.call_later(_GIVE_WAY_S, self._listen)
+            return
+        self._waited = False
+        for _ in range(self._at_once):
             try:
                 connection, _address = self._listener.accept()
             except (BlockingIOError, InterruptedError):

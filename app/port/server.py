@@ -13,7 +13,7 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from app.port.acceptor import Acceptor
+from app.port.acceptor import ACCEPTED_IN_A_TURN, Acceptor
 from app.port.connections import Connections
 from app.port.listener import Listener
 from app.port.protocol import GuardedHttpProtocol
@@ -45,6 +45,11 @@ class Stop:
     drained: Callable[[], Coroutine[Any, Any, None]]
     ready: Callable[[], Coroutine[Any, Any, None]]
     """Returns when requests can be served, and is waited for only where connections can wait meanwhile (OPS-52)."""
+    cut: signal.Signals | None = None
+    """With it the process is one of several: this signal, which their supervisor sends, is the further one. Another
+    SIGTERM is not, since a service manager may send the first to every process (OPS-177)."""
+    is_least: Callable[[int], bool] | None = None
+    """Returns whether no other process on the same socket holds fewer connections than so many."""
 
 
 async def serve_app(
@@ -82,6 +87,8 @@ async def serve_app(
     # The server raises the signal that stopped it once more at its end. This is a normal end, with exit code 0.
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop_signal, lambda number, frame: None)
+    if stop.cut is not None:
+        asyncio.get_running_loop().add_signal_handler(stop.cut, server.cut)
     await server.serve(sockets=[listener.socket])
     return server.started
 
@@ -102,6 +109,8 @@ class _DrainingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # The original would exit at a second signal without ending the upstreams' processes.
+        if self._signals and self._stop.cut is not None:
+            return
         self._signals += 1
         self._loop.call_soon_threadsafe(self._signalled.set)
         if self._signals > 1:
@@ -110,6 +119,12 @@ class _DrainingServer(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._settle)
         else:
             self._loop.call_soon_threadsafe(self._begin_drain, self._stop.drain_s)
+
+    def cut(self) -> None:
+        """Takes the signal of the supervisor."""
+        self._signals += 2
+        self._signalled.set()
+        self._begin_drain(0.0)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         # The application is started, and the sockets are ours.
@@ -123,7 +138,12 @@ class _DrainingServer(uvicorn.Server):
                 return  # what connected waits for the next process
         make = cast(Any, self.config.http_protocol_class)
         make_protocol = partial(make, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
-        acceptors = [Acceptor(listener, make_protocol, self._connections) for listener in sockets or ()]
+        # Of several processes, one that is busy must not take all that waits.
+        at_once = ACCEPTED_IN_A_TURN if self._stop.cut is None else 1
+        acceptors = [
+            Acceptor(listener, make_protocol, self._connections, at_once, self._stop.is_least)
+            for listener in sockets or ()
+        ]
         self.servers = cast(Any, acceptors)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -22,6 +22,7 @@ from wicketgate.ports import Upstream
 from wicketgate.upstreams.mcp.client import Connect
 from wicketgate.upstreams.mcp.eras import Mode
 from wicketgate.upstreams.mcp.http import http_transport
+from wicketgate.upstreams.mcp.shared_stdio import SharedProgram, shared_stdio_transport
 from wicketgate.upstreams.mcp.sse import sse_transport
 from wicketgate.upstreams.mcp.stdio import LastWords, stdio_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
@@ -33,19 +34,27 @@ _MODES: Mapping[str, Mode] = {"auto": "auto", "2025-11-25": "handshake", "2026-0
 
 
 def make_members(
-    settings: Settings, outgoing: Outgoing, turns: Turns | None = None, haste: asyncio.Event | None = None
+    settings: Settings,
+    outgoing: Outgoing,
+    turns: Turns | None = None,
+    haste: asyncio.Event | None = None,
+    owner: Path | None = None,
 ) -> list[Member]:
-    """Makes the enabled upstreams, which connect in *turns*; *haste* ends the grace of child processes. Raises
-    ConfigError."""
+    """Makes the enabled upstreams, which connect in *turns*; *haste* ends the grace of child processes. *owner* is the
+    socket of the process that runs stdio servers for several gates. Raises ConfigError."""
     turns = turns or Turns()
-    return [make_member(upstream, outgoing, turns, haste) for upstream in settings.upstreams if upstream.enabled]
+    return [make_member(upstream, outgoing, turns, haste, owner) for upstream in settings.upstreams if upstream.enabled]
 
 
 def make_member(
-    settings: UpstreamSettings, outgoing: Outgoing, turns: Turns, haste: asyncio.Event | None = None
+    settings: UpstreamSettings,
+    outgoing: Outgoing,
+    turns: Turns,
+    haste: asyncio.Event | None = None,
+    owner: Path | None = None,
 ) -> Member:
     secrets = KnownSecrets(settings.secrets())
-    return guarded(make_upstream(settings, outgoing, secrets, turns, haste), upstream_limits(settings), secrets)
+    return guarded(make_upstream(settings, outgoing, secrets, turns, haste, owner), upstream_limits(settings), secrets)
 
 
 def guarded(upstream: Upstream, limits: UpstreamLimits | None = None, secrets: KnownSecrets | None = None) -> Member:
@@ -78,6 +87,7 @@ def make_upstream(
     secrets: KnownSecrets | None = None,
     turns: Turns | None = None,
     haste: asyncio.Event | None = None,
+    owner: Path | None = None,
 ) -> Upstream:
     """Makes the connector for the kind of this upstream. *secrets* learns each token that is fetched for it."""
     secrets = secrets or KnownSecrets()
@@ -88,7 +98,7 @@ def make_upstream(
         return _openapi_upstream(settings, outgoing, secrets, turns)
     return McpServerUpstream(
         settings.name,
-        _connect(settings, outgoing, secrets, haste),
+        _connect(settings, outgoing, secrets, haste, owner),
         connect_timeout_s=settings.connect_within_s,
         jitter=random.random,
         turns=turns,
@@ -119,11 +129,18 @@ def fetching_program(command: Sequence[str]) -> str:
 
 
 def _connect(
-    settings: UpstreamSettings, outgoing: Outgoing, secrets: KnownSecrets, haste: asyncio.Event | None
+    settings: UpstreamSettings,
+    outgoing: Outgoing,
+    secrets: KnownSecrets,
+    haste: asyncio.Event | None,
+    owner: Path | None,
 ) -> Connect:
     max_bytes = settings.max_answer_bytes
     if not settings.url:
         env = revealed(settings.env)
+        if owner is not None and not settings.per_worker:
+            program = SharedProgram(settings.name, settings.command, env, settings.cwd, max_bytes)
+            return partial(shared_stdio_transport, owner, program)
         return partial(
             stdio_transport,
             settings.name,

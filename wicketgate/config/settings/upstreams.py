@@ -128,6 +128,8 @@ class UpstreamSettings(Section):
     """Variables for *command*, besides HOME, PATH and the like."""
     cwd: str | None = None
     """The working directory of *command*; for *python*, a further folder in which to look for the module."""
+    per_worker: bool = False
+    """True: with ``serve --workers`` each worker runs *command* for itself, instead of one process for all."""
     python: str = Field(default="", pattern=r"^$|^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
     """``package.module:registry``; ``wicketgate.tools`` explains registries."""
     threads: int = Field(default=8, ge=1, le=256)
@@ -278,6 +280,7 @@ _KINDS = ("command", "url", "openapi", "python")
 _BELONGS_TO: Mapping[str, tuple[str, ...]] = {
     "env": ("command",),
     "cwd": ("command", "python"),
+    "per_worker": ("command",),
     "threads": ("python",),
     "transport": ("url",),
     "instructions": ("command", "url"),

@@ -39,6 +39,24 @@ class ChildReader(Protocol):
         ...
 
 
+class Child(Protocol):
+    """A tool server to write to: a child process, or one that another process of ours runs."""
+
+    async def writable(self) -> None:
+        """Waits while nothing can be written. Raises ChildEnded."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """At once; nothing happens when it has ended."""
+        ...
+
+    def rest(self, seconds: float) -> None:
+        """Read no more of its output for so long."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
 class ChildEnded(Exception):
     """Nothing can be written any more."""
 

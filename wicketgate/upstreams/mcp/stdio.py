@@ -16,7 +16,7 @@ from typing import Any
 from wicketgate.net.outgoing import NOT_REACHED, trouble_of
 from wicketgate.upstreams.mcp import wire
 from wicketgate.upstreams.mcp.call import CONNECTION_LOST, NOT_VALID, Call, Gone, Malformed, too_large
-from wicketgate.upstreams.mcp.child_process import GRACE_S, ChildEnded, ChildProcess
+from wicketgate.upstreams.mcp.child_process import GRACE_S, Child, ChildEnded, ChildProcess
 from wicketgate.upstreams.mcp.client import Connection, Lost
 from wicketgate.upstreams.mcp.eras import Agreement
 from wicketgate.upstreams.mcp.exchange import (
@@ -58,7 +58,7 @@ async def stdio_transport(
     """Start *command* and talk to it. Leaving the context ends it, and all processes that it started. *last_words* is
     shared by all starts of one server; *haste*, once set, leaves it no grace at its end. Raises Gone where it cannot be
     started."""
-    connection = _Stdio(name, lost, max_answer_bytes, last_words or LastWords(name))
+    connection = StdioConnection(name, lost, max_answer_bytes, last_words or LastWords(name))
     try:
         child = await _started(ChildProcess.start(command, env, cwd, connection, grace_s, haste))
     except OSError as error:
@@ -92,14 +92,14 @@ async def _undo(starting: asyncio.Task[ChildProcess]) -> None:
         await starting.result().stop()
 
 
-class _Stdio:
+class StdioConnection:
     """Implements Connection and ChildReader."""
 
     one_era = True
     handshake_only = False
     shows_its_end = True
     has_headers = False
-    child: ChildProcess
+    child: Child
 
     def __init__(self, name: str, lost: Lost, max_bytes: int, last_words: "LastWords") -> None:
         self.exchange = Exchange(name, self.post)
@@ -107,7 +107,7 @@ class _Stdio:
         self._lost = lost
         self._lines = LineReader(self._too_long, max_bytes)
         self._max_bytes = max_bytes
-        self._errors = _ErrorLog(name, last_words)
+        self._errors = ErrorLog(name, last_words)
         self._unasked = Pace(UNASKED_A_SECOND, UNASKED_AT_ONCE, asyncio.get_running_loop().time)
         self._warned: set[str] = set()
         self._how = CONNECTION_LOST
@@ -165,6 +165,10 @@ class _Stdio:
         self.exchange.close(how)
         self._lost(how)
 
+    def passed_over(self, request_id: bytes) -> None:
+        """Fails the request with this id, as JSON, whose answer was too large to be taken."""
+        self.exchange.unreadable(request_id, b"", too_large(self._max_bytes))
+
     def _too_long(self, head: bytes, tail: bytes) -> None:
         log.warning("%s: a line of more than %d bytes was passed over", self._name, self._max_bytes)
         self.exchange.unreadable(head, tail, too_large(self._max_bytes))
@@ -175,7 +179,7 @@ class _Stdio:
             log.warning("%s %s", self._name, what)
 
 
-class _ErrorLog:
+class ErrorLog:
     """A child's stderr, which must be read because a full pipe would stop the child (UP-11).
 
     Every line goes to the log at debug level, cut to a bounded length; ``repeat`` logs the last ones as warnings.

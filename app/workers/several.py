@@ -1,0 +1,121 @@
+"""``wicketgate serve --workers N``: what the workers share, and the roles that the supervisor keeps running."""
+
+import logging
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import click
+from pydantic import SecretStr
+
+from app.lifespan import usual_greeting
+from app.local_key import local_key
+from app.logs import plain_logs
+from app.process import EarlyHangup
+from app.workers.load import Loads
+from app.workers.place import Place
+from app.workers.stdio_owner import listening_owner, run_owner
+from app.workers.supervisor import Role, Supervisor
+from wicketgate.config.settings import Settings
+from wicketgate.errors import ConfigError
+from wicketgate.log_text import Redactor
+
+log = logging.getLogger("wicketgate.workers")
+
+Serve = Callable[[Settings, Callable[[], Settings], Place | None], int]
+"""Serves as one worker until it is stopped; returns the exit code."""
+
+_LONGEST_FOLDER = 80
+"""The path of a Unix socket has about a hundred bytes."""
+
+
+def check_shared(settings: Settings, workers: int) -> None:
+    """Raises ConfigError if several workers cannot share what they keep."""
+    if settings.storage.url == "memory://":
+        raise ConfigError(
+            f"--workers {workers} needs a store that the workers share, and storage.url is memory://: a handle of one "
+            "would be unknown to the others. Set storage.url: sqlite:///wicketgate.db, or leave --workers out"
+        )
+
+
+def serve_with_workers(
+    serve: Serve, address: str, settings: Settings, load: Callable[[], Settings], workers: int
+) -> int:
+    """Serves with so many processes until a signal stops them; returns the exit code. Raises ConfigError."""
+    sealed = _sealing(settings)
+    settings, load = sealed(settings), partial(_loaded, load, sealed)
+    local = None if settings.auth.keys else local_key(settings.auth.key_file)
+    found = signal.getsignal(signal.SIGHUP)
+    server = settings.server
+    with (
+        _private_folder() as folder,
+        plain_logs(server.log_level, Redactor([*settings.secrets(), local.secret if local else ""]), server.log_format),
+        listening_owner(folder) as (owner, owner_path),
+    ):
+        loads = Loads.of(workers)
+
+        def work(number: int, starts: int, report: int, lifeline: int) -> int:
+            owner.close()
+            loads.absent(number)  # until it takes connections
+            place = Place(number, workers, starts, folder, report, lifeline, loads, local, owner_path)
+            return serve(settings, load, place)
+
+        roles = [Role("the owner of stdio servers", partial(run_owner, owner, settings), serves=False)]
+        roles += [Role(f"worker {number}", partial(work, number)) for number in range(workers)]
+
+        def ready() -> None:
+            text = usual_greeting(address, local)
+            with suppress(OSError, ValueError):
+                click.echo(text, err=not sys.stdout.isatty())
+
+        log.info(
+            "%d workers: places, quotas, breakers and sessions of clients are counted and kept by each of them", workers
+        )
+        return Supervisor(
+            roles,
+            drain_s=server.settle_s + server.drain_s,
+            ready=ready,
+            early=found if isinstance(found, EarlyHangup) else None,
+        ).run()
+
+
+def _loaded(load: Callable[[], Settings], sealed: Callable[[Settings], Settings]) -> Settings:
+    return sealed(load())
+
+
+def _sealing(settings: Settings) -> Callable[[Settings], Settings]:
+    """Returns what gives settings without ``auth.seal_keys`` one key for all workers: what one of them has sealed is
+    opened by the others."""
+    if not settings.auth.seal_keys and any(rule.approval == "always" for rule in settings.access):
+        log.warning("approvals end with these processes, because auth.seal_keys is not set")
+    key = SecretStr(secrets.token_hex(32))
+
+    def sealed(settings: Settings) -> Settings:
+        if settings.auth.seal_keys:
+            return settings
+        return settings.model_copy(update={"auth": settings.auth.model_copy(update={"seal_keys": (key,)})})
+
+    return sealed
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """Gives a folder that only this user may open, and removes it at the end."""
+    parent = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    if len(parent) > _LONGEST_FOLDER or not os.access(parent, os.W_OK):
+        parent = "/tmp"  # noqa: S108  # the folder in it is made for this user alone
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="wicketgate-", dir=parent))
+    except OSError as error:
+        raise ConfigError(f"--workers: no folder for sockets can be made in {parent}: {error.strerror}") from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

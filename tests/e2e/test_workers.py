@@ -1,0 +1,238 @@
+"""``wicketgate serve --workers``: several processes behind one address."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.test_drain import Holding
+from tests.e2e.test_serve import ECHO, HEADERS, address, write_config
+from tests.support.process import alive, children, outcome, program
+from tests.support.requirement import requirement
+from tests.support.service import BOUND_S
+
+TOOLS = """
+import asyncio, os
+from wicketgate.tools import ToolRegistry
+
+registry = ToolRegistry()
+
+
+@registry.tool
+async def worker() -> int:
+    "The process that runs this."
+    return os.getpid()
+
+
+@registry.tool
+async def hold(port: int) -> int:
+    "Answer when the test closes the connection."
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    await reader.read()
+    writer.close()
+    return os.getpid()
+"""
+
+
+def config(folder: Path, *more: str, **sections: Any) -> Path:
+    (folder / "worker_tools.py").write_text(TOOLS)
+    upstreams = [
+        ECHO,
+        {**ECHO, "name": "own", "per_worker": True},
+        *({**ECHO, "name": name} for name in more),
+        {"name": "mine", "python": "worker_tools:registry", "cwd": str(folder)},
+    ]
+    storage = {"url": f"sqlite:///{folder}/store.db"}
+    audit = {"auditing": {"_global": [{"handler": "audit_jsonl", "config": {"path": f"{folder}/audit.jsonl"}}]}}
+    return write_config(folder, upstreams=upstreams, storage=storage, plugins=audit, **sections)
+
+
+async def call(url: str, operation: str, bound_s: float = BOUND_S, **given: Any) -> Any:
+    """The result of a call over a connection of its own."""
+    async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False, timeout=bound_s) as http:
+        answer = await http.post("/operations/call", json={"operation": operation, "input": given})
+        answer.raise_for_status()
+        return re.search(r"\d+", answer.text)
+
+
+async def pid_from(url: str, operation: str) -> int:
+    found = await call(url, operation)
+    return int(found[0])
+
+
+async def workers_of(url: str, count: int, *, without: set[int] = frozenset()) -> set[int]:  # type: ignore[assignment]
+    """The processes that serve, once so many have been seen beside those *without*."""
+    seen = set[int]()
+    async with asyncio.timeout(BOUND_S):
+        while len(seen) < count:
+            answers = await asyncio.gather(*(pid_from(url, "/mine/worker") for _ in range(4)), return_exceptions=True)
+            seen |= {answer for answer in answers if isinstance(answer, int)} - without
+    return seen
+
+
+async def metrics(url: str) -> str:
+    async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False, timeout=BOUND_S) as http:
+        return (await http.get("/metrics")).text
+
+
+async def by_process(url: str, operation: str, workers: set[int]) -> set[int]:
+    """The processes of a stdio server that two workers reach, each being asked alone."""
+    found = set[int]()
+    for stopped in workers:
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(BOUND_S):
+                while True:
+                    with suppress(httpx.HTTPStatusError):
+                        found.add(await pid_from(url, operation))
+                        break
+                    await asyncio.sleep(0.05)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+    return found
+
+
+@requirement("OPS-175", "OPS-177", "OPS-178", "OPS-180", "OPS-181", "OPS-182", "OPS-184", "OPS-185")
+async def test_two_workers_are_one_service_and_each_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    line = ("app", "serve", "--config", str(config(tmp_path)), "--port", "0", "--workers", "2")
+    async with program(*line) as running:
+        url = await address(running)
+        first = await workers_of(url, 2)
+        assert first < set(children(running.process.pid))
+
+        # Stdio servers: one in all, or one for each.
+        assert len(await by_process(url, "/echo/pid", first)) == 1
+        assert len(await by_process(url, "/own/pid", first)) == 2
+
+        # Metrics, whichever is asked.
+        for _ in range(4):
+            text = await metrics(url)
+            assert all(f'wicketgate_worker_up{{worker="{number}"}} 1.0' in text for number in (0, 1))
+            assert all(f'wicketgate_upstream_up{{worker="{number}",upstream="echo"}} 1.0' in text for number in (0, 1))
+        calls = re.findall(
+            r'wicketgate_http_requests_total\{worker="\d",path="/operations/call",status="200"\} (\S+)', text
+        )
+        assert len(calls) == 2
+
+        # A worker is killed, then the process that owns the stdio servers.
+        killed = min(first)
+        os.kill(killed, signal.SIGKILL)
+        second = await workers_of(url, 2, without={killed})
+        assert second & first
+        async with asyncio.timeout(BOUND_S):
+            while "wicketgate_worker_starts_total" not in text or " 2.0" not in "".join(
+                re.findall(r"wicketgate_worker_starts_total.*", text)
+            ):
+                text = await metrics(url)
+
+        # A reload reaches the worker that was there, and the one that came.
+        config(tmp_path, "late")
+        running.process.send_signal(signal.SIGHUP)
+        assert len(await by_process(url, "/late/pid", second)) == 1
+        echo = await pid_from(url, "/echo/pid")
+        (owner,) = [pid for pid in set(children(running.process.pid)) - second if echo in children(pid)]
+        os.kill(owner, signal.SIGKILL)
+        async with asyncio.timeout(BOUND_S):
+            while True:
+                with suppress(httpx.HTTPStatusError, TypeError):
+                    if await pid_from(url, "/echo/pid") != echo:
+                        break
+                await asyncio.sleep(0.1)
+
+        processes = children(running.process.pid)
+        assert await running.stop() == 0
+        assert not any(map(alive, processes))
+    assert running.stderr.count("ready on") == 1
+    assert running.logs()
+    records = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert len(records) > 10
+
+
+@requirement("OPS-177")
+@pytest.mark.parametrize("twice", [False, True])
+async def test_one_stop_drains_all_workers_and_a_second_cuts_them(tmp_path: Path, twice: bool) -> None:
+    line = ("app", "serve", "--config", str(config(tmp_path, server={"drain_s": 60})), "--port", "0", "--workers", "2")
+    async with Holding() as holding, program(*line) as running:
+        url = await address(running)
+        workers = await workers_of(url, 2)
+        held = list[asyncio.Task[Any]]()
+        for stopped in workers:
+            os.kill(stopped, signal.SIGSTOP)
+            held.append(asyncio.create_task(call(url, "/mine/hold", port=holding.port)))
+            await holding.arrived(1)
+            os.kill(stopped, signal.SIGCONT)
+        # As a service manager does: each process gets it.
+        for pid in (running.process.pid, *workers):
+            os.kill(pid, signal.SIGTERM)
+        async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False, timeout=BOUND_S) as http:
+            async with asyncio.timeout(BOUND_S):
+                while (await http.get("/readyz")).status_code != 503:
+                    await asyncio.sleep(0.02)
+        assert not any(task.done() for task in held)
+        if twice:
+            running.process.send_signal(signal.SIGTERM)
+            ended = await asyncio.gather(*held, return_exceptions=True)
+            assert all(isinstance(each, httpx.HTTPError) for each in ended)
+        else:
+            holding.release()
+            assert {int(each[0]) for each in await asyncio.gather(*held)} == workers
+        assert await running.ended() == 0
+
+
+@requirement("OPS-176")
+async def test_workers_without_a_store_that_they_can_share_do_not_start(tmp_path: Path) -> None:
+    code, out, err = await outcome(
+        "app", "serve", "--config", str(write_config(tmp_path)), "--port", "0", "--workers", "2"
+    )
+    assert (code, out) == (1, "")
+    assert "storage.url: sqlite:///" in err
+
+
+@requirement("OPS-186")
+async def test_a_handshake_session_is_served_by_every_worker(tmp_path: Path) -> None:
+    line = ("app", "serve", "--config", str(config(tmp_path)), "--port", "0", "--workers", "2")
+    async with Holding() as holding, program(*line) as running:
+        url = await address(running)
+        workers = await workers_of(url, 2)
+        accepts = {**HEADERS, "Accept": "application/json, text/event-stream"}
+
+        async def post(session: str, **message: Any) -> httpx.Response:
+            """Over a connection of its own."""
+            given = {**accepts, "MCP-Protocol-Version": "2025-06-18"} | ({"Mcp-Session-Id": session} if session else {})
+            async with httpx.AsyncClient(headers=given, trust_env=False, timeout=BOUND_S) as http:
+                return await http.post(f"{url}/mcp", json={"jsonrpc": "2.0", **message})
+
+        client = {"name": "t", "version": "1"}
+        params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        opened = await post("", id=1, method="initialize", params=params)
+        session = opened.headers["mcp-session-id"]
+        for _ in range(6):
+            tools = await post(session, id=2, method="tools/list")
+            assert (tools.status_code, tools.headers.get_list("mcp-session-id")) == (200, [session])
+            assert "tool_browse" in tools.text
+        assert (await post(session[:-1] + "7", id=2, method="tools/list")).status_code == 404
+        stranger = {"Authorization": "Bearer wg_x"}
+        assert httpx.get(f"{url}/mcp", headers={**accepts, **stranger, "Mcp-Session-Id": session}).status_code == 401
+
+        # Each worker takes one of the connections; a cancellation finds the call wherever it comes in.
+        for _ in workers:
+            browse = {"name": "tool_browse", "arguments": {"query": "hold"}}
+            found = (await post(session, id=3, method="tools/call", params=browse)).text
+            (tool_id,) = set(re.findall(r"mine:hold#\w+", found))
+            execute = {"name": "tool_execute", "arguments": {"tool_id": tool_id, "args": {"port": holding.port}}}
+            call = asyncio.create_task(post(session, id=9, method="tools/call", params=execute))
+            await holding.arrived(1)
+            cancelled = await post(session, method="notifications/cancelled", params={"requestId": 9})
+            assert cancelled.status_code == 202
+            assert "-32800" in (await call).text
+        async with httpx.AsyncClient(headers={**accepts, "Mcp-Session-Id": session}, trust_env=False) as http:
+            assert (await http.delete(f"{url}/mcp")).status_code == 200
+        assert (await post(session, id=2, method="tools/list")).status_code == 404
+        assert await running.stop() == 0
