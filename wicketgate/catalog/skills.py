@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from wicketgate.catalog.card import one_line
 from wicketgate.catalog.selectable import SelectableItem, origin_digest
@@ -33,6 +34,10 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _FRONTMATTER = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)(?:\r?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _MAX_FRONTMATTER = 64 * 1024
 _LISTED_CHARS = 120
+_MAX_PATH = 1_024
+# A server that decodes more often than this is not known.
+_MAX_DECODED = 4
+_UNPRINTED = re.compile("[\\x00-\\x20\\x7f]")
 # Skills and tools of one server have names of their own, so that a rule can mean the one and not the other.
 _ID_PREFIX = "skill."
 
@@ -86,8 +91,27 @@ class Skill:
         """The entry of the file *uri*, if there is one."""
         return None if self.files is None else self.files.get(uri.removeprefix(f"{self.root}/"))
 
-    def uri_of(self, path: str) -> str:
-        return f"{self.root}/{path}"
+    def uri_of(self, path: str) -> str | None:
+        """The URI of the file *path*; None for a path that may lead out of the directory (ROUTE-65)."""
+        return f"{self.root}/{path}" if stays_below(path) else None
+
+
+def decoded(text: str) -> str:
+    """*text* as a server may read it that decodes it, also more than once."""
+    for _ in range(_MAX_DECODED):
+        if "%" not in text:
+            break
+        text = unquote(text)
+    # Parsers of URLs leave out what is not printed, and some take a backslash for a slash.
+    return _UNPRINTED.sub("", text).replace("\\", "/")
+
+
+def stays_below(path: str) -> bool:
+    """True for a path that names one file in a directory for whoever reads it: each of its parts has a name, encoded or
+    not."""
+    if len(path) > _MAX_PATH or "\\" in path or "?" in path or "#" in path:
+        return False
+    return not any(part in ("", ".", "..") for part in decoded(path).split("/"))
 
 
 def read_skill(entry: object) -> Skill:
@@ -126,6 +150,8 @@ def _files(resources: Sequence[object], uri: str, root: str, label: str) -> Mapp
                 raise CatalogError(f"{label}: resources[{place}]: needs uri, digest and size")
         if path in (own, "") or path in files:
             raise CatalogError(f"{label}: resources[{place}].uri: not within the skill, or there already")
+        if not stays_below(path):
+            raise CatalogError(f"{label}: resources[{place}].uri: its path may lead out of the skill")
         if not _DIGEST.fullmatch(digest) or size < 0:
             raise CatalogError(f"{label}: resources[{place}]: digest or size is malformed")
         files[path] = SkillFile(own, digest, size)
