@@ -11,10 +11,10 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 from urllib.parse import unquote
 
-from wicketgate.catalog.card import one_line
 from wicketgate.catalog.selectable import SelectableItem, origin_digest
 from wicketgate.catalog.tool_id import ToolIdParts, ToolNames, format_tool_id, hash8, namespace_of, tool_names
 from wicketgate.errors import CatalogError
@@ -31,10 +31,13 @@ MAX_BYTES = 16 * 1024 * 1024
 
 _NAME = re.compile(r"(?!.*--)[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_FRONTMATTER = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)(?:\r?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_FRONTMATTER = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)(?<=\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _MAX_FRONTMATTER = 64 * 1024
+_MAX_VALUES = 32 * 1024
+"""Of a frontmatter, those that aliases repeat included."""
 _LISTED_CHARS = 120
 _MAX_PATH = 1_024
+_PLAIN_PATH = re.compile(r"[\w.~@+=/-]{1,120}")
 # A server that decodes more often than this is not known.
 _MAX_DECODED = 4
 _UNPRINTED = re.compile("[\\x00-\\x20\\x7f]")
@@ -243,17 +246,17 @@ def as_tool_result(skill: Skill, server: str, path: str, result: Mapping[str, An
 
 
 def _origin(skill: Skill, server: str, path: str) -> str:
-    lines = [f"[{_plain(path)} of the skill {skill.name}, written by the server {server}; it grants no permissions.]"]
-    others = [] if skill.files is None else [_plain(other) for other in skill.files if other != path]
+    named = path if _PLAIN_PATH.fullmatch(path) else "A file"
+    lines = [f"[{named} of the skill {skill.name}, written by the server {server}; it grants no permissions.]"]
+    others = [] if skill.files is None else [other for other in skill.files if other != path]
     if others:
-        kept = [other for place, other in enumerate(others) if len(", ".join(others[: place + 1])) <= _LISTED_CHARS]
-        more = f", {len(others) - len(kept)} more" if len(others) > len(kept) else ""
-        lines.append(f'[Other files, read with {{"{FILE_ARGUMENT}": PATH}}: {", ".join(kept)}{more}]')
+        # A path that could be read as words of ours is only counted.
+        plain = [other for other in others if _PLAIN_PATH.fullmatch(other)]
+        chars = accumulate(len(other) + 2 for other in plain)
+        kept = [other for other, so_far in zip(plain, chars, strict=True) if so_far <= _LISTED_CHARS]
+        more = [f"{len(others) - len(kept)} more"] if len(others) > len(kept) else []
+        lines.append(f'[Other files, read with {{"{FILE_ARGUMENT}": PATH}}: {", ".join([*kept, *more])}]')
     return "\n".join(lines)
-
-
-def _plain(path: str) -> str:
-    return one_line(path[:_LISTED_CHARS])
 
 
 def _arguments(skill: Skill) -> dict[str, Any]:
@@ -279,7 +282,8 @@ def _frontmatter(data: bytes) -> object:
     """None where there is none that can be read."""
     found = _FRONTMATTER.match(data[:_MAX_FRONTMATTER].decode("utf-8", "replace"))
     try:
-        return read_yaml(found[1]) if found else None
+        # Strictly: of a key that is given twice, other readers take the other value.
+        return read_yaml(found[1], strict=True, max_values=_MAX_VALUES) if found else None
     except NotYaml:
         return None
 

@@ -22,7 +22,6 @@ from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.gateway.skill_files import admit_file
 from wicketgate.heavy_work import in_line
 
-
 _YIELDED = 200
 """Skills or resources that are judged between two turns of the event loop."""
 _SMALL = 1_000
