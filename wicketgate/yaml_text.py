@@ -41,8 +41,8 @@ class NotYaml(ValueError):
 def read_yaml(text: str, *, strict: bool = False, max_values: int = _MAX_VALUES) -> Any:
     """Returns the first document in *text*, None for an empty one. Values that an alias repeats are shared.
 
-    *strict* refuses constructs that a person cannot have meant: a key given twice, a tag, a second document. Values that
-    aliases repeat count each time for *max_values*. Raises NotYaml.
+    *strict* refuses constructs that a person cannot have meant: a key given twice, a tag, a second document. In
+    *max_values*, values that aliases repeat count each time. Raises NotYaml.
     """
     if len(text) > _MAX_CHARS:
         raise NotYaml(f"more than {_MAX_CHARS // 1024 // 1024} Mi characters")

@@ -203,3 +203,15 @@ def test_a_file_cannot_speak_in_the_words_that_say_where_it_comes_from() -> None
         assert "written by the server shop" in origin
     assert "2 more" in as_tool_result(skill, "shop", "SKILL.md", {"contents": []})["content"][0]["text"]
     assert "forms/\u00fc-b.md" in as_tool_result(skill, "shop", "SKILL.md", {"contents": []})["content"][0]["text"]
+
+
+@requirement("ACCESS-92")
+def test_a_frontmatter_that_no_file_of_a_skill_could_have_gives_no_skill() -> None:
+    deep: Any = []
+    for _ in range(5_000):
+        deep = [deep]
+    for more in ("y" * 70_000, deep, ["\u00fc"] * 40_000):
+        entry = entry_of(REFUNDS, FILES)
+        entry["frontmatter"]["more"] = more
+        with pytest.raises(CatalogError, match="frontmatter"):
+            read_skill(entry)

@@ -8,6 +8,7 @@ frontmatter, and every file with digest and size, or ``dynamic`` where the serve
 import base64
 import binascii
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -127,6 +128,12 @@ def read_skill(entry: object) -> Skill:
     label, root = f"skill {uri:.200}", uri.removesuffix(f"/{MAIN_FILE}")
     if not isinstance(frontmatter, Mapping):
         raise CatalogError(f"{label}: frontmatter: not an object")
+    try:
+        too_large = len(json.dumps(frontmatter, ensure_ascii=False)) > _MAX_FRONTMATTER
+    except (TypeError, ValueError, RecursionError):
+        too_large = True
+    if too_large:
+        raise CatalogError(f"{label}: frontmatter: more than {_MAX_FRONTMATTER // 1024} KiB, or too deep")
     name, description = frontmatter.get("name"), frontmatter.get("description")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise CatalogError(f"{label}: frontmatter.name: not the name of a skill")
