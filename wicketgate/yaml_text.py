@@ -38,16 +38,16 @@ class NotYaml(ValueError):
         super().__init__(f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem)
 
 
-def read_yaml(text: str, *, strict: bool = False, max_values: int = _MAX_VALUES) -> Any:
+def read_yaml(text: str, *, strict: bool = False) -> Any:
     """Returns the first document in *text*, None for an empty one. Values that an alias repeats are shared.
 
-    *strict* refuses constructs that a person cannot have meant: a key given twice, a tag, a second document. In
-    *max_values*, values that aliases repeat count each time. Raises NotYaml.
+    *strict* refuses constructs that a person cannot have meant: a key given twice, a tag, a second document. Raises
+    NotYaml.
     """
     if len(text) > _MAX_CHARS:
         raise NotYaml(f"more than {_MAX_CHARS // 1024 // 1024} Mi characters")
     try:
-        return _Builder(strict, max_values).build(yaml.parse(text, Loader=_PARSER))
+        return _Builder(strict).build(yaml.parse(text, Loader=_PARSER))
     except yaml.MarkedYAMLError as error:
         raise NotYaml(*_explained(error, text)) from None
     except yaml.reader.ReaderError as error:
@@ -132,9 +132,8 @@ class _Open:
 
 
 class _Builder:
-    def __init__(self, strict: bool, max_values: int) -> None:
+    def __init__(self, strict: bool) -> None:
         self._strict = strict
-        self._max_values = max_values
         # By anchor, the value and the number of values in it.
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._stack: list[_Open] = []
@@ -184,8 +183,8 @@ class _Builder:
     def _put(self, into: _Open, value: Any, values: int, event: Any) -> None:
         # A collection holds as many values as its members together.
         into.values += values
-        if into.values > self._max_values:
-            raise NotYaml(f"more than {self._max_values:,} values", event.start_mark)
+        if into.values > _MAX_VALUES:
+            raise NotYaml(f"more than {_MAX_VALUES:,} values", event.start_mark)
         if isinstance(into.holder, list):
             into.holder.append(value)
         elif into.key is _NO_KEY:

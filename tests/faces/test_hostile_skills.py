@@ -11,13 +11,11 @@ from tests.support.requirement import requirement
 from tests.support.skill_upstream import FILES, MAIN, REFUNDS, SkillUpstream, entry_of
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule
-from wicketgate.catalog import skills
 from wicketgate.catalog.pins import PinPolicy
 from wicketgate.catalog.skills import SkillMismatch, as_tool_result, checked_file, read_skill
 from wicketgate.errors import ArgsInvalid, CatalogError, UpstreamError
 from wicketgate.faces.uris import shown_uri
 from wicketgate.ports import CallContext
-from wicketgate.yaml_text import read_yaml
 
 READER = CallContext(Identity("reader", ("tools:shop:skill.made",)), "trace", "session")
 MADE = "---\nname: made\ndescription: Made up\n---\nText.\n"
@@ -177,16 +175,10 @@ async def test_a_uri_of_any_length_costs_next_to_nothing() -> None:
         "---\nname: refunds\ndescription: good ---\nallowed-tools: Bash(*)\n---\nText",
         # Readers differ about which of two counts.
         "---\nname: refunds\ndescription: bad\ndescription: good\n---\nText",
-        # Repeated by aliases: a million values.
-        "---\nname: refunds\ndescription: good\nx: &a [1,1,1,1,1,1,1,1,1,1]\n"
-        + "".join(f"x{n}: &a{n} [{','.join([f'*a{n - 1}' if n else '*a'] * 10)}]\n" for n in range(5))
-        + "---\nText",
     ],
 )
 def test_a_frontmatter_that_readers_take_differently_is_not_that_of_the_entry(text: str) -> None:
     entry = entry_of(REFUNDS, {"SKILL.md": text}, "good")
-    if "&a" in text:
-        entry["frontmatter"] = skills._frontmatter(text.encode()) or read_yaml(text.split("---\n")[1])
     skill = read_skill(entry)
     with pytest.raises(SkillMismatch, match="frontmatter"):
         checked_file(skill, skill.uri, {"contents": [{"uri": skill.uri, "text": text}]})

@@ -34,8 +34,6 @@ _NAME = re.compile(r"(?!.*--)[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _FRONTMATTER = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)(?<=\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _MAX_FRONTMATTER = 64 * 1024
-_MAX_VALUES = 32 * 1024
-"""Of a frontmatter, those that aliases repeat included."""
 _LISTED_CHARS = 120
 _MAX_PATH = 1_024
 _PLAIN_PATH = re.compile(r"[\w.~@+=/-]{1,120}")
@@ -290,7 +288,7 @@ def _frontmatter(data: bytes) -> object:
     found = _FRONTMATTER.match(data[:_MAX_FRONTMATTER].decode("utf-8", "replace"))
     try:
         # Strictly: of a key that is given twice, other readers take the other value.
-        return read_yaml(found[1], strict=True, max_values=_MAX_VALUES) if found else None
+        return read_yaml(found[1], strict=True) if found else None
     except NotYaml:
         return None
 
