@@ -214,12 +214,14 @@ def _definition(listing: Sequence[Any], address: str, name: str) -> Mapping[str,
 MAX_SIGNS = 5
 
 # Control characters, soft hyphen, zero-width and bidirectional marks, invisible operators, fillers, tags. Not the
-# selectors and joiners that emoji and several scripts need.
-_HIDDEN = re.compile(
+# selectors and joiners that emoji and several scripts need, unless there are more of them in a row than these have.
+HIDDEN = (
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
-    "|(?<=[\x00-\x7f])[\u200c\u200d](?=[\x00-\x7f])"
+    "|(?<=[\x00-\x7f])[\u200c\u200d]{1,2}(?=[\x00-\x7f])|[\u200c\u200d\ufe00-\ufe0f]{3,}"
 )
+"""A pattern of characters that nobody sees."""
+_HIDDEN = re.compile(HIDDEN)
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 _PHRASES = (
@@ -261,7 +263,7 @@ def suspicious_signs(definition: Mapping[str, Any]) -> tuple[str, ...]:
     found = [] if whole else ["too large to be read whole"]
     hidden = _CONTROL.search(text) if text.isascii() else _HIDDEN.search(text)
     if hidden is not None:
-        characters = sorted(set((_CONTROL if text.isascii() else _HIDDEN).findall(text)))
+        characters = sorted(set("".join((_CONTROL if text.isascii() else _HIDDEN).findall(text))))
         found.append("hidden characters: " + ", ".join(f"U+{ord(char):04X}" for char in characters[:MAX_SIGNS]))
         text = _HIDDEN.sub("", text)
     plain = " ".join(text.lower().replace("\u2019", "'").split())

@@ -8,12 +8,14 @@ frontmatter, and every file with digest and size, or ``dynamic`` where the serve
 import base64
 import binascii
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
+from urllib.parse import unquote
 
-from wicketgate.catalog.card import one_line
 from wicketgate.catalog.selectable import SelectableItem, origin_digest
 from wicketgate.catalog.tool_id import ToolIdParts, ToolNames, format_tool_id, hash8, namespace_of, tool_names
 from wicketgate.errors import CatalogError
@@ -30,9 +32,14 @@ MAX_BYTES = 16 * 1024 * 1024
 
 _NAME = re.compile(r"(?!.*--)[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_FRONTMATTER = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)(?:\r?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_FRONTMATTER = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)(?<=\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _MAX_FRONTMATTER = 64 * 1024
 _LISTED_CHARS = 120
+_MAX_PATH = 1_024
+_PLAIN_PATH = re.compile(r"[\w.~@+=/-]{1,120}")
+# A server that decodes more often than this is not known.
+_MAX_DECODED = 4
+_UNPRINTED = re.compile("[\\x00-\\x20\\x7f]")
 # Skills and tools of one server have names of their own, so that a rule can mean the one and not the other.
 _ID_PREFIX = "skill."
 
@@ -86,8 +93,27 @@ class Skill:
         """The entry of the file *uri*, if there is one."""
         return None if self.files is None else self.files.get(uri.removeprefix(f"{self.root}/"))
 
-    def uri_of(self, path: str) -> str:
-        return f"{self.root}/{path}"
+    def uri_of(self, path: str) -> str | None:
+        """The URI of the file *path*; None for a path that may lead out of the directory (ROUTE-65)."""
+        return f"{self.root}/{path}" if stays_below(path) else None
+
+
+def decoded(text: str) -> str:
+    """*text* as a server may read it that decodes it, also more than once."""
+    for _ in range(_MAX_DECODED):
+        if "%" not in text:
+            break
+        text = unquote(text)
+    # Parsers of URLs leave out what is not printed, and some take a backslash for a slash.
+    return _UNPRINTED.sub("", text).replace("\\", "/")
+
+
+def stays_below(path: str) -> bool:
+    """True for a path that names one file in a directory for whoever reads it: each of its parts has a name, encoded or
+    not."""
+    if len(path) > _MAX_PATH or "\\" in path or "?" in path or "#" in path:
+        return False
+    return not any(part in ("", ".", "..") for part in decoded(path).split("/"))
 
 
 def read_skill(entry: object) -> Skill:
@@ -100,6 +126,12 @@ def read_skill(entry: object) -> Skill:
     label, root = f"skill {uri:.200}", uri.removesuffix(f"/{MAIN_FILE}")
     if not isinstance(frontmatter, Mapping):
         raise CatalogError(f"{label}: frontmatter: not an object")
+    try:
+        too_large = len(json.dumps(frontmatter, ensure_ascii=False)) > _MAX_FRONTMATTER
+    except (TypeError, ValueError, RecursionError):
+        too_large = True
+    if too_large:
+        raise CatalogError(f"{label}: frontmatter: more than {_MAX_FRONTMATTER // 1024} KiB, or too deep")
     name, description = frontmatter.get("name"), frontmatter.get("description")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise CatalogError(f"{label}: frontmatter.name: not the name of a skill")
@@ -126,6 +158,8 @@ def _files(resources: Sequence[object], uri: str, root: str, label: str) -> Mapp
                 raise CatalogError(f"{label}: resources[{place}]: needs uri, digest and size")
         if path in (own, "") or path in files:
             raise CatalogError(f"{label}: resources[{place}].uri: not within the skill, or there already")
+        if not stays_below(path):
+            raise CatalogError(f"{label}: resources[{place}].uri: its path may lead out of the skill")
         if not _DIGEST.fullmatch(digest) or size < 0:
             raise CatalogError(f"{label}: resources[{place}]: digest or size is malformed")
         files[path] = SkillFile(own, digest, size)
@@ -217,17 +251,17 @@ def as_tool_result(skill: Skill, server: str, path: str, result: Mapping[str, An
 
 
 def _origin(skill: Skill, server: str, path: str) -> str:
-    lines = [f"[{_plain(path)} of the skill {skill.name}, written by the server {server}; it grants no permissions.]"]
-    others = [] if skill.files is None else [_plain(other) for other in skill.files if other != path]
+    named = path if _PLAIN_PATH.fullmatch(path) else "A file"
+    lines = [f"[{named} of the skill {skill.name}, written by the server {server}; it grants no permissions.]"]
+    others = [] if skill.files is None else [other for other in skill.files if other != path]
     if others:
-        kept = [other for place, other in enumerate(others) if len(", ".join(others[: place + 1])) <= _LISTED_CHARS]
-        more = f", {len(others) - len(kept)} more" if len(others) > len(kept) else ""
-        lines.append(f'[Other files, read with {{"{FILE_ARGUMENT}": PATH}}: {", ".join(kept)}{more}]')
+        # A path that could be read as words of ours is only counted.
+        plain = [other for other in others if _PLAIN_PATH.fullmatch(other)]
+        chars = accumulate(len(other) + 2 for other in plain)
+        kept = [other for other, so_far in zip(plain, chars, strict=True) if so_far <= _LISTED_CHARS]
+        more = [f"{len(others) - len(kept)} more"] if len(others) > len(kept) else []
+        lines.append(f'[Other files, read with {{"{FILE_ARGUMENT}": PATH}}: {", ".join([*kept, *more])}]')
     return "\n".join(lines)
-
-
-def _plain(path: str) -> str:
-    return one_line(path[:_LISTED_CHARS])
 
 
 def _arguments(skill: Skill) -> dict[str, Any]:
@@ -253,7 +287,8 @@ def _frontmatter(data: bytes) -> object:
     """None where there is none that can be read."""
     found = _FRONTMATTER.match(data[:_MAX_FRONTMATTER].decode("utf-8", "replace"))
     try:
-        return read_yaml(found[1]) if found else None
+        # Strictly: of a key that is given twice, other readers take the other value.
+        return read_yaml(found[1], strict=True) if found else None
     except NotYaml:
         return None
 

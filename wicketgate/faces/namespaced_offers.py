@@ -5,6 +5,7 @@ They exist for callers that may use every tool of the server (``tools:<server>:*
 ``prompts:<server>``, unless a rule about all of its tools hides them or requires an approval, which has no form here.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 from wicketgate.access.policy import Allowed
 from wicketgate.catalog.card import one_line
-from wicketgate.errors import Forbidden, GatewayError, UpstreamRefused
+from wicketgate.errors import Forbidden, GatewayError, UpstreamRefused, UpstreamUnavailable
 from wicketgate.faces.apps import APPS
 from wicketgate.faces.links import with_links
 from wicketgate.faces.namespaced import UPSTREAM_FAILED, NamespacedFace
@@ -50,6 +51,8 @@ _SHOWN: Mapping[FeatureKind, Callable[[str, str], str]] = {
 
 _MAX_INSTRUCTIONS = 4_000
 _MAX_OF_ONE = 500
+_YIELDED = 1_000
+"""Items that are addressed between two turns of the event loop."""
 
 
 class NamespacedOffers:
@@ -95,18 +98,26 @@ class NamespacedOffers:
         listing = await self._screening.list_all(kind, servers)
         address = ADDRESS[kind]
         shown: dict[str, Mapping[str, Any]] = {}
+        missing = dict(listing.missing)
         for server, items in listing.items.items():
-            if kind == "skills":
-                skills = self._skills.shown(server, items, context.identity)
-                shown.update({skill["uri"]: skill for skill in skills})
+            try:
+                if kind == "skills":
+                    skills = await self._skills.shown(server, items, context.identity)
+                    shown.update({skill["uri"]: skill for skill in skills})
+                    continue
+                if kind == "resources":
+                    items = await self._skills.without_hidden(server, items, context.identity)
+            except UpstreamUnavailable as error:
+                # One that does not list its skills keeps back what is its own and nothing else.
+                missing[server] = error.message
                 continue
-            if kind == "resources":
-                items = await self._skills.without_hidden(server, items, context.identity)
-            for item in items:
+            for number, item in enumerate(items):
+                if number % _YIELDED == 0:
+                    await asyncio.sleep(0)
                 name = _SHOWN[kind](server, item[address])
                 shown.setdefault(name, {**item, address: name})
         ordered = sorted(shown, key=lambda name: (name.casefold(), name))
-        return Listed([shown[name] for name in ordered], listing.missing, listing.fresh_ms)
+        return Listed([shown[name] for name in ordered], missing, 0 if missing else listing.fresh_ms)
 
     async def read_resource(self, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         routed = await self._routed("resources/read", params, "resources", context)

@@ -5,43 +5,27 @@ Their URIs are those of resources. What is held, or hidden by a rule about the s
 directory is.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import Allowed
 from wicketgate.catalog.skills import DIRECTORIES, SKILLS, Skill, read_skill, skill_names
 from wicketgate.errors import CatalogError, SkillChanged, UpstreamUnavailable
+from wicketgate.faces.skill_shelf import EMPTY, Entry, Place, Shelf, shelf_of, shown_entry
 from wicketgate.faces.uris import shown_uri
 from wicketgate.fleet.features import FeatureFleet
 from wicketgate.gateway.offer_screening import OfferScreening
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.gateway.skill_files import admit_file
+from wicketgate.heavy_work import in_line
 
-Entry = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Shelf:
-    """The skills of one listing by their directory. *entries* is what it was made of; *skill* of a place is None where
-    the entry breaks the rules."""
-
-    entries: Sequence[Entry]
-    places: Mapping[str, tuple[Entry, Skill | None]]
-
-    def around(self, uri: str) -> Sequence[tuple[Entry, Skill | None]]:
-        """The skills in whose directory *uri* lies, the innermost first."""
-        found = []
-        root = uri
-        while root:
-            if (place := self.places.get(root)) is not None:
-                found.append(place)
-            root = root.rpartition("/")[0]
-        return found
-
-
-_EMPTY = _Shelf((), {})
+_YIELDED = 200
+"""Skills or resources that are judged between two turns of the event loop."""
+_SMALL = 1_000
+"""Entries and files that are read on the event loop."""
 
 
 class NamespacedSkills:
@@ -51,7 +35,7 @@ class NamespacedSkills:
         self._fleet = fleet
         self._screening = screening
         self._runtime = runtime
-        self._shelves: dict[str, _Shelf] = {}
+        self._shelves: dict[str, Shelf] = {}
 
     def extensions(self) -> Mapping[str, Any]:
         """The extension, if a server declared it; with directories if one of these lists them."""
@@ -60,9 +44,18 @@ class NamespacedSkills:
             return {}
         return {SKILLS: {DIRECTORIES: True} if any(one.directories for one in having) else {}}
 
-    def shown(self, server: str, entries: Sequence[Entry], identity: Identity) -> list[dict[str, Any]]:
-        """Those of *entries* that this caller may have, under the URIs of this face."""
-        return [_shown(server, entry) for entry in entries if self.may_have(server, entry, identity)]
+    async def shown(self, server: str, entries: Sequence[Entry], identity: Identity) -> list[dict[str, Any]]:
+        """Those of *entries* that this caller may have, under the URIs of this face. Raises UpstreamUnavailable."""
+        shelf = await self._shelf(server)
+        shown = []
+        for number, entry in enumerate(entries):
+            if number % _YIELDED == 0:
+                await asyncio.sleep(0)
+            uri = entry["uri"]
+            _, skill = shelf.places.get(uri.rpartition("/")[0], (None, None))
+            if skill is not None and skill.uri == uri and self._allows(server, skill, identity):
+                shown.append(shelf.shown[uri])
+        return shown
 
     def may_have(self, server: str, entry: Entry, identity: Identity) -> bool:
         """True for an entry that keeps the rules of skills, and which no rule hides from this caller."""
@@ -74,24 +67,31 @@ class NamespacedSkills:
 
     async def listed(self, server: str, uri: str, identity: Identity) -> dict[str, Any] | None:
         """The entry of the skill *uri* as it is shown, if it is in the list."""
-        for entry, skill in await self._around(server, uri):
-            if entry["uri"] == uri and skill is not None and not await self._held(server, uri):
-                return _shown(server, entry) if self._allows(server, skill, identity) else None
-        return None
+        shelf = await self._shelf(server)
+        _, skill = shelf.places.get(uri.rpartition("/")[0], (None, None))
+        if skill is None or skill.uri != uri or uri in await self._held(server):
+            return None
+        return shelf.shown[uri] if self._allows(server, skill, identity) else None
 
     def fresh_entry(self, server: str, entry: object, uri: str, identity: Identity) -> dict[str, Any] | None:
         """The entry that a server gave for *uri*, as it is shown; None if it is held, hidden, or no such entry."""
         if not isinstance(entry, Mapping) or entry.get("uri") != uri or not self.may_have(server, entry, identity):
             return None
-        return None if self._screening.holds_entry(server, entry) else _shown(server, entry)
+        return None if self._screening.holds_entry(server, entry) else shown_entry(server, entry)
 
     async def hides(self, server: str, uri: str, identity: Identity) -> bool:
         """True for what lies in the directory of a skill that this caller may not have: also, where skills are pinned,
-        for a file that no skill lists. Raises UpstreamUnavailable where that cannot be found out."""
-        around = await self._around(server, uri)
+        for a file that no skill lists. Another spelling of such a URI is nobody's (ROUTE-66). Raises
+        UpstreamUnavailable where that cannot be found out."""
+        return self._hides(server, uri, identity, await self._shelf(server), await self._held(server))
+
+    def _hides(self, server: str, uri: str, identity: Identity, shelf: Shelf, held: Collection[str]) -> bool:
+        if shelf.means_another(uri):
+            return True
+        around = shelf.around(uri)
         if not around:
             return False
-        open_ = await self._open(server, around, identity)
+        open_ = self._open(server, around, identity, held)
         if self._runtime.pins().pins is None:
             return not open_
         return not any(skill is not None and (skill.lists(uri) or not _is_file(skill, uri)) for skill in open_)
@@ -99,16 +99,19 @@ class NamespacedSkills:
     async def without_hidden(
         self, server: str, resources: Sequence[Mapping[str, Any]], identity: Identity
     ) -> Sequence[Mapping[str, Any]]:
-        """*resources* of a list without those in the directory of a skill that this caller may not have."""
+        """*resources* of a list without those in the directory of a skill that this caller may not have. Raises
+        UpstreamUnavailable."""
         shelf = await self._shelf(server)
-        closed = [f"{root}/" for root, place in shelf.places.items() if not await self._open(server, [place], identity)]
-        if not closed:
+        if not shelf.places:
             return resources
-        return [
-            one
-            for one in resources
-            if not any(map(one["uri"].startswith, closed)) or not await self.hides(server, one["uri"], identity)
-        ]
+        held = await self._held(server)
+        kept = []
+        for number, one in enumerate(resources):
+            if number % _YIELDED == 0:
+                await asyncio.sleep(0)
+            if not self._hides(server, one["uri"], identity, shelf, held):
+                kept.append(one)
+        return kept
 
     async def admit(self, server: str, uri: str, result: Mapping[str, Any], identity: Identity) -> Mapping[str, Any]:
         """A read of *uri* that may be passed on. Where skills are pinned or suspicious texts are held, a file that
@@ -116,7 +119,8 @@ class NamespacedSkills:
 
         Raises SkillChanged and Forbidden.
         """
-        open_ = await self._open(server, await self._around(server, uri), identity)
+        around = (await self._shelf(server)).around(uri)
+        open_ = self._open(server, around, identity, await self._held(server)) if around else []
         skill = next((skill for skill in open_ if skill is not None and skill.lists(uri)), None)
         if skill is None:
             return result
@@ -129,39 +133,38 @@ class NamespacedSkills:
                 raise
             return result
 
-    async def _open(
-        self, server: str, around: Sequence[tuple[Entry, Skill | None]], identity: Identity
+    def _open(
+        self, server: str, around: Sequence[Place], identity: Identity, held: Collection[str]
     ) -> list[Skill | None]:
         """Those of the skills that are not held, and which no rule hides."""
         return [
             skill
             for entry, skill in around
-            if not await self._held(server, entry["uri"]) and (skill is None or self._allows(server, skill, identity))
+            if entry["uri"] not in held and (skill is None or self._allows(server, skill, identity))
         ]
 
-    async def _around(self, server: str, uri: str) -> Sequence[tuple[Entry, Skill | None]]:
-        return (await self._shelf(server)).around(uri)
-
-    async def _shelf(self, server: str) -> _Shelf:
+    async def _shelf(self, server: str) -> Shelf:
         """The skills that *server* lists. Raises UpstreamUnavailable where some may have to be held, and it lists
         none."""
         support = self._fleet.support().get(server)
         if support is None or not support.skills:
-            return _EMPTY
+            return EMPTY
         listing = await self._fleet.list_all("skills", [server])
         if server in listing.missing:
             policy = self._runtime.pins()
             if policy.pins is None and not policy.hold_suspicious:
-                return _EMPTY
+                return EMPTY
             raise UpstreamUnavailable(f"{server} does not list its skills at the moment, so none can be used.")
         entries = listing.items.get(server, ())
         shelf = self._shelves.get(server)
         if shelf is None or shelf.entries is not entries:
-            shelf = self._shelves[server] = _shelf_of(entries)
+            small = len(entries) + sum(map(_files_of, entries)) <= _SMALL
+            shelf = shelf_of(server, entries) if small else await in_line(partial(shelf_of, server, entries))
+            self._shelves[server] = shelf
         return shelf
 
-    async def _held(self, server: str, uri: str) -> bool:
-        return await self._screening.holds(server, "skills", uri)
+    async def _held(self, server: str) -> Collection[str]:
+        return await self._screening.held(server, "skills")
 
     def _allows(self, server: str, skill: Skill, identity: Identity) -> bool:
         return isinstance(self._runtime.access.rules_on(identity, skill_names(skill, server)), Allowed)
@@ -182,19 +185,6 @@ def _is_file(skill: Skill, uri: str) -> bool:
     return uri != skill.root and not any(file.uri.startswith(below) for file in (skill.files or {}).values())
 
 
-def _shelf_of(entries: Sequence[Entry]) -> _Shelf:
-    places: dict[str, tuple[Entry, Skill | None]] = {}
-    for entry in entries:
-        try:
-            skill = read_skill(entry)
-        except CatalogError:
-            skill = None
-        places.setdefault(entry["uri"].rpartition("/")[0], (entry, skill))
-    return _Shelf(entries, places)
-
-
-def _shown(server: str, entry: Entry) -> dict[str, Any]:
-    shown = {**entry, "uri": shown_uri(server, entry["uri"])}
-    if isinstance(resources := entry["resources"], list):
-        shown["resources"] = [{**file, "uri": shown_uri(server, file["uri"])} for file in resources]
-    return shown
+def _files_of(entry: Entry) -> int:
+    files = entry.get("resources")
+    return len(files) if isinstance(files, list) else 0

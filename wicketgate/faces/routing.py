@@ -14,7 +14,7 @@ from typing import Any
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import ToolId
 from wicketgate.faces.surface import Refusal
-from wicketgate.faces.uris import shown_uri, split_uri
+from wicketgate.faces.uris import MAX_URI_CHARS, shown_uri, split_uri
 
 SEPARATOR = "__"
 
@@ -27,6 +27,8 @@ _WORD = re.compile(r"\w")
 _MAX_CHARS = 64
 _DIGEST_CHARS = 8
 _MAX_SHOWN = 256
+# Each character of a server's URI may be shown as twelve.
+_MAX_SHOWN_URI = 16 * MAX_URI_CHARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ def parse_incoming_request(
     if not isinstance(name, str):
         raise Refusal(INVALID_PARAMS, f"{noun} call needs a string as its '{key}' parameter")
     server, _, own_name = name.partition(SEPARATOR)
+    if key == "uri" and len(name) > _MAX_SHOWN_URI:
+        raise Refusal(INVALID_PARAMS, f"{noun} '{name[:_MAX_SHOWN]}' has a URI that is too long")
     if key == "uri":
         server, own_name = split_uri(name) or (server, own_name)
     if aliases and name in aliases:
@@ -105,6 +109,8 @@ def parse_incoming_request(
             INVALID_PARAMS,
             f"{noun} '{name[:_MAX_SHOWN]}' is not properly namespaced. All {noun.lower()} calls must use {form}",
         )
+    if key == "uri" and len(own_name) > MAX_URI_CHARS:
+        raise Refusal(INVALID_PARAMS, f"{noun} '{name[:_MAX_SHOWN]}' has a URI that is too long")
     return RoutedRequest(McpRequest(method, own_name, fields.get("arguments"), id), server, name)
 
 

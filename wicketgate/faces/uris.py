@@ -29,14 +29,20 @@ _NAME = r"[A-Za-z][A-Za-z0-9.-]*"
 _PREFIXED = re.compile(rf"({_NAME})\+(\+?)([^+].*)", re.DOTALL)
 _APP = re.compile(rf"ui://({_NAME})(\+?)/(.*)", re.DOTALL | re.IGNORECASE)
 
-_CHAR = r"[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2}"
-_REG_NAME = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})"
+MAX_URI_CHARS = 8_192
+"""Of a server's own URI: a longer one is shown cut, and read by nobody."""
+
+# Runs and possessive repeats, since a link may be as long as a result.
+_PATH = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]++|%[0-9A-Fa-f]{2})*+"
+_QUERY = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]++|%[0-9A-Fa-f]{2})*+"
+_USER = r"(?:[A-Za-z0-9._~!$&'()*+,;=:-]++|%[0-9A-Fa-f]{2})*+"
+_HOST = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]++|%[0-9A-Fa-f]{2})++"
 _PORT = r":(?:[0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3})"
 # Stricter than RFC 3986, where clients' parsers are: a port needs a host and digits, and is not too large.
 _URI = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]*:"
-    rf"(?://(?:(?:(?:{_REG_NAME}|:)*@)?(?:{_REG_NAME}+|\[[0-9A-Fa-f:.]+\])(?:{_PORT})?)?(?=[/?#]|\Z)|(?!//))"
-    rf"(?:{_CHAR}|/)*(?:\?(?:{_CHAR}|[/?])*)?(?:\#(?:{_CHAR}|[/?])*)?"
+    r"[A-Za-z][A-Za-z0-9+.-]*+:"
+    rf"(?://(?:(?:{_USER}@)?(?:{_HOST}|\[[0-9A-Fa-f:.]+\])(?:{_PORT})?)?(?=[/?#]|\Z)|(?!//))"
+    rf"{_PATH}(?:\?{_QUERY})?(?:\#{_QUERY})?"
 )
 _KEPT = "-._~!$&'()*+,;=:@/?#"
 _DOT_SEGMENT = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:[/?#]|$)", re.IGNORECASE)
@@ -44,7 +50,7 @@ _DOT_SEGMENT = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:[/?#]|$)", re.IGNORECASE)
 
 def shown_uri(server: str, uri: str) -> str:
     """The URI under which all see what *server* calls *uri*."""
-    name = _encoded(server)
+    name, uri = _encoded(server), uri[:MAX_URI_CHARS]
     if uri.startswith(APP_SCHEME):
         rest = uri.removeprefix(APP_SCHEME)
         shown = f"{APP_SCHEME}{name}/{rest}"

@@ -17,6 +17,7 @@ from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.skills import FILE_ARGUMENT, MAIN_FILE, as_tool_result, read_skill
 from wicketgate.errors import (
+    ArgsInvalid,
     Forbidden,
     GatewayError,
     HydrateFailed,
@@ -130,6 +131,9 @@ class Calls:
         # Validation: from here on, the arguments are those that would be sent.
         admitted = await snapshot.admit(item, args, tolerant=self._policies.call_policy(item.server).tolerant_args)
         await note.note_arguments(admitted.args)
+        target, method, sent_args = item, "tools/call", admitted.args
+        if item.kind == "skill":
+            target, method, sent_args = _file_of(item, admitted.args), "resources/read", {}
         still_allowed = partial(self._still_allowed, item, admitted.args, identity, access, for_app=for_app)
         # Access: rules may depend on the arguments.
         asks = await _needs_approval(access, item, admitted.args, identity)
@@ -144,9 +148,6 @@ class Calls:
         # Quota: counted once, however often the call is tried.
         self._quota.take(identity.actor, item.id, item.names)
         # Plugins on the call, the server, plugins on the result.
-        target, method, sent_args = item, "tools/call", admitted.args
-        if item.kind == "skill":
-            target, method, sent_args = _file_of(item, admitted.args), "resources/read", {}
         request = Request(context.correlation_id, method, item.server, target.upstream_name, sent_args, identity)
         send = partial(self._send, snapshot.catalog, target, context, note, partial(still_allowed, "answers_refused"))
         if self._plugins is None or not self._plugins.for_server(item.server):
@@ -321,8 +322,11 @@ class Calls:
 
 
 def _file_of(item: SelectableItem, args: Mapping[str, Any]) -> SelectableItem:
-    """The skill with the file that *args* name, as the target of a call."""
-    return replace(item, upstream_name=read_skill(item.definition).uri_of(args.get(FILE_ARGUMENT, MAIN_FILE)))
+    """The skill with the file that *args* name, as the target of a call. Raises ArgsInvalid."""
+    uri = read_skill(item.definition).uri_of(args.get(FILE_ARGUMENT, MAIN_FILE))
+    if uri is None:
+        raise ArgsInvalid(f"{FILE_ARGUMENT}: give the plain path of one file in the skill.", path=item.id)
+    return replace(item, upstream_name=uri)
 
 
 def _check_pages(server: str, refused: UpstreamRefused) -> None:

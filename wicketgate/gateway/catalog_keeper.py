@@ -129,7 +129,7 @@ class CatalogKeeper:
             fresh = {name: answer for name, answer in answers.items() if not isinstance(answer, GatewayError)}
             self._pending.update(fresh)
             async with self._building:
-                await self._take_over(failed, _entries(skills))
+                await self._take_over(failed, await asyncio.to_thread(_entries, skills))
             snapshot = self.snapshot
             for name, reason in failed.items():
                 log.warning("upstream %s: tools not refreshed: %s", name, reason)
@@ -188,7 +188,7 @@ class CatalogKeeper:
         self._pending = {}
         before = self.snapshot
         troubles = {**before.troubles, **failed}
-        skills = self._skills_with(fresh_skills)
+        skills = await asyncio.to_thread(self._skills_with, fresh_skills)
         if not waiting and skills is self._skills:
             self.snapshot = before.with_troubles(troubles)
             return

@@ -1,10 +1,11 @@
 """Requests of a server for the model of a call's client (sampling) and its folders (roots), as they may be put, and the
 answers as the server may have them (ROUTE-55 to ROUTE-57)."""
 
-import unicodedata
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from wicketgate.catalog.pins import HIDDEN
 from wicketgate.gateway.questions import QuestionRefused
 from wicketgate.results.bulk import outweighs
 
@@ -34,8 +35,11 @@ _PROMPT = (
     "toolChoice",
 )
 _COMPLETION = ("role", "content", "model", "stopReason")
-_KEPT_CONTROLS = frozenset("\n\t\u200c\u200d")
-"""Line ends, and what joins the parts of emoji and of words in some scripts."""
+# One pattern, since a prompt of a megabyte is read on the event loop.
+_HIDDEN = re.compile(
+    HIDDEN + "|[\r\ud800-\udfff\ue000-\uf8ff\u0600-\u0605\u06dd\u070f\u08e2\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000f0000-\U0010ffff]"
+)
 
 
 def request_of(server: str, method: str, params: object) -> dict[str, Any]:
@@ -71,7 +75,7 @@ def answer_of(kind: Kind, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _visible(value: Any) -> Any:
-    """A copy of *value* whose texts hold no hidden characters."""
+    """A copy of *value* whose texts hold no hidden characters. Raises QuestionRefused where a name does."""
     root: list[Any] = [value]
     waiting: list[tuple[Any, Any]] = [(root, 0)]
     while waiting:
@@ -79,15 +83,13 @@ def _visible(value: Any) -> Any:
         each = holder[place]
         if isinstance(each, str):
             if not (each.isascii() and each.isprintable()):
-                holder[place] = "".join(char for char in each if char in _KEPT_CONTROLS or not _hidden(char))
+                holder[place] = _HIDDEN.sub("", each)
         elif isinstance(each, Mapping):
+            if any(isinstance(key, str) and _HIDDEN.search(key) for key in each):
+                raise QuestionRefused("hides characters in a name")
             holder[place] = copy = dict(each)
             waiting += [(copy, key) for key in copy]
         elif isinstance(each, list | tuple):
             holder[place] = items = list(each)
             waiting += [(items, index) for index in range(len(items))]
     return root[0]
-
-
-def _hidden(char: str) -> bool:
-    return unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")

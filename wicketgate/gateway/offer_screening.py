@@ -47,13 +47,17 @@ class OfferScreening:
 
     async def holds(self, server: str, kind: FeatureKind, address: str) -> bool:
         """True if the item is held. Raises UpstreamUnavailable where that cannot be found out."""
+        return address in await self.held(server, kind)
+
+    async def held(self, server: str, kind: FeatureKind) -> Collection[str]:
+        """The addresses of the items that are held. Raises UpstreamUnavailable where that cannot be found out."""
         policy = self._policy()
         if policy.pins is None and not policy.hold_suspicious:
-            return False
+            return ()
         listing = await self._fleet.list_all(kind, [server])
         if server in listing.missing:
             raise UpstreamUnavailable(f"{server} does not list its {kind} at the moment, so none can be used.")
-        return address in (await self._screened(server, kind, listing.items.get(server, ()))).held
+        return (await self._screened(server, kind, listing.items.get(server, ()))).held
 
     def holds_entry(self, server: str, entry: Item) -> bool:
         """True if a skill that is in no list is held, by its *entry*."""
@@ -96,7 +100,7 @@ class OfferScreening:
         if known is not None and known[0] is items and known[1] == policy:
             return known[2]
         # Off the loop: a list of 10,000 items takes a quarter of a second.
-        screened = await asyncio.to_thread(screen, source, _accepted(kind, items), policy)
+        screened = await asyncio.to_thread(lambda: screen(source, _accepted(kind, items), policy))
         return self._note(source, items, policy, screened)
 
     def _instructed(self, server: str, text: str) -> Screened:
