@@ -19,7 +19,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.errors import InputRequired, RateLimited
 from wicketgate.faces.mcp.caller import ClientCaller, answer_of
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
-from wicketgate.ports import AnswerTime, Caller, CannotAsk, InputAnswers
+from wicketgate.ports import AnswerTime, CannotAsk, InputAnswers
 
 R = TypeVar("R")
 
@@ -63,6 +63,10 @@ def _never(method: str, params: Mapping[str, Any]) -> bool:
     return False
 
 
+def _everything(tool_id: str, identity: Identity) -> bool:
+    return True
+
+
 class HeldCaller:
     """Implements Caller for a client that is asked between two attempts. What the server says goes to the attempt that
     waits now, the newest one, and to nobody while none does."""
@@ -84,6 +88,8 @@ class HeldCaller:
         """True for a call that goes on as a task, whose client asks for its state."""
         self.message = ""
         """The last words of its server's progress."""
+        self.tools: set[str] = set()
+        """The ids of the tools that are called: one, or those of a batch."""
         self.changed = datetime.now(UTC)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
@@ -217,15 +223,18 @@ class HeldCall(Generic[R]):
         return self.running.outcome().get()
 
 
-Run = Callable[[Caller, InputAnswers | None], Awaitable[R]]
+Run = Callable[[HeldCaller, InputAnswers | None], Awaitable[R]]
 
 
 class HeldCalls:
     """The calls of one door that may be held. *running* bounds them in number; a question waits for *answer_s* at
     most."""
 
-    def __init__(self, running: RunningCalls, answer_s: float) -> None:
+    def __init__(
+        self, running: RunningCalls, answer_s: float, may_still_use: Callable[[str, Identity], bool] = _everything
+    ) -> None:
         self._running = running
+        self._may_still_use = may_still_use
         self._answer_s = answer_s
         self._all: set[HeldCaller] = set()
 
@@ -279,10 +288,22 @@ class HeldCalls:
         # Another key of the same actor may be allowed less than the one that began the call.
         return call if isinstance(call, HeldCall) and call.identity == identity else None
 
+    def task(self, identity: Identity, id: str) -> HeldCall[Any] | None:
+        """As ``find``, for as long as its tool is not hidden from this caller (FACE-96)."""
+        call = self.find(identity, id)
+        if call is None or not all(self._may_still_use(tool_id, identity) for tool_id in call.caller.tools):
+            return None
+        return call
+
     def shown(self, call: HeldCall[Any]) -> None:
         """Its state was given: if it has ended, another call may take its place."""
         if call.ended:
             self._running.give(call.running)
+
+    def cancel(self, call: HeldCall[Any]) -> None:
+        """End it, for a client that asks no more: once it has ended, another call may take its place."""
+        call.cancel()
+        call.running.at_end(lambda: self._running.give(call.running))
 
     def give_up(self) -> None:
         """Ask no more: no answer can come."""
@@ -303,7 +324,8 @@ class HeldCalls:
                         await held.news()
                 except TimeoutError:
                     ends_at = None
-                    if self._hold(call.running):
+                    # What ended at this very moment may be a question, which is no result of a task.
+                    if not call.ended and self._hold(call.running):
                         held.leave(caller)
                         held.has_no_request = True
                         return call
