@@ -6,6 +6,7 @@ the answer and waits for what comes next (FACE-72 to FACE-79). A call that canno
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from wicketgate.errors import InputRequired, RateLimited
 from wicketgate.faces.mcp.caller import ClientCaller, answer_of
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
 from wicketgate.ports import AnswerTime, CannotAsk, InputAnswers
+from wicketgate.results.firewall import is_bulky
 
 R = TypeVar("R")
 
@@ -27,6 +29,7 @@ _MAX_OPEN = 32
 """Questions of one call that wait at once."""
 _MAX_ROUNDS = 8
 _MESSAGE_CHARS = 500
+_BYTES_OF_ONE = 60
 
 
 class NotHeld(Exception):
@@ -257,9 +260,14 @@ class HeldCalls:
         questions; or the call itself if it takes longer than *after_s*. Raises what it raises."""
         held = HeldCaller(caller, lambda: self._hold(call.running), self._answer_s)
         call: HeldCall[R] = HeldCall(identity, held, self._running.limits.kept_s)
-        call.running = self._running.begin(
-            identity.actor, label, _work(held, run, given), key_id=identity.key_id, door=call
-        )
+
+        async def weighed() -> _Outcome[R]:
+            outcome = await _work(held, run, given)
+            if self._running.is_held(call.running) and is_bulky(outcome.value):
+                call.running.bytes = await asyncio.to_thread(_bytes_of, outcome.value)
+            return outcome
+
+        call.running = self._running.begin(identity.actor, label, weighed(), key_id=identity.key_id, door=call)
         self._all.add(held)
         call.running.at_end(lambda: self._ended(held))
         return await self._wait(call, caller, after_s)
@@ -350,6 +358,23 @@ class HeldCalls:
     def _ended(self, held: HeldCaller) -> None:
         self._all.discard(held)
         held.end()
+
+
+def _bytes_of(value: object) -> int:
+    """About the memory that *value*, as decoded from JSON, takes."""
+    size, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        size += _BYTES_OF_ONE
+        match one:
+            case str():
+                size += sys.getsizeof(one)
+            case Mapping():
+                waiting.extend(one)
+                waiting.extend(one.values())
+            case list():
+                waiting.extend(one)
+    return size
 
 
 async def _work(held: HeldCaller, run: Run[R], given: InputAnswers | None) -> _Outcome[R]:
