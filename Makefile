@@ -4,16 +4,16 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT   ?= 8080
 WORKERS ?= 3
 # A file stays with one worker, for the fixtures of its module; in the order of tests/conftest.py, the longest first.
-PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 # Where compiled code is not kept, each worker compiles the tests and hypothesis, and each process the program.
 export PYTHONDONTWRITEBYTECODE :=
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
-CODE   := wicketgate app routers middleware examples bench tests hatch_build.py
+CODE   := wicketgate app routers middleware examples bench conformance tests hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench-validators fuzz-validation
+.PHONY: bench-validators fuzz-validation conformance clients
 .PHONY: help run test quick coverage explore lint types imports pytest format openapi picture bench-catalog bench-pause bench-execute bench-engine bench-filters soak documents lock image test-image clean
 
 help: ## this list
@@ -92,6 +92,12 @@ fuzz-validation: $(VENV)/.dev ## 10,000 hostile pairs of schema and arguments: w
 
 bench-filters: $(VENV)/.dev ## what 30 KB of text cost in the three filters, hostile texts included
 	@$(BIN)/python -m bench.filters
+
+conformance: $(VENV)/.dev ## the official suite against every face and our connector, both eras; wants package indexes (ARGS="client/*")
+	@$(BIN)/python -m conformance.run_suite $(ARGS)
+
+clients: $(VENV)/.dev ## the clients that people use, through every face; wants package indexes (ARGS="ts1 py2")
+	@$(BIN)/python -m conformance.run_clients $(ARGS)
 
 documents: $(VENV)/.dev ## calls of real OpenAPI documents that a mock of the same document accepts (needs Node; ARGS="FOLDER", or ARGS="--git URL:PATH")
 	@$(BIN)/python -m bench.documents $(ARGS)

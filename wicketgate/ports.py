@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -156,7 +156,9 @@ class CallContext:
     for the best first; None is as the runtime is set (BROWSE-27). *meta* goes with the calls to tool servers
     (UP-81, UP-82). *on_task* is called when the server goes on with the call as a task, which may outlast deadlines
     around the call, *on_tool* with the id of the tool that is called. While *asked_in_line* is true, a caller that
-    answers later is asked in the middle of the call: no request is there any more to be answered with questions."""
+    answers later is asked in the middle of the call: no request is there any more to be answered with questions.
+    *claim* is asked right before a call that may write leaves: false if it must not leave, because it may have left
+    before (CHAT-111)."""
 
     identity: Identity
     correlation_id: str
@@ -170,6 +172,7 @@ class CallContext:
     meta: Mapping[str, Any] = field(default_factory=lambda: NO_META)
     on_task: Callable[[], None] | None = None
     on_tool: Callable[[str], None] | None = None
+    claim: Callable[[], Awaitable[bool]] | None = None
     asked_in_line: Callable[[], bool] = _never
 
     @property

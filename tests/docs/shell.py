@@ -23,7 +23,6 @@ NOT_RUN = {
     r"make ": "the targets are what runs these tests, or take minutes; tests/e2e/test_demo.py runs the demo",
     _CONNECT: "test_connect.py runs each in the process",
     r"(WICKETGATE_CONFIG=\S+ )?uvicorn ": "tests/e2e/test_asgi_start.py starts the service so",
-    r"npx @modelcontextprotocol/conformance ": "wants the npm registry",
     r"pip install ": "tests/examples/test_plugin_package.py loads the package without an index",
 }
 """Commands that are parsed and not run here, by how their line begins, with the reason."""
