@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.contract.test_held_calls import answers
+from tests.contract.test_held_calls import answers, text
 from tests.contract.test_tasks import become, client, created, served
 from tests.support.asking_server import asking_server
 from tests.support.requirement import requirement
-from tests.support.service import BOUND_S, FileServer, RunningService, running_service
+from tests.support.service import BOUND_S, OTHER_KEY, FileServer, RunningService, running_service
 from tests.support.task_server import WORKING, ScriptedTasks, asking, task_server
 from wicketgate.faces import long_calls
 
@@ -96,3 +96,16 @@ async def test_cancelled_tasks_take_no_places() -> None:
             async with asyncio.timeout(BOUND_S):
                 await files.slow_cancelled.wait()
             files.slow_cancelled.clear()
+
+
+@requirement("UP-126")
+async def test_the_open_questions_of_one_actor_shut_out_no_other() -> None:
+    """A server has one connection, and what it asks may be open for ten minutes."""
+    other = {"headers": {"Authorization": f"Bearer {OTHER_KEY}"}}
+    async with asking_server() as server, running_service(upstreams=[server.upstream]) as service:
+        gate = client(service, capabilities=FORMS)
+        member = next(iter(service.app.state.gate.runtime.fleet.members.values()))
+        member._slots.resize(1_000, 1_000)
+        await asyncio.gather(*[gate.call("old__ask") for _ in range(210)])
+        held = await gate.call("old__ask", **other)
+        assert text(await gate.call("old__ask", more=answers(held), **other)) == "accept Ada"
