@@ -144,6 +144,10 @@ class CallMarks:
     prolong: Callable[[], None] | None = None
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """The caller's identity, trace and browsing session (BROWSE-25), with the ways to reach the caller while
@@ -151,8 +155,10 @@ class CallContext:
     client, empty over stdio and in a program that embeds the runtime. *cache_stable* asks for that order of cards, or
     for the best first; None is as the runtime is set (BROWSE-27). *meta* goes with the calls to tool servers
     (UP-81, UP-82). *on_task* is called when the server goes on with the call as a task, which may outlast deadlines
-    around the call. *claim* is asked right before a call that may write leaves: false if it must not leave, because it
-    may have left before (CHAT-111)."""
+    around the call, *on_tool* with the id of the tool that is called. While *asked_in_line* is true, a caller that
+    answers later is asked in the middle of the call: no request is there any more to be answered with questions.
+    *claim* is asked right before a call that may write leaves: false if it must not leave, because it may have left
+    before (CHAT-111)."""
 
     identity: Identity
     correlation_id: str
@@ -165,7 +171,15 @@ class CallContext:
     cache_stable: bool | None = None
     meta: Mapping[str, Any] = field(default_factory=lambda: NO_META)
     on_task: Callable[[], None] | None = None
+    on_tool: Callable[[str], None] | None = None
     claim: Callable[[], Awaitable[bool]] | None = None
+    asked_in_line: Callable[[], bool] = _never
+
+    @property
+    def answers_come(self) -> AnswerTime:
+        """When the caller answers a question of this moment."""
+        when = self.caller.answers
+        return "now" if when == "later" and self.asked_in_line() else when
 
 
 @dataclass(frozen=True, slots=True)

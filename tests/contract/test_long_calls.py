@@ -138,7 +138,8 @@ async def local_client(job: Job, mode: str) -> AsyncIterator[Client]:
     runtime = ProxyRuntime(job.upstream(), RuntimeOptions(running=RunningLimits(after_s=AFTER_S)))
     await runtime.refresh_catalog()
     seal = Seal((), b"k" * 32, lambda: 0.0, lambda: "n")
-    door = McpDoor(Face(GatewayFace(runtime), "", runtime.running), name="gateway", version="0", seal=seal, local=LOCAL)
+    face = Face(GatewayFace(runtime), "", runtime.running, runtime.may_still_use)
+    door = McpDoor(face, name="gateway", version="0", seal=seal, local=LOCAL)
     async with Client(door.server, mode=mode) as client:
         yield client
     await runtime.aclose()

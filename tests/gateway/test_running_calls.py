@@ -324,3 +324,23 @@ async def test_a_key_that_is_not_good_any_more_ends_its_calls(running: RunningCa
         call.outcome()
     assert running.get("ann", call.id) is None
     assert running.get("ann", kept.id) is kept
+
+
+@requirement("EXEC-49")
+async def test_large_results_of_one_actor_make_room_among_themselves(clock: Clock) -> None:
+    running = calls(clock, most_bytes=100)
+
+    async def kept(owner: str, size: int) -> str:
+        call = running.start(owner, "tool", asyncio.sleep(0))
+        call.bytes = size
+        await call.settled(None)
+        await asyncio.sleep(0)
+        return call.id
+
+    ann, *eve = [await kept("ann", 40), await kept("eve", 30), await kept("eve", 30), await kept("eve", 30)]
+    assert [running.get("eve", id) is not None for id in eve] == [False, True, True]
+    assert running.get("ann", ann) is not None, "who has less loses nothing"
+    alone = await kept("eve", 1_000)
+    assert running.get("eve", alone) is None
+    assert running.get("ann", ann) is not None
+    assert running.held == 1

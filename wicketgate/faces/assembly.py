@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
+from wicketgate.access.identity import Identity
 from wicketgate.faces import registry, transparent
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.namespaced import NamespacedFace
@@ -23,12 +24,13 @@ _NAMESPACED = "Tools, resources and prompts of several servers, each named serve
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """A surface, the instructions for the clients that connect to it, the calls that may outlive their requests, and
-    its offers besides tools."""
+    """A surface, the instructions for the clients that connect to it, the calls that may outlive their requests, if a
+    caller may still use a tool, by its id, and its offers besides tools."""
 
     surface: ToolSurface
     instructions: str
     running: RunningCalls
+    may_still_use: Callable[[str, Identity], bool]
     offers: Offers | None = None
 
 
@@ -42,10 +44,13 @@ def make_faces(
     timeout_s: float,
 ) -> dict[str, Face]:
     """The faces by the name that paths and ``mcp.face`` use. *timeout_s* bounds requests that are not tool calls."""
+    surfaces: dict[str, tuple[ToolSurface, str]] = {
+        "gateway": (gateway, GATEWAY_INSTRUCTIONS),
+        "transparent": (TransparentFace(runtime, started=started), transparent.INSTRUCTIONS),
+        "registry": (RegistryFace(operations), registry.INSTRUCTIONS),
+    }
     return {
-        "gateway": Face(gateway, GATEWAY_INSTRUCTIONS, runtime.running),
-        "transparent": Face(TransparentFace(runtime, started=started), transparent.INSTRUCTIONS, runtime.running),
-        "registry": Face(RegistryFace(operations), registry.INSTRUCTIONS, runtime.running),
+        **{name: Face(*face, runtime.running, runtime.may_still_use) for name, face in surfaces.items()},
         "namespaced": _namespaced(runtime, fleet, started, timeout_s),
     }
 
@@ -59,4 +64,5 @@ def _namespaced(runtime: ProxyRuntime, fleet: MultiplexUpstream, started: Callab
     # A server that joins the fleet changes the catalog first, so its features are watched from then on.
     runtime.watch(features.attend)
     runtime.at_end(features.aclose)
-    return Face(face, _NAMESPACED, runtime.running, NamespacedOffers(face, features, runtime, _NAMESPACED))
+    offers = NamespacedOffers(face, features, runtime, _NAMESPACED)
+    return Face(face, _NAMESPACED, runtime.running, runtime.may_still_use, offers)

@@ -157,7 +157,9 @@ class LongCalls:
 
 async def _ends_within(call: RunningCall[Any], timeout_s: float) -> bool:
     """True if it has ended; false after *timeout_s*, but not while a person is being asked."""
-    if not await call.settled(timeout_s) and call.caller is not None and call.caller.asks:
+    await call.settled(timeout_s)
+    # A tool may ask again: the answer would be lost to a handle that is given meanwhile (FACE-93).
+    while call.caller is not None and call.caller.asks:
         await call.unasked()
         await call.settled(_AFTER_AN_ANSWER_S)
     return call.ended

@@ -126,6 +126,8 @@ class Calls:
             note.hidden = snapshot.hides(tool_id, access, identity)
             raise
         note.tool_id, note.server = item.id, item.server
+        if context.on_tool is not None:
+            context.on_tool(item.id)
         if context.answers is not None and context.answers.definition not in ("", item.digest):
             raise Forbidden(f"answers_refused: {TOOL_CHANGED}", path=item.id)
         # Validation: from here on, the arguments are those that would be sent.
@@ -134,9 +136,11 @@ class Calls:
         target, method, sent_args = item, "tools/call", admitted.args
         if item.kind == "skill":
             target, method, sent_args = _file_of(item, admitted.args), "resources/read", {}
-        still_allowed = partial(self._still_allowed, item, admitted.args, identity, access, for_app=for_app)
         # Access: rules may depend on the arguments.
         asks = await _needs_approval(access, item, admitted.args, identity)
+        still_allowed = partial(
+            self._still_allowed, item, admitted.args, identity, access, approved=asks, for_app=for_app
+        )
         if dry_run:
             return DryRun(item.id, item.upstream_name, asks, admitted.notes)
         # Approval: a call over its quota must not use one up.
@@ -203,15 +207,16 @@ class Calls:
         access: AccessPolicy,
         refusal: str,
         *,
+        approved: bool,
         for_app: bool,
     ) -> None:
         """Raises Forbidden if the call of *item*, which was allowed by *access*, is not allowed by the rules and the
-        definition of this moment. *refusal* opens the message."""
+        definition of this moment, or only with an approval and was not *approved*. *refusal* opens the message."""
         catalog, rules = self._in_force()
         if (now := catalog.get(item.id, for_app=for_app)) is None or now.digest != item.digest:
             raise Forbidden(f"{refusal}: {TOOL_CHANGED}", path=item.id)
-        if rules is not access:
-            await _needs_approval(rules, now, args, identity)
+        if rules is not access and await _needs_approval(rules, now, args, identity) and not approved:
+            raise Forbidden(f"{refusal}: this call needs the owner's approval now. Make it again.", path=item.id)
 
     def _words(
         self, request: Request, asked_for: str, context: CallContext, note: AuditedCall, still_allowed: StillAllowed

@@ -24,12 +24,14 @@ T = TypeVar("T")
 class RunningLimits:
     """*after_s*: so long a request waits for its call, and then leaves it running; 0: as long as the call takes.
     *most*: calls that have outlived their requests, the ended ones that were not asked for among them. *per_owner*:
-    those of one owner; None shares the places by what each owner holds. *kept_s*: so long an ended one is kept."""
+    those of one owner; None shares the places by what each owner holds. *kept_s*: so long an ended one is kept.
+    *most_bytes*: the size of all results that are kept."""
 
     after_s: float = 25.0
     most: int = 256
     per_owner: int | None = None
     kept_s: float = 900.0
+    most_bytes: int = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,8 @@ class RunningCall(Generic[T]):
         self.request = request
         self.door = door
         self.ended_at: float | None = None
+        self.bytes = 0
+        """The size of a large result, set before it ends."""
         self.why = "it was cancelled"
         self.given = False
         self._last: Progress | None = None
@@ -358,6 +362,8 @@ class RunningCalls:
         call.ended_at = self._now()
         call.let_go()
         # An answer that nobody fetches must not be kept for as long as nobody calls.
+        if self.is_held(call):
+            self._make_room_for_bytes()
         if self.is_held(call) and not self._draining:
             asyncio.get_running_loop().call_later(self.limits.kept_s + 1, self._forget_old)
         if call._task.cancelled():
@@ -389,6 +395,21 @@ class RunningCalls:
     def _full_for(self, owner: str) -> Scope | None:
         limits = self.limits
         return full_scope(self._by_owner.get(owner, 0), len(self._held), limits.most, limits.per_owner)
+
+    def _make_room_for_bytes(self) -> None:
+        """Forget results until the rest is small enough: of the owner with most, the given ones first, then the
+        oldest (EXEC-49)."""
+        ended = [call for call in self._held.values() if call.bytes and call.ended]
+        kept: dict[str, int] = {}
+        for call in ended:
+            kept[call.owner] = kept.get(call.owner, 0) + call.bytes
+        while sum(kept.values()) > self.limits.most_bytes:
+            owner = max(kept, key=kept.__getitem__)
+            call = min((one for one in ended if one.owner == owner), key=lambda one: not one.given)
+            log.warning("%s: a result of %d bytes is kept no longer: there are too many", call.label, call.bytes)
+            kept[owner] -= call.bytes
+            ended.remove(call)
+            self.drop(call)
 
     def _make_room(self, owner: str, full: Scope) -> bool:
         """Forget the oldest call whose answer was given; true if there was one."""

@@ -404,6 +404,10 @@ class ProxyRuntime:
                 raise no_such_call(handle)
             yield call
 
+    def may_still_use(self, tool_id: str, identity: Identity) -> bool:
+        """False if the tool is hidden from this caller by now."""
+        return may_view(self.catalog(), self.access, f"{CALL_HANDLE}:{tool_id}:", identity)
+
     def whole_id(self, tool_id: str, context: CallContext) -> str:
         """The id of the tool that *tool_id* names. Raises HydrateFailed."""
         return self._keeper.snapshot.find(tool_id, self.access, context.identity).id

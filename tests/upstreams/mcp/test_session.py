@@ -84,12 +84,12 @@ def test_a_question_belongs_to_a_call_only_where_all_calls_are_one_clients() -> 
     assert of.sort(Message(None, "notifications/cancelled", {"requestId": 3})) == STRAY
 
 
-@requirement("UP-16")
-def test_no_more_than_64_questions_are_open_at_once() -> None:
+@requirement("UP-16", "UP-126")
+def test_no_more_than_205_questions_of_one_actor_are_open_at_once() -> None:
     of, _ = session(context())
-    sorted_as = [of.sort(Message(number, ASK, {})) for number in range(65)]
+    sorted_as = [of.sort(Message(number, ASK, {})) for number in range(206)]
     assert all(isinstance(each, Question) for each in sorted_as[:-1])
-    assert sorted_as[-1] == OwnReply({"jsonrpc": "2.0", "id": 64, "result": {"action": "cancel"}})
+    assert sorted_as[-1] == OwnReply({"jsonrpc": "2.0", "id": 205, "result": {"action": "cancel"}})
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "unknown"])

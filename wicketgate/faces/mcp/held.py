@@ -6,6 +6,7 @@ the answer and waits for what comes next (FACE-72 to FACE-79). A call that canno
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,8 @@ from wicketgate.access.identity import Identity
 from wicketgate.errors import InputRequired, RateLimited
 from wicketgate.faces.mcp.caller import ClientCaller, answer_of
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
-from wicketgate.ports import AnswerTime, Caller, CannotAsk, InputAnswers
+from wicketgate.ports import AnswerTime, CannotAsk, InputAnswers
+from wicketgate.results.firewall import is_bulky
 
 R = TypeVar("R")
 
@@ -27,6 +29,7 @@ _MAX_OPEN = 32
 """Questions of one call that wait at once."""
 _MAX_ROUNDS = 8
 _MESSAGE_CHARS = 500
+_BYTES_OF_ONE = 60
 
 
 class NotHeld(Exception):
@@ -63,6 +66,10 @@ def _never(method: str, params: Mapping[str, Any]) -> bool:
     return False
 
 
+def _everything(tool_id: str, identity: Identity) -> bool:
+    return True
+
+
 class HeldCaller:
     """Implements Caller for a client that is asked between two attempts. What the server says goes to the attempt that
     waits now, the newest one, and to nobody while none does."""
@@ -84,6 +91,8 @@ class HeldCaller:
         """True for a call that goes on as a task, whose client asks for its state."""
         self.message = ""
         """The last words of its server's progress."""
+        self.tools: set[str] = set()
+        """The ids of the tools that are called: one, or those of a batch."""
         self.changed = datetime.now(UTC)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
@@ -217,15 +226,18 @@ class HeldCall(Generic[R]):
         return self.running.outcome().get()
 
 
-Run = Callable[[Caller, InputAnswers | None], Awaitable[R]]
+Run = Callable[[HeldCaller, InputAnswers | None], Awaitable[R]]
 
 
 class HeldCalls:
     """The calls of one door that may be held. *running* bounds them in number; a question waits for *answer_s* at
     most."""
 
-    def __init__(self, running: RunningCalls, answer_s: float) -> None:
+    def __init__(
+        self, running: RunningCalls, answer_s: float, may_still_use: Callable[[str, Identity], bool] = _everything
+    ) -> None:
         self._running = running
+        self._may_still_use = may_still_use
         self._answer_s = answer_s
         self._all: set[HeldCaller] = set()
 
@@ -248,9 +260,14 @@ class HeldCalls:
         questions; or the call itself if it takes longer than *after_s*. Raises what it raises."""
         held = HeldCaller(caller, lambda: self._hold(call.running), self._answer_s)
         call: HeldCall[R] = HeldCall(identity, held, self._running.limits.kept_s)
-        call.running = self._running.begin(
-            identity.actor, label, _work(held, run, given), key_id=identity.key_id, door=call
-        )
+
+        async def weighed() -> _Outcome[R]:
+            outcome = await _work(held, run, given)
+            if self._running.is_held(call.running) and is_bulky(outcome.value):
+                call.running.bytes = await asyncio.to_thread(_bytes_of, outcome.value)
+            return outcome
+
+        call.running = self._running.begin(identity.actor, label, weighed(), key_id=identity.key_id, door=call)
         self._all.add(held)
         call.running.at_end(lambda: self._ended(held))
         return await self._wait(call, caller, after_s)
@@ -279,10 +296,22 @@ class HeldCalls:
         # Another key of the same actor may be allowed less than the one that began the call.
         return call if isinstance(call, HeldCall) and call.identity == identity else None
 
+    def task(self, identity: Identity, id: str) -> HeldCall[Any] | None:
+        """As ``find``, for as long as its tool is not hidden from this caller (FACE-96)."""
+        call = self.find(identity, id)
+        if call is None or not all(self._may_still_use(tool_id, identity) for tool_id in call.caller.tools):
+            return None
+        return call
+
     def shown(self, call: HeldCall[Any]) -> None:
         """Its state was given: if it has ended, another call may take its place."""
         if call.ended:
             self._running.give(call.running)
+
+    def cancel(self, call: HeldCall[Any]) -> None:
+        """End it, for a client that asks no more: once it has ended, another call may take its place."""
+        call.cancel()
+        call.running.at_end(lambda: self._running.give(call.running))
 
     def give_up(self) -> None:
         """Ask no more: no answer can come."""
@@ -303,7 +332,8 @@ class HeldCalls:
                         await held.news()
                 except TimeoutError:
                     ends_at = None
-                    if self._hold(call.running):
+                    # What ended at this very moment may be a question, which is no result of a task.
+                    if not call.ended and self._hold(call.running):
                         held.leave(caller)
                         held.has_no_request = True
                         return call
@@ -328,6 +358,23 @@ class HeldCalls:
     def _ended(self, held: HeldCaller) -> None:
         self._all.discard(held)
         held.end()
+
+
+def _bytes_of(value: object) -> int:
+    """About the memory that *value*, as decoded from JSON, takes."""
+    size, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        size += _BYTES_OF_ONE
+        match one:
+            case str():
+                size += sys.getsizeof(one)
+            case Mapping():
+                waiting.extend(one)
+                waiting.extend(one.values())
+            case list():
+                waiting.extend(one)
+    return size
 
 
 async def _work(held: HeldCaller, run: Run[R], given: InputAnswers | None) -> _Outcome[R]:

@@ -7,6 +7,7 @@ older era), unless the face itself answers with JSON-RPC errors. Long lists go o
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from mcp import types as t
@@ -42,7 +43,7 @@ from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.extensions import ShownExtensions
 from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ours
-from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCalls, NotHeld
+from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCaller, HeldCalls, NotHeld
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.mcp.tasks import Tasks
 from wicketgate.faces.meta_tool import compact_json
@@ -97,7 +98,7 @@ class McpDoor:
         self._local = local
         self._new_id = new_id
         self._listings = ToolListings()
-        self._held = HeldCalls(face.running, answer_s)
+        self._held = HeldCalls(face.running, answer_s, face.may_still_use)
         self._tasks = Tasks(self._held, seal, name, self._who)
         self._shown: Sequence[SurfaceTool] = ()
         self._by_name: tuple[Sequence[SurfaceTool], dict[str, SurfaceTool]] = ((), {})
@@ -246,9 +247,10 @@ class McpDoor:
         if not may_be_held and after_s is None:
             return await run(self._context(ctx, AttendedCaller(caller), given))
 
-        def run_held(held: Caller, given: InputAnswers | None) -> Awaitable[R]:
+        def run_held(held: HeldCaller, given: InputAnswers | None) -> Awaitable[R]:
             # A client that knows tasks needs no handle.
-            return run(self._context(ctx, AttendedCaller(held) if after_s is None else held, given))
+            context = self._context(ctx, AttendedCaller(held) if after_s is None else held, given)
+            return run(replace(context, on_tool=held.tools.add, asked_in_line=lambda: held.has_no_request))
 
         label = str((ctx.params or {}).get("name", ""))
         return await self._held.begin(caller, self._who(ctx), label, run_held, given=given, after_s=after_s)

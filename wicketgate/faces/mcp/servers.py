@@ -46,7 +46,7 @@ class _StdioServer(ABC):
         runtime = self._runtime
         lifecycle = Lifecycle(runtime.fleet, runtime, start_deadline_s=_START_DEADLINE_S)
         door = McpDoor(
-            Face(self._surface(lifecycle.started), self.instructions, runtime.running),
+            Face(self._surface(lifecycle.started), self.instructions, runtime.running, runtime.may_still_use),
             name=self.mode,
             version=version("wicketgate"),
             seal=Seal((), secrets.token_bytes(32), time, lambda: secrets.token_urlsafe(12)),

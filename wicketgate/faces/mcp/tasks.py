@@ -82,7 +82,7 @@ class Tasks:
         return dict(WHOLE)
 
     async def _cancel(self, ctx: Ctx, params: TaskParams) -> dict[str, Any]:
-        self._find(ctx, params.task_id).cancel()
+        self._held.cancel(self._find(ctx, params.task_id))
         return dict(WHOLE)
 
     async def _declare(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
@@ -111,7 +111,7 @@ class Tasks:
             raise MCPError(t.HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the request body's 'taskId'")
         identity = self._who(ctx)
         sealed = self._seal.open(self._purpose, identity.actor, task_id) if task_id.isascii() else None
-        call = None if sealed is None or self._seal.expired(sealed) else self._held.find(identity, sealed.text)
+        call = None if sealed is None or self._seal.expired(sealed) else self._held.task(identity, sealed.text)
         if call is None:
             raise MCPError(t.INVALID_PARAMS, "Task not found")
         return call

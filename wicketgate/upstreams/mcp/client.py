@@ -311,7 +311,7 @@ async def _answered(name: str, result: Mapping[str, Any], context: CallContext) 
             case _:
                 raise Malformed(NOT_VALID)
     # The client answers with another call, now, or not at all.
-    match context.caller.answers:
+    match context.answers_come:
         case "later":
             raise InputRequired(requests, state)
         case "now":

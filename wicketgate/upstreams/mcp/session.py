@@ -6,6 +6,7 @@ socket.
 Ids are strings of our own. A request of the server that has an id of ours is still a request (UP-10).
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -13,6 +14,7 @@ from typing import Any
 
 from mcp_types import METHOD_NOT_FOUND
 
+from wicketgate.access.shares import full_scope
 from wicketgate.upstreams.mcp.asking import ELICIT, ROOTS, unanswered
 from wicketgate.upstreams.mcp.call import Call
 from wicketgate.upstreams.mcp.wire import Message, params_of
@@ -29,7 +31,7 @@ RESOURCE_UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 _PREFIX = "wicketgate-"
-_MAX_QUESTIONS = 64
+_MAX_QUESTIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +156,19 @@ class ConnectionState:
             return OwnReply({"jsonrpc": "2.0", "id": request_id, "error": error})
         if request_id in self._questions:
             return STRAY
-        if len(self._questions) >= _MAX_QUESTIONS:
+        asker = related or self._asker()
+        if self._is_full(asker):
             return OwnReply(unanswered(request_id, method))
         params = params_of(message)
         if method == ROOTS and message.params is None:
             params = {}  # it has none
-        question = self._questions[request_id] = Question(request_id, method, params, related or self._asker())
+        question = self._questions[request_id] = Question(request_id, method, params, asker)
         return question
+
+    def _is_full(self, asker: Call | None) -> bool:
+        """True if no more questions may be open, for the actor of *asker*: those of one may wait for ten minutes."""
+        held = Counter(_actor_of(question.call) for question in self._questions.values())
+        return full_scope(held[_actor_of(asker)], len(self._questions), _MAX_QUESTIONS, None) is not None
 
     def _notification(self, method: str, params: Any, related: Call | None) -> Sorted:
         call: Call | None
@@ -189,6 +197,11 @@ class ConnectionState:
         calls = [call for call in self._calls.values() if call.context is not None]
         clients = {(call.context.identity.actor, call.context.session) for call in calls if call.context is not None}
         return calls[-1] if len(clients) == 1 else None
+
+
+def _actor_of(call: Call | None) -> str:
+    """Empty where it is not known."""
+    return "" if call is None or call.context is None else call.context.identity.actor
 
 
 def result(request_id: int | str, value: Mapping[str, Any]) -> dict[str, Any]:
