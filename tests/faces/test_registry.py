@@ -54,6 +54,8 @@ SERVERS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "events": [{"name": "stream", "description": "Events.", "_meta": {"wicketgate/operation": "subscription"}}],
 }  # fmt: skip
 IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+TEXT = {"type": "text", "text": "See:"}
+TWIN = {"result": [{**TEXT, "annotations": None}, {**IMAGE, "annotations": None}]}
 
 
 class Servers:
@@ -83,6 +85,8 @@ class Servers:
                 return {"content": [{"type": "text", "text": "plain"}]}
             case "list":
                 return {"content": [], "structuredContent": [1, 2]}
+            case "image" if arguments.get("twice"):
+                return {"content": [TEXT, IMAGE], "structuredContent": TWIN}
             case "image":
                 return {"content": [IMAGE]}
         return {"content": [{"type": "text", "text": json.dumps(arguments)}], "structuredContent": dict(arguments)}
@@ -302,6 +306,15 @@ async def test_outputs_that_are_no_objects_are_wrapped_in_one(face: RegistryFace
     assert (listed.structured, listed.content[0]["text"]) == ({"result": [1, 2]}, "[1,2]")
     image = await face.call("call", {"operation": "shapes/image"}, OWNER)
     assert (list(image.content), image.structured) == ([IMAGE], {"result": [IMAGE]})
+
+
+@requirement("FACE-101")
+async def test_a_picture_that_has_a_structured_twin_is_shown_as_a_picture(face: RegistryFace) -> None:
+    twice = {"operation": "shapes/image", "input": {"twice": True}}
+    twin = await face.call("call", twice, OWNER)
+    assert (list(twin.content), twin.structured) == ([TEXT, IMAGE], TWIN)
+    batch = await face.call("batch", {"calls": [twice]}, OWNER)
+    assert batch.structured["results"][0]["output"] == TWIN
 
 
 @requirement("FACE-28")

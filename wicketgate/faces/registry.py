@@ -111,11 +111,11 @@ class RegistryFace:
 
 
 def _call_result(output: Output) -> SurfaceResult:
-    """structuredContent is always an object (FACE-27), and the text is the same JSON. Pictures and sound stay as they
-    are (FACE-22, FACE-27)."""
+    """structuredContent is always an object (FACE-27), and the text is the same JSON. Pictures, sound and resources
+    stay as they are, beside structured content too (FACE-22, FACE-101)."""
     value = output.value
     structured = value if isinstance(value, dict) else {"result": value}
-    if value is output.content:
+    if any(block.get("type") != "text" for block in output.content):
         return SurfaceResult(output.content, structured, compact_json(structured), False)
     return json_result(structured, lines=value if isinstance(value, str) else compact_json(value))
 

@@ -27,7 +27,7 @@ from wicketgate.fleet.edge import Edge, KnownSecrets
 from wicketgate.fleet.features import Features, FeatureSupport, GuardedFeatures, HasFeatures
 from wicketgate.fleet.patience import PatientCaller, PatientDeadline
 from wicketgate.fleet.slots import CallSlots, SlotRefused
-from wicketgate.ports import CallContext, HasPing, HasSpellings, PingAnswer, Upstream, UpstreamStatus
+from wicketgate.ports import SILENT, CallContext, HasPing, HasSpellings, PingAnswer, Upstream, UpstreamStatus
 
 log = logging.getLogger("wicketgate.fleet")
 
@@ -173,30 +173,27 @@ class Member:
     ) -> Mapping[str, Any]:
         """*run*, given its context and the time that is left, in one of the slots; over within *timeout_s*, waiting for
         a slot included, and the time in which a person is asked left out (UP-104); within *task_s*, if that is longer,
-        once the server goes on with it as a task. This is the one deadline of a call: an upstream is cancelled when it
-        has passed. What it says is cleaned at the edge.
+        once the server goes on with it as a task, and with *timeout_s* anew at each progress that the caller hears
+        (UP-133). This is the one deadline of a call: an upstream is cancelled when it has passed. What it says is
+        cleaned at the edge.
 
         Sets ``context.marks.left`` when *run* begins. Raises what *run* raises, RateLimited when there is no slot,
         UpstreamResting while the breaker is open, and UpstreamTimeout.
         """
         actor, left_s, placed, breaker = context.identity.actor, timeout_s, False, self._breaker
-        allowed_s = timeout_s
 
         def prolong() -> None:
-            nonlocal allowed_s
-            if task_s > allowed_s and not self._ended and not deadline.expired():
-                self._deadlines[deadline].prolong(task_s - allowed_s)
-                allowed_s = task_s
-                if context.on_task is not None:
-                    context.on_task()
+            if patient.becomes_task() and context.on_task is not None:
+                context.on_task()
 
         try:
             async with asyncio.timeout(timeout_s) as deadline:
+                patient = PatientDeadline(deadline, timeout_s, task_s)
                 # A slot: at once where there is room, otherwise in the queue.
                 if not self._slots.enter(actor):
                     left_s = await self._queue(actor, timeout_s)
                 placed = True
-                patient = self._deadlines[deadline] = PatientDeadline(deadline)
+                self._deadlines[deadline] = patient
                 try:
                     # The breaker: from here on, exactly one of its three verdicts follows.
                     ticket = breaker.begin(actor)
@@ -239,7 +236,7 @@ class Member:
                 raise UpstreamLost(
                     f"{self.name} was taken out of service while the tool ran; whether it took effect is not known."
                 ) from None
-            raise UpstreamTimeout(f"{self.name} did not answer within {allowed_s:g} s.") from None
+            raise UpstreamTimeout(f"{self.name} did not answer within {patient.words}.") from None
 
     async def retire(self, drain_s: float) -> None:
         """Take no more calls; those that run may go on for *drain_s*, and are then ended. They all have ended after."""
@@ -265,8 +262,9 @@ class Member:
                 deadline.reschedule(loop_time())
 
     def _heard_by(self, context: CallContext, deadline: PatientDeadline) -> CallContext:
-        """*context* with a caller who is given what the upstream says, cleaned, and has time to answer."""
-        if context.caller.answers != "never":
+        """*context* with a caller who is given what the upstream says, cleaned, and has time to answer. Progress puts the
+        deadline off."""
+        if context.caller is not SILENT:
             context = replace(context, caller=PatientCaller(context.caller, deadline))
         return self._edge.heard_by(context)
 

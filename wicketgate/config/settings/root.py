@@ -95,8 +95,8 @@ class TaskSettings(Section):
     keep_s: float = Field(default=900.0, gt=0, le=86_400)
     """The result of an ended call is kept so long for its client."""
     longest_s: Seconds = 3_600.0
-    """Time for a call that its server goes on with as a task, in place of ``timeout_s`` of the upstream if that is
-    shorter."""
+    """Time for a call that its server goes on with as a task, or that reports progress again and again, in place of
+    ``timeout_s`` of the upstream if that is shorter."""
 
 
 class NetworkSettings(Section):

@@ -8,6 +8,7 @@ tool's definition, arguments, face and an expiry, so that it opens only for the 
 
 import asyncio
 import json
+import secrets
 import unicodedata
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -117,6 +118,9 @@ class ClientCaller:
         if self.answers != "now" or not can_answer(self._ctx, method, params):
             raise CannotAsk(method)
         request_type, result_type = _QUESTIONS[method]
+        if params.get("mode") == "url" and params.get("elicitationId") is None:
+            # A server of the newer era gives none, and the handshake era takes no page without one (FACE-99).
+            params = {**params, "elicitationId": secrets.token_hex(16)}
         try:
             request = request_type.model_validate({"method": method, "params": params}, by_name=False)
             result = await self._ctx.session.send_request(
@@ -286,14 +290,16 @@ def ask_held(id: str, requests: Mapping[str, Mapping[str, Any]]) -> t.InputRequi
 def read_answers(ctx: Ctx) -> InputAnswers | HeldAnswers | None:
     """The answers of a second attempt, whose state is open by now (``seal_states``); None for a first attempt.
 
-    Raises MCPError for answers without a question.
+    Answers without the state that came with their questions belong to nothing here. They are passed over, and the call
+    is a new one, as any client may make it (FACE-100): the server is given no answer and asks anew. A call that is held
+    for the questions is left as it is.
+
+    Raises MCPError for a state that was written by another version.
     """
     params = ctx.params or {}
     responses, state = params.get("inputResponses"), params.get("requestState")
-    if responses is None and state is None:
+    if state is None:
         return None
-    if not isinstance(state, str):
-        raise MCPError(t.INVALID_PARAMS, "inputResponses need the requestState that came with the questions.")
     head, _, own = state.partition(":")
     if head == _HELD:
         return HeldAnswers(own, dict(responses or {}))
