@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT   ?= 8080
 WORKERS ?= 3
 # A file stays with one worker, for the fixtures of its module; in the order of tests/conftest.py, the longest first.
-PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 # Where compiled code is not kept, each worker compiles the tests and hypothesis, and each process the program.
 export PYTHONDONTWRITEBYTECODE :=
 VENV   := .venv

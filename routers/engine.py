@@ -29,7 +29,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.shares import RETRY_AFTER_S, ShareRefused
 from wicketgate.engine.contract import ChatRequest, InvalidRequest, call_context, parse_chat_request
 from wicketgate.engine.events import Done, ErrorEvent, Event, encode
-from wicketgate.engine.keyed_runs import KeyedRuns, OnDisconnect, Resumption
+from wicketgate.engine.keyed_runs import JournalAway, KeyedRuns, OnDisconnect, Resumption
 from wicketgate.engine.limits import Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ProviderError
@@ -90,6 +90,9 @@ def engine_router(
             return refuse(413, "payload_too_large", str(error))
         except ShareRefused as refused:
             return _full(refused)
+        except JournalAway:
+            log.error("no run with a key can begin or be read: the journal is away")
+            return _unavailable()
         _hand_over(request, None)
         meta = travelling(None, request.headers)
         context = call_context(chat_request, identity, source_of(request.scope), meta)

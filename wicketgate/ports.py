@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -151,7 +151,8 @@ class CallContext:
     client, empty over stdio and in a program that embeds the runtime. *cache_stable* asks for that order of cards, or
     for the best first; None is as the runtime is set (BROWSE-27). *meta* goes with the calls to tool servers
     (UP-81, UP-82). *on_task* is called when the server goes on with the call as a task, which may outlast deadlines
-    around the call."""
+    around the call. *claim* is asked right before a call that may write leaves: false if it must not leave, because it
+    may have left before (CHAT-111)."""
 
     identity: Identity
     correlation_id: str
@@ -164,6 +165,7 @@ class CallContext:
     cache_stable: bool | None = None
     meta: Mapping[str, Any] = field(default_factory=lambda: NO_META)
     on_task: Callable[[], None] | None = None
+    claim: Callable[[], Awaitable[bool]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,9 +223,9 @@ class BrokenJournal(MemoryJournal):
 
     striker = Striker(0)
 
-    async def append(self, name: str, events: Sequence[bytes]) -> None:
+    async def append(self, name: str, events: Sequence[bytes], completed: Sequence[str] = ()) -> None:
         await self.striker.point()
-        await super().append(name, events)
+        await super().append(name, events, completed)
 
 
 @requirement("CHAT-28", "CHAT-73")

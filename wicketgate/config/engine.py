@@ -4,17 +4,19 @@ import logging
 import random
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from time import monotonic, time
 
 from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.config.runtime import call_policies
-from wicketgate.config.settings import AuthSettings, EngineSettings, ModelChoice, ModelSettings, Settings
+from wicketgate.config.settings import AuthSettings, ModelChoice, ModelSettings, ResumeSettings, Settings
 from wicketgate.context.build import CountedTexts
 from wicketgate.engine.approvals import ApprovalDesk, Report
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience
-from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits
+from wicketgate.engine.keyed_runs import Journal, KeyedRuns, ResumeLimits
 from wicketgate.engine.limits import StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.engine.tool_rounds import EngineLimits
@@ -26,8 +28,10 @@ from wicketgate.models.openai.request import DIALECTS, dialect_of
 from wicketgate.models.provider import Provider
 from wicketgate.models.scripted.model import ScriptedModel
 from wicketgate.net import Outgoing
+from wicketgate.storage.kept_journal import KeptJournal
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
 from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
+from wicketgate.storage.sqlite_runs import SQLiteRunStore
 from wicketgate.storage.sqlite_writer import StorageMeasures
 from wicketgate.tokens import TokenCounter
 
@@ -104,13 +108,26 @@ def model_window(settings: ModelSettings, tokens: TokenCounter) -> ModelWindow:
 
 
 def make_keyed_runs(
-    engine: Engine, streams: StreamLimit, detached: DetachedRuns, settings: EngineSettings
+    engine: Engine,
+    streams: StreamLimit,
+    detached: DetachedRuns,
+    settings: Settings,
+    measures: StorageMeasures | None = None,
 ) -> KeyedRuns:
-    resume = settings.resume
-    bounds = JournalBounds(resume.total_bytes, resume.run_bytes, resume.run_bytes // 4, resume.keep_s)
-    limits = ResumeLimits(resume.grace_s, resume.detached_s, settings.on_disconnect)
-    journal = MemoryJournal(bounds, monotonic)
+    """Makes the runs with a key, and their journal: in the file of ``storage.url``, or in memory. Raises
+    ConfigError."""
+    resume = settings.engine.resume
+    limits = ResumeLimits(resume.grace_s, resume.detached_s, settings.engine.on_disconnect)
+    journal = _make_journal(resume, settings.storage.sqlite_file, measures)
     return KeyedRuns(engine, journal, streams, detached, limits, partial(secrets.token_hex, 6))
+
+
+def _make_journal(resume: ResumeSettings, file: Path | None, measures: StorageMeasures | None) -> Journal:
+    bounds = JournalBounds(resume.total_bytes, resume.run_bytes, resume.run_bytes // 4, resume.keep_s)
+    if file is None:
+        return MemoryJournal(bounds, monotonic)
+    store = SQLiteRunStore(file, bounds, time, secrets.token_hex(8), measures)
+    return KeptJournal(MemoryJournal(replace(bounds, joins=False), monotonic), store, resume.run_bytes)
 
 
 def make_seal(settings: AuthSettings) -> Seal:

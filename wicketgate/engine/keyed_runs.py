@@ -11,13 +11,14 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import ShareRefused
 from wicketgate.engine.contract import ChatRequest, InvalidRequest, call_context
 from wicketgate.engine.detached import DetachedRuns
-from wicketgate.engine.events import Done, ErrorEvent, encode, is_end
+from wicketgate.engine.events import Done, ErrorEvent, ToolFailure, ToolOutput, encode, is_end
 from wicketgate.engine.limits import Interrupted, Interruption, Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ProviderError
@@ -33,6 +34,17 @@ MAX_READERS = 8
 
 _LOST = encode(ErrorEvent(ProviderError.code, ProviderError.safe_message))
 _CANCELLED = encode(Done("cancelled", Usage()))
+
+FATE_UNKNOWN = (
+    "fate unknown: this call was sent, and the process that waited for its result ended. It may have had its effect. "
+    "It was not made again; look what it has changed before you make it anew."
+)
+
+
+def lost_events(unfinished: Sequence[str]) -> Sequence[bytes]:
+    """The last events of a run whose process ended, encoded. *unfinished* are the ids of calls that were claimed and
+    have no result (CHAT-112)."""
+    return [*(encode(ToolFailure(call_id, FATE_UNKNOWN)) for call_id in unfinished), _LOST]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,10 @@ class EventsGone(Exception):
     """The requested events are not kept any more, or never were."""
 
 
+class JournalAway(Exception):
+    """The journal cannot be read or written at the moment, or this run may not be added to any more."""
+
+
 class Follower(Protocol):
     """One reader's position in a run."""
 
@@ -75,7 +91,7 @@ class Journal(Protocol):
     again. Room is shared among owners: who holds most loses first. The caller makes names that other actors cannot
     guess. The first to claim a name owns the run and alone appends; all others follow, from the beginning or from a
     position. No method needs more than an append-only stream for each run, so that a shared store can stand behind it
-    as well as memory.
+    as well as memory. ``claim``, ``find``, ``follow`` and ``append`` raise JournalAway.
     """
 
     async def claim(self, name: str, run_id: str, digest: str, owner: str) -> Claim:
@@ -89,11 +105,19 @@ class Journal(Protocol):
         """The claim that holds *name*. Takes nothing."""
         ...
 
-    async def append(self, name: str, events: Sequence[bytes]) -> None:
+    async def append(self, name: str, events: Sequence[bytes], completed: Sequence[str] = ()) -> None:
         """Add the owner's next events, encoded, without ids. Waits while followers have too much left to read.
+        *completed* are the ids of the calls whose results are among them.
 
         Texts that have no reader yet may be joined into one event. If space runs out, the beginning is dropped, never
         events that a follower has still to read.
+        """
+        ...
+
+    async def claim_call(self, name: str, call_id: str) -> bool:
+        """True the first time that the owner claims this call of the run, and never again (CHAT-111).
+
+        Raises NotAdmitted while claims cannot be kept.
         """
         ...
 
@@ -213,7 +237,8 @@ class KeyedRuns:
     ) -> RunReader:
         """Start the run of this key, or join it. The reader must be closed. *meta* as in CallContext.
 
-        Raises InvalidRequest (another request has this key; the requested events are gone) and ShareRefused.
+        Raises InvalidRequest (another request has this key; the requested events are gone), ShareRefused and
+        JournalAway.
         """
         name = _name(identity, resumption.key)
         digest = _digest(request, identity)
@@ -265,12 +290,14 @@ class KeyedRuns:
         self, name: str, request: ChatRequest, context: CallContext, place: Place, on_disconnect: OnDisconnect
     ) -> None:
         """Run to the end. The journal's entry ends whatever happens."""
+        claim = partial(self._journal.claim_call, name)
         try:
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(self._end_when_unattended(name, place, on_disconnect))
-                async with aclosing(self._engine.batches(request, context, place.interruption)) as batches:
+                async with aclosing(self._engine.batches(request, context, place.interruption, claim)) as batches:
                     async for batch in batches:
-                        await self._journal.append(name, [encode(event) for event in batch])
+                        completed = [event.id for event in batch if isinstance(event, ToolOutput | ToolFailure)]
+                        await self._journal.append(name, [encode(event) for event in batch], completed)
                         await asyncio.sleep(0)  # a model that never waits must leave the loop to others
                 watching.cancel()
         except Exception:

@@ -14,7 +14,7 @@ from wicketgate.engine.approvals import ApprovalDesk, RunApprovals
 from wicketgate.engine.contract import ChatRequest, call_context, message_json
 from wicketgate.engine.events import Done, DoneReason, ErrorEvent, Event, ToolCallEvent, ToolResult, text_for_model
 from wicketgate.engine.limits import Interrupted, Interruption
-from wicketgate.engine.tool_rounds import EngineLimits, LoopGuard, ToolRounds
+from wicketgate.engine.tool_rounds import ClaimCall, EngineLimits, LoopGuard, ToolRounds
 from wicketgate.engine.turn import MAX_TEXT_CHARS, ModelWindow, Turn
 from wicketgate.errors import EngineError, OutOfOrder, ProviderError, ToolError
 from wicketgate.faces.surface import ModelSurface
@@ -59,14 +59,19 @@ class Engine:
                     yield event
 
     async def batches(
-        self, request: ChatRequest, context: CallContext, interruption: Interruption | None = None
+        self,
+        request: ChatRequest,
+        context: CallContext,
+        interruption: Interruption | None = None,
+        claim: ClaimCall | None = None,
     ) -> AsyncGenerator[Sequence[Event], None]:
         """The same events, grouped as they became known, so that a door can send each group with one write.
 
         Closing the generator cancels the model and the tools. An *interruption* ends it with ``done`` (cancelled).
+        *claim* is asked for each call that may write, right before it leaves (CHAT-111).
         """
         interruption = interruption or Interruption()
-        run = _Run(self, request, context, interruption)
+        run = _Run(self, request, context, interruption, claim)
         outcome = "disconnected"
         # Whatever happens in the run becomes its one last event; the outcome goes to the metrics.
         try:
@@ -103,7 +108,14 @@ class Engine:
 class _Run:
     """The state of one stream."""
 
-    def __init__(self, engine: Engine, request: ChatRequest, context: CallContext, interruption: Interruption) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        request: ChatRequest,
+        context: CallContext,
+        interruption: Interruption,
+        claim: ClaimCall | None,
+    ) -> None:
         limits = engine.limits
         self._engine = engine
         self._max_iterations = limits.max_iterations
@@ -113,7 +125,7 @@ class _Run:
         self._messages = _history(request, engine.surface)
         self._call_ids = {call.id for message in request.messages for call in message.tool_calls or ()}
         guard = LoopGuard(limits.loop_guard, self._messages)
-        self._rounds = ToolRounds(engine.surface, context, limits, interruption, guard, engine.standing)
+        self._rounds = ToolRounds(engine.surface, context, limits, interruption, guard, engine.standing, claim)
         self.usage = Usage()
         self.in_tools = False
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +15,9 @@ from wicketgate.faces.surface import ModelSurface, UnknownTool
 from wicketgate.gateway.options import TokenCost
 from wicketgate.models.provider import Message, ToolCall
 from wicketgate.ports import CallContext
+
+ClaimCall = Callable[[str], Awaitable[bool]]
+"""Takes the id of a call. True the first time that this call is claimed. Raises NotAdmitted."""
 
 _LOOP_PREFIX = "loop_guard: "
 
@@ -94,6 +97,7 @@ class ToolRounds:
         interruption: Interruption,
         guard: LoopGuard,
         standing: Standing = always_good,
+        claim: ClaimCall | None = None,
     ) -> None:
         self._surface = surface
         self._context = context
@@ -101,6 +105,7 @@ class ToolRounds:
         self._interruption = interruption
         self._guard = guard
         self._standing = standing
+        self._claim = claim
         self.cost = TokenCost()
         self.waiting = False
         self.out_of_order = False
@@ -178,6 +183,8 @@ class ToolRounds:
             return ToolFailure(call.id, "invalid arguments: the arguments of a tool call must be one JSON object")
         # The call itself, bounded in number and time. Its failures are results for the model.
         context = self._context if approver is None else replace(self._context, approver=approver)
+        if self._claim is not None:
+            context = replace(context, claim=partial(self._claim, call.id))
         async with parallel:
             try:
                 async with asyncio.timeout(self._limits.tool_timeout_s) as deadline:

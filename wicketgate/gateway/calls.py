@@ -23,6 +23,7 @@ from wicketgate.errors import (
     InputRequired,
     RateLimited,
     SkillChanged,
+    UpstreamLost,
     UpstreamRefused,
     UpstreamUnavailable,
 )
@@ -42,6 +43,7 @@ from wicketgate.schemas.validation import is_bulky_json
 
 log = logging.getLogger("wicketgate.calls")
 
+CLAIMED = "This call was sent before, and what became of it is not known. It was not made again."
 _PAGES_TO_OPEN = -32042
 
 Send = Callable[[Request, CallContext], Awaitable[Mapping[str, Any]]]
@@ -245,8 +247,11 @@ class Calls:
             note.cached = note.answered = True
             return kept
         context = replace(context, marks=note.marks)
-        # Intent: kept before the call leaves, once for all attempts.
-        if note.recorded and policy.may_write(item, redirected=redirected):
+        # Claim and intent: kept before the call leaves, once for all attempts.
+        may_write = policy.may_write(item, redirected=redirected)
+        if may_write and context.claim is not None and not await context.claim():
+            raise UpstreamLost(CLAIMED, path=item.id)
+        if may_write and note.recorded:
             await note.intend()
         # The server, tried again where that cannot do a thing twice.
         began = self._now() if note.recorded else 0.0

@@ -29,13 +29,15 @@ _JOINED_BYTES = 8 * 1024
 
 @dataclass(frozen=True, slots=True)
 class JournalBounds:
-    """*unread_bytes*: the most a run may be ahead of its slowest follower. *keep_s* counts from the end of a run."""
+    """*unread_bytes*: the most a run may be ahead of its slowest follower. *keep_s* counts from the end of a run.
+    *joins*: texts are joined while much is unread."""
 
     total_bytes: int = 128 * 1024 * 1024
     run_bytes: int = 1024 * 1024
     unread_bytes: int = 256 * 1024
     keep_s: float = 120.0
     max_runs: int = 20_000
+    joins: bool = True
 
 
 class MemoryJournal:
@@ -73,7 +75,21 @@ class MemoryJournal:
         run = self._runs.get(name)
         return Claim(run.run_id, run.digest, mine=False) if run is not None else None
 
-    async def append(self, name: str, events: Sequence[bytes]) -> None:
+    def forget(self, name: str) -> None:
+        """Give back a name that was claimed a moment ago, under which nothing happened."""
+        owner = self._runs.pop(name).owner
+        owned = self._owners[owner]
+        del owned.live[name]
+        owned.runs -= 1
+        self._forget_if_empty(owner)
+
+    async def claim_call(self, name: str, call_id: str) -> bool:
+        claimed = self._runs[name].claimed
+        first = call_id not in claimed
+        claimed.add(call_id)
+        return first
+
+    async def append(self, name: str, events: Sequence[bytes], completed: Sequence[str] = ()) -> None:
         run = self._runs[name]
         for event in events:
             # Wait for the slowest follower; a run without followers never waits.
@@ -144,7 +160,7 @@ class MemoryJournal:
     def _add(self, run: "_Run", event: bytes) -> None:
         # Within the bound of the run first, then within that of the journal.
         before = run.held_bytes
-        run.add(event)
+        run.add(event, joins=self._bounds.joins)
         while run.held_bytes > self._bounds.run_bytes and run.drop_oldest():
             pass
         self._count(run.owner, run.held_bytes - before)
@@ -200,6 +216,8 @@ class _Run:
     undelivered_bytes: int = 0
     ended: bool = False
     timer: asyncio.TimerHandle | None = None
+    claimed: set[str] = field(default_factory=set)
+    """Ids of calls; as many as a run makes."""
     followers: "set[_Follower]" = field(default_factory=set)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -217,11 +235,12 @@ class _Run:
         """Returns what the slowest follower has still to read; 0 without followers."""
         return max((follower.unread_bytes for follower in self.followers), default=0)
 
-    def add(self, event: bytes) -> None:
+    def add(self, event: bytes, *, joins: bool) -> None:
         # Join texts that no follower has been given, while much is unread.
         tail = self.entries[-1] if self.entries else None
         joined = None
-        if tail is not None and tail.position > self.delivered and self.undelivered_bytes > _JOIN_OVER_BYTES:
+        joins = joins and self.undelivered_bytes > _JOIN_OVER_BYTES
+        if joins and tail is not None and tail.position > self.delivered:
             joined = join_texts(tail.event, event) if len(tail.event) < _JOINED_BYTES else None
         if tail is not None and joined is not None:
             self.entries[-1] = Entry(tail.position, joined)

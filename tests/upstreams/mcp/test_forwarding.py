@@ -71,12 +71,11 @@ async def test_a_question_reaches_the_caller_and_its_answer_the_server_under_the
 
 
 @requirement("UP-8")
-@pytest.mark.parametrize("answers", ["later", "never"])
-async def test_a_question_that_nobody_can_answer_now_is_cancelled_and_the_log_says_why(
-    answers: AnswerTime, caplog: pytest.LogCaptureFixture
+async def test_a_question_that_nobody_can_answer_is_cancelled_and_the_log_says_why(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     upstream = unruly()
-    caller = RecordingCaller(answers)
+    caller = RecordingCaller("never")
     async with connected(upstream):
         assert await value(upstream, "ask", ASK, context(caller)) == {"result": {"action": "cancel"}}
     assert caller.asked == []

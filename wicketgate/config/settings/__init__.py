@@ -7,7 +7,7 @@ start and passed down as plain values.
 from wicketgate.config.settings.access import AuthSettings, KeySettings
 from wicketgate.config.settings.base import LOOPBACK_HOSTS, SECRET_NAME
 from wicketgate.config.settings.browse import BrowseSettings
-from wicketgate.config.settings.chat import EngineSettings, ModelChoice, ModelSettings
+from wicketgate.config.settings.chat import EngineSettings, ModelChoice, ModelSettings, ResumeSettings
 from wicketgate.config.settings.root import (
     FACES,
     NetworkSettings,
@@ -35,6 +35,7 @@ __all__ = [
     "PinSettings",
     "PluginSettings",
     "PluginsSettings",
+    "ResumeSettings",
     "ServerSettings",
     "Settings",
     "StorageSettings",

@@ -1,0 +1,265 @@
+"""The journal over a store of runs: the contract of journals, and what is left of a run whose process is gone.
+
+Two journals on one file stand for two processes; one that is not closed has been killed, or stands still.
+"""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.storage.journal_contract import BOUND_S, JournalContract, event, read_all, text
+from tests.support.requirement import requirement
+from wicketgate.access.shares import ShareRefused
+from wicketgate.engine.events import Done, encode
+from wicketgate.engine.keyed_runs import EventsGone, Journal, JournalAway, lost_events
+from wicketgate.errors import NotAdmitted
+from wicketgate.models.provider import Usage
+from wicketgate.storage.kept_journal import KeptJournal
+from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
+from wicketgate.storage.sqlite_runs import LOST_KEEP_S, SQLiteRunStore
+
+BOUNDS = JournalBounds(total_bytes=2_000_000, run_bytes=200_000, unread_bytes=50_000, joins=False)
+DONE = encode(Done("stop", Usage()))
+
+
+class Host:
+    """A file, a clock, and the processes that share them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "a.db"
+        self.now = 1_000_000.0
+        self._processes = 0
+
+    def process(self, bounds: JournalBounds = BOUNDS) -> KeptJournal:
+        self._processes += 1
+        store = SQLiteRunStore(self.path, bounds, lambda: self.now, f"process {self._processes}", lease_s=6)
+        return KeptJournal(MemoryJournal(bounds, lambda: self.now), store, bounds.run_bytes, lease_s=0.4)
+
+    def lapse(self) -> None:
+        """Let every lease lapse."""
+        self.now += 7
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+class TestKeptJournal(JournalContract):
+    @pytest.fixture(autouse=True)
+    def _on(self, tmp_path: Path) -> None:
+        self._path = tmp_path / "a.db"
+
+    def journal(self) -> Journal:
+        now = asyncio.get_running_loop().time
+        return KeptJournal(MemoryJournal(BOUNDS, now), SQLiteRunStore(self._path, BOUNDS, now, "here"), 200_000)
+
+
+async def begun(journal: Journal, name: str = "a") -> None:
+    assert (await journal.claim(name, "run", "digest", "bob")).mine
+
+
+@requirement("CHAT-110")
+async def test_what_ended_is_the_same_at_another_process_and_after_a_restart(host: Host) -> None:
+    here, there = host.process(), host.process()
+    await begun(here)
+    await here.append("a", [text("x"), text("y"), event(1)])
+    following = asyncio.create_task(read_all(there, "a"))
+    claim = await there.claim("a", "other", "other digest", "bob")
+    assert (claim.mine, claim.run_id, claim.digest) == (False, "run", "digest")
+    await here.append("a", [DONE])
+    await here.end("a")
+    whole = await read_all(here, "a")
+    assert whole == [(1, text("xy")), (2, event(1)), (3, DONE)]
+    assert await following == whole
+    await here.aclose()
+    await there.aclose()
+    anew = host.process()
+    assert await read_all(anew, "a") == whole
+    assert await read_all(anew, "a", 2) == await read_all(anew, "a", 3) == whole[2:]
+    with pytest.raises(EventsGone):
+        await read_all(anew, "a", 4)
+    host.now += BOUNDS.keep_s + 1
+    assert await anew.find("a") is None
+    await begun(anew)
+    await anew.aclose()
+
+
+@requirement("CHAT-112")
+async def test_a_run_whose_process_is_gone_ends_with_what_was_kept_and_one_error(host: Host) -> None:
+    gone, here = host.process(), host.process()
+    await begun(gone)
+    assert await gone.claim_call("a", "c1")
+    assert await gone.claim_call("a", "c2")
+    await gone.append("a", [event(1)], ["c1"])
+    following = asyncio.create_task(read_all(here, "a"))
+    assert not (await here.claim("a", "other", "digest", "bob")).mine
+    host.lapse()
+    whole = [(1, event(1)), *enumerate(lost_events(["c2"]), 2)]
+    assert await following == whole
+    assert b'"c2"' in whole[1][1]
+    assert whole[-1][1].startswith(b"event: error")
+    assert await read_all(here, "a", 3) == whole[2:]
+    # A day later its client is still not given a second run.
+    host.now += LOST_KEEP_S - 10
+    assert await read_all(host.process(), "a") == whole
+    assert not (await here.claim("a", "other", "digest", "bob")).mine
+    await here.aclose()
+
+
+@requirement("CHAT-112")
+async def test_a_run_that_was_over_when_its_process_ended_is_not_lost(host: Host) -> None:
+    gone, here = host.process(), host.process()
+    await begun(gone)
+    await gone.append("a", [event(1), DONE])
+    host.lapse()
+    assert await read_all(here, "a") == [(1, event(1)), (2, DONE)]
+    await here.aclose()
+
+
+@requirement("CHAT-111")
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_call_is_claimed_once(host: Host, kept: bool) -> None:
+    journal: Journal = host.process() if kept else MemoryJournal(BOUNDS, lambda: 0.0)
+    await begun(journal)
+    assert [await journal.claim_call("a", call) for call in ("c1", "c1", "c2\ud800")] == [True, False, True]
+    await journal.append("a", [event(1)], ["c1"])
+    assert not await journal.claim_call("a", "c1"), "a result gives no claim back"
+    await journal.end("a")
+    await journal.aclose()
+
+
+@requirement("CHAT-111")
+async def test_a_claim_is_on_the_disk_before_the_call_leaves(host: Host) -> None:
+    journal = host.process()
+    await begun(journal)
+    assert await journal.claim_call("a", "c1")
+    with closing(sqlite3.connect(host.path)) as disk:
+        assert disk.execute("SELECT call, completed FROM run_call").fetchall() == [(b"c1", 0)]
+    claims = journal._store._claims._disk  # type: ignore[attr-defined]
+    assert claims.execute("PRAGMA synchronous").fetchone() == (2,)
+    await journal.aclose()
+
+
+@requirement("CHAT-113")
+async def test_a_process_that_stood_still_adds_nothing_to_a_run_that_was_given_up(host: Host) -> None:
+    still, here = host.process(), host.process()
+    await begun(still)
+    await still.append("a", [event(1)])
+    host.lapse()
+    whole = await read_all(here, "a")
+    assert not await still.claim_call("a", "c1")
+    with pytest.raises(JournalAway):
+        await still.append("a", [event(2)])
+    assert not await still.claim_call("a", "c1")
+    await still.end("a")
+    await still.aclose()
+    assert await read_all(here, "a") == whole == [(1, event(1)), *enumerate(lost_events([]), 2)]
+    await here.aclose()
+
+
+@requirement("CHAT-113")
+async def test_a_process_does_not_give_up_its_own_runs_nor_at_once_those_that_nobody_asks_for(host: Host) -> None:
+    here, there = host.process(), host.process()
+    await begun(here)
+    host.lapse()
+    await begun(here, "b")
+    await begun(there, "c")
+    await here.append("a", [event(1), DONE])
+    await here.end("a")
+    assert await read_all(there, "a") == [(1, event(1)), (2, DONE)]
+    host.now += 100
+    await begun(there, "d")
+    with pytest.raises(JournalAway):
+        await here.append("b", [event(1)])
+    await here.aclose()
+    await there.aclose()
+
+
+@requirement("CHAT-114")
+async def test_while_the_file_is_locked_nothing_begins_and_what_runs_is_written_later(host: Host) -> None:
+    journal = host.process()
+    await begun(journal)
+    with closing(sqlite3.connect(host.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        await journal.append("a", [event(1)])
+        await journal.append("a", [event(2)])
+        with pytest.raises(NotAdmitted):
+            await journal.claim_call("a", "c1")
+        with pytest.raises(JournalAway):
+            await journal.claim("b", "run", "digest", "bob")
+        await journal.append("a", [DONE])
+        await journal.end("a")
+        whole = await read_all(journal, "a")
+        other.execute("ROLLBACK")
+    async with asyncio.timeout(BOUND_S):
+        while journal._live:
+            await asyncio.sleep(0.02)
+    assert await read_all(host.process(), "a") == whole == [(1, event(1)), (2, event(2)), (3, DONE)]
+    await begun(journal, "b")
+    await journal.aclose()
+
+
+@requirement("CHAT-115")
+async def test_a_reader_at_another_process_keeps_a_run_alive(host: Host) -> None:
+    here, there = host.process(), host.process()
+    await begun(here)
+    async with asyncio.timeout(BOUND_S):
+        async with there.follow("a", 0):
+            assert await here.wait_attended("a", 30)
+            left = asyncio.create_task(here.wait_unattended("a", 0))
+            done, _ = await asyncio.wait([left], timeout=0.1)
+            assert not done
+        left.cancel()
+        host.now += 4
+        await here.wait_unattended("a", 0)
+    await here.aclose()
+    await there.aclose()
+
+
+async def test_a_file_that_was_removed_is_begun_anew_with_the_runs_of_this_process(host: Host) -> None:
+    journal = host.process()
+    await begun(journal)
+    assert await journal.claim_call("a", "c1")
+    await journal.append("a", [event(1)])
+    for file in host.path.parent.iterdir():
+        file.unlink()
+    assert not await journal.claim_call("a", "c1")
+    await journal.append("a", [event(2), DONE], ["c1"])
+    await journal.end("a")
+    assert await read_all(journal, "a") == [(1, event(1)), (2, event(2)), (3, DONE)]
+    anew = host.process()
+    assert await read_all(anew, "a", 1) == [(2, event(2)), (3, DONE)]
+    with pytest.raises(EventsGone):
+        await read_all(anew, "a")
+    await journal.aclose()
+
+
+@requirement("CHAT-76", "CHAT-91")
+async def test_the_file_is_bounded_and_who_holds_most_loses_first(host: Host) -> None:
+    bounds = replace(BOUNDS, run_bytes=50_000, total_bytes=200_000, max_runs=20)
+    journal = host.process(bounds)
+    large = event(1) + b" " * 10_000
+    assert (await journal.claim("alice's", "run", "", "alice")).mine
+    await journal.append("alice's", [large, large, DONE])
+    await journal.end("alice's")
+    for number in range(8):
+        await begun(journal, f"b{number}")
+        await journal.append(f"b{number}", [large] * 9 + [DONE])
+        await journal.end(f"b{number}")
+    with closing(sqlite3.connect(host.path)) as disk:
+        (held,) = disk.execute("SELECT sum(length(event)) FROM run_event").fetchone()
+        (said,) = disk.execute("SELECT sum(held_bytes) FROM run").fetchone()
+    assert held == said <= bounds.total_bytes + bounds.run_bytes
+    await journal.aclose()
+    anew = host.process(bounds)
+    assert len(await read_all(anew, "alice's")) == 3
+    assert await read_all(anew, "b0", 9) == [(10, DONE)], "the end stays"
+    with pytest.raises(ShareRefused):
+        for number in range(20):
+            await anew.claim(f"c{number}", "run", "", "bob")
+    await anew.aclose()
