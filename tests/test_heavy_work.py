@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.catalog.selectable import mcp_tool_to_selectable
-from wicketgate.gateway import runtime
-from wicketgate.gateway.runtime import Archive
+from wicketgate.gateway import archive
+from wicketgate.gateway.archive import Archive
 from wicketgate.heavy_work import in_line
 from wicketgate.results import firewall
 from wicketgate.storage.memory_store import MemoryArtifactStore
@@ -98,4 +98,4 @@ def in_threads(monkeypatch: pytest.MonkeyPatch, threads: set[str]) -> None:
         return seal(*args, **kwargs)
 
     monkeypatch.setattr(wire, "whole", whole)
-    monkeypatch.setattr(runtime, "seal_result", seal_result)
+    monkeypatch.setattr(archive, "seal_result", seal_result)

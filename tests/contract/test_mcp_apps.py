@@ -8,7 +8,7 @@ import pytest
 from mcp import types as t
 
 from tests.fleet.test_features import Scripted
-from tests.support.mcp_client import ERAS, OLD, mcp_client
+from tests.support.mcp_client import ERAS, NEW, OLD, mcp_client
 from tests.support.requirement import requirement
 from tests.support.scripted_server import HANDSHAKE, MODERN
 from tests.support.service import running_service
@@ -17,7 +17,7 @@ from wicketgate.fleet.features import FeatureSupport
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.embedded import StubUpstream
 
-APPS = "io.modelcontextprotocol/ui"
+APPS, TASKS = "io.modelcontextprotocol/ui", "io.modelcontextprotocol/tasks"
 NAMESPACED, GATEWAY = "/mcp/namespaced", "/mcp/gateway"
 
 OBJECT = {"type": "object"}
@@ -95,12 +95,20 @@ PLAIN = {"name": "plain", "inputSchema": OBJECT}
 )
 @requirement("ROUTE-50")
 async def test_the_extension_is_shown_when_a_server_has_pages(shop: Shop, shown: bool) -> None:
+    pages: dict[str, Any] = {APPS: {}} if shown else {}
+    tasks: dict[str, Any] = {TASKS: {}}
+    expected = {
+        (NEW, NAMESPACED): {**pages, **tasks},
+        (OLD, NAMESPACED): pages,
+        (NEW, GATEWAY): tasks,
+        (OLD, GATEWAY): {},
+    }
     async with running_service(upstreams=[shop]) as service:
-        for mode in ("auto", OLD):
-            async with mcp_client(service, mode, path=NAMESPACED) as client:
-                assert (APPS in (client.server_capabilities.extensions or {})) == shown
-        async with mcp_client(service, "auto", path=GATEWAY) as client:
-            assert APPS not in (client.server_capabilities.extensions or {})
+        for (era, path), extensions in expected.items():
+            # A client that is told its era in advance opens nothing.
+            mode = "auto" if era == NEW else era
+            async with mcp_client(service, mode, path=path) as client:
+                assert (client.server_capabilities.extensions or {}) == extensions, (era, path)
 
 
 @requirement("ROUTE-51", "FACE-64")

@@ -69,7 +69,9 @@ async def test_answers_without_their_state_begin_a_call_that_asks_anew(
     async with running_service(upstreams=[StubUpstream([TOOL], ask, name="new")]) as service:
         client = WireClient(service, MODERN, path, capabilities={"elicitation": {"url": {}}})
         first = (await client.call(name, arguments))["result"]
-        anew = (await client.call(name, arguments, more={"inputResponses": {"page": ACCEPT, "other": ACCEPT}}))["result"]
+        anew = (await client.call(name, arguments, more={"inputResponses": {"page": ACCEPT, "other": ACCEPT}}))[
+            "result"
+        ]
         assert anew["resultType"] == "input_required"
         assert anew["inputRequests"] == first["inputRequests"]
         assert given == [None, None], "no answer reached the server"

@@ -46,8 +46,8 @@ class Client:
         return t.ListRootsResult.model_validate(ROOTS)
 
 
-@requirement("UP-99", "UP-100", "UP-101", "ROUTE-55")
-@pytest.mark.parametrize(("server_era", "mode"), [(HANDSHAKE, OLD), (MODERN, OLD), (MODERN, NEW)])
+@requirement("UP-99", "UP-100", "UP-101", "ROUTE-55", "FACE-102")
+@pytest.mark.parametrize(("server_era", "mode"), [(HANDSHAKE, OLD), (HANDSHAKE, NEW), (MODERN, OLD), (MODERN, NEW)])
 @pytest.mark.parametrize("path", ["/mcp/namespaced", "/mcp"])
 async def test_a_server_that_may_uses_the_model_and_the_folders_of_the_client(
     server_era: str, mode: str, path: str
@@ -102,9 +102,12 @@ async def test_a_server_is_shown_of_the_clients_model_and_folders_what_it_may_us
         assert shown == ([expected, {}] if era == MODERN else [expected] * 2), "a handshake is for all clients"
 
 
-@requirement("UP-99", "UP-100")
+@requirement("UP-99", "UP-100", "FACE-102")
+@pytest.mark.parametrize("mode", [OLD, NEW])
 @pytest.mark.parametrize("forward", [(), BOTH])
-async def test_a_server_of_the_handshake_era_learns_that_a_client_does_not_answer(forward: tuple[str, ...]) -> None:
+async def test_a_server_of_the_handshake_era_learns_that_a_client_does_not_answer(
+    forward: tuple[str, ...], mode: str
+) -> None:
     client = Client()
     async with (
         sampling_server(HANDSHAKE, forward=forward) as server,
@@ -112,7 +115,7 @@ async def test_a_server_of_the_handshake_era_learns_that_a_client_does_not_answe
         asyncio.timeout(BOUND_S),
     ):
         options = {} if forward else client.options
-        async with mcp_client(service, OLD, path="/mcp/namespaced", client=options) as gate:
+        async with mcp_client(service, mode, path="/mcp/namespaced", client=options) as gate:
             result = await gate.call_tool("raw__use", {})
     assert result.structured_content == {"sampling": "error -32601", "roots": "error -32601"}
     assert client.asked == []
@@ -158,3 +161,25 @@ async def test_a_prompt_with_tools_goes_only_to_a_client_that_takes_them() -> No
         result = await gate.call_tool("raw__use", {})
     assert result.structured_content == {"sampling": "error -32601"}
     assert client.asked == []
+
+
+@requirement("FACE-102")
+@pytest.mark.parametrize("path", ["/mcp/namespaced", "/mcp"])
+async def test_a_call_is_held_for_the_model_and_the_folders_one_after_the_other(path: str) -> None:
+    name, arguments = ("raw__use", {}) if path != "/mcp" else ("tool_execute", {"tool_id": "raw:use", "args": {}})
+    async with (
+        sampling_server(HANDSHAKE, forward=BOTH) as server,
+        running_service(upstreams=[server.upstream]) as service,
+        asyncio.timeout(BOUND_S),
+    ):
+        gate = WireClient(service, path=path, capabilities={"sampling": {}, "roots": {}})
+        answer, asked = await gate.call(name, arguments), []
+        while (result := answer["result"]).get("resultType") == "input_required":
+            ((key, request),) = result["inputRequests"].items()
+            asked.append(request["method"])
+            given = {key: COMPLETION if request["method"] == "sampling/createMessage" else ROOTS}
+            more = {"requestState": result["requestState"], "inputResponses": given}
+            answer = await gate.call(name, arguments, more=more)
+    assert asked == ["sampling/createMessage", "roots/list"]
+    assert "Short." in json.dumps(result) and not result.get("isError")
+    assert server.called == 1, "the tool was called once"

@@ -14,9 +14,9 @@ from wicketgate.access.policy import AccessPolicy, AccessRule, Condition
 from wicketgate.errors import ApprovalRequired, Forbidden, HydrateFailed, ViewFailed
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.calls import DryRun
-from wicketgate.gateway.catalog_keeper import Snapshot
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import Artifact, CallContext
 from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.upstreams.embedded import StubUpstream

@@ -25,9 +25,10 @@ from wicketgate.errors import (
     ViewFailed,
 )
 from wicketgate.fleet.member import MultiplexUpstream
+from wicketgate.gateway.archive import Execution
 from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimeOptions, RuntimePolicies
-from wicketgate.gateway.runtime import Execution, ProxyRuntime
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import Artifact, CallContext, PendingCall, PutOutcome
 from wicketgate.results.envelope import ResultEnvelope
 from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore

@@ -39,6 +39,7 @@ class SamplingServer:
         self.upstream: McpServerUpstream
         self.wanted = wanted
         self.prompt = prompt
+        self.called = 0
         self.declared: list[dict[str, Any]] = []
         """The capabilities that each call was shown; of the handshake, in that era."""
 
@@ -48,6 +49,7 @@ class SamplingServer:
     async def call_tool(
         self, ctx: Ctx, params: t.CallToolRequestParams
     ) -> t.CallToolResult | t.InputRequiredResult | dict[str, Any]:
+        self.called += 1
         can = ctx.session.client_capabilities
         self.declared.append(can.model_dump(by_alias=True, mode="json", exclude_none=True) if can else {})
         requests = {"sampling": ("sampling/createMessage", self.prompt), "roots": ("roots/list", None)}

@@ -26,9 +26,10 @@ from wicketgate.faces.meta_tool import (
     read_text,
 )
 from wicketgate.faces.surface import SurfaceResult, SurfaceTool, UnknownTool
+from wicketgate.gateway.archive import CALL_HANDLE
 from wicketgate.gateway.calls import DryRun
 from wicketgate.gateway.options import Meter, NoMeter
-from wicketgate.gateway.runtime import CALL_HANDLE, Browse, ProxyRuntime
+from wicketgate.gateway.runtime import Browse, ProxyRuntime
 from wicketgate.ports import CallContext
 
 MAX_TOP_K = 50

@@ -14,8 +14,9 @@ import anyio
 from wicketgate.errors import HydrateFailed, RateLimited, ViewFailed
 from wicketgate.faces.meta_tool import json_result
 from wicketgate.faces.surface import SurfaceResult
+from wicketgate.gateway.archive import CALL_HANDLE, Execution
 from wicketgate.gateway.running_calls import AttendedCaller, Progress, RunningCall
-from wicketgate.gateway.runtime import CALL_HANDLE, Execution, ProxyRuntime
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.results.envelope import ResultEnvelope, shorten
 

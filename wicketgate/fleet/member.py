@@ -262,8 +262,8 @@ class Member:
                 deadline.reschedule(loop_time())
 
     def _heard_by(self, context: CallContext, deadline: PatientDeadline) -> CallContext:
-        """*context* with a caller who is given what the upstream says, cleaned, and has time to answer. Progress puts the
-        deadline off."""
+        """*context* with a caller who is given what the upstream says, cleaned, and has time to answer; what it is
+        given of progress puts the deadline off."""
         if context.caller is not SILENT:
             context = replace(context, caller=PatientCaller(context.caller, deadline))
         return self._edge.heard_by(context)

@@ -30,12 +30,12 @@ from wicketgate.errors import (
 from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.call_memory import Quota, ResultCache
-from wicketgate.gateway.catalog_keeper import Snapshot
 from wicketgate.gateway.options import CallPolicy, RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.questions import pages_of
 from wicketgate.gateway.server_words import ServerWords, StillAllowed
 from wicketgate.gateway.skill_files import admit_file
+from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.plugin_api import Request
 from wicketgate.ports import TOOL_CHANGED, CallContext, PendingCall
 from wicketgate.results.firewall import is_bulky

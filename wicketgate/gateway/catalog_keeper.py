@@ -1,13 +1,11 @@
 """The catalog in force: upstreams are asked for their tools, a new catalog is built whole and swapped in (CARD-14,
 CARD-16).
 
-Refreshes that wait for one another are built as one. Unchanged listings change nothing. The snapshot in force holds the
-catalog with its listings, the compiled validators, and the tools that each audience may see.
+Refreshes that wait for one another are built as one. Unchanged listings change nothing.
 """
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,180 +14,23 @@ from typing import Any
 
 import anyio
 
-from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy, Hidden, Rights
-from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.catalog import Catalog, build_catalog
 from wicketgate.catalog.definition_change import definition_digest
 from wicketgate.catalog.former import with_former
-from wicketgate.catalog.graph import is_root
 from wicketgate.catalog.pins import PinPolicy, Screened, screen
 from wicketgate.catalog.said_words import SaidWords
-from wicketgate.catalog.selectable import SOURCE_KEY, UPSTREAM_NAME_KEY, SelectableItem
+from wicketgate.catalog.selectable import SOURCE_KEY, UPSTREAM_NAME_KEY
 from wicketgate.catalog.skills import SkillEntry, steady
-from wicketgate.catalog.tool_id import MAX_NEAR, ToolId, near_ids
-from wicketgate.errors import CatalogError, GatewayError, HydrateFailed
+from wicketgate.errors import CatalogError, GatewayError
 from wicketgate.fleet.member import Listing, Member, MultiplexUpstream
 from wicketgate.gateway.options import HeapKeeper
 from wicketgate.gateway.plugin_chain import PluginChain, PluginFailed
 from wicketgate.gateway.screening_log import log_screened
-from wicketgate.schemas.validation import Admitted, Validator, compile_schema, is_bulky_json
+from wicketgate.gateway.snapshot import LARGE, Snapshot
 from wicketgate.tokens import TokenCounter
-
-_MAX_AUDIENCES = 256
-
-
-class Audience:
-    """Callers with the same rights, before one catalog. *visible* is None when these cover every tool.
-    *definition_chars*: the length of the definitions of all visible tools."""
-
-    def __init__(self, catalog: Catalog, visible: Callable[[str], bool] | None) -> None:
-        self.visible = visible
-        self.definition_chars = catalog.definition_chars(visible)
-        self._catalog = catalog
-        self._root: tuple[ChoiceCard, ...] | None = None
-
-    @property
-    def knows_root(self) -> bool:
-        """Returns whether the cards of ``/`` are at hand."""
-        return self.visible is None or self._root is not None
-
-    def cards_at(self, path: Sequence[str]) -> tuple[ChoiceCard, ...]:
-        """The cards of what stands at *path*. Those of ``/`` are made once, for there can be thousands (BROWSE-40).
-        Raises PathNotFound."""
-        if not is_root(path) or self.visible is None:
-            return self._catalog.cards_at(path, self.visible)
-        if self._root is None:
-            self._root = self._catalog.cards_at(path, self.visible)
-        return self._root
-
-
-class Snapshot:
-    """*troubles* says by upstream why its tools are not fresh: it did not give them, or they collided with others.
-    *listings* are as the upstreams declared them; *screened* says what of them was held back."""
-
-    def __init__(
-        self,
-        catalog: Catalog,
-        listings: Mapping[str, Listing],
-        troubles: Mapping[str, str],
-        screened: Mapping[str, Screened] | None = None,
-    ) -> None:
-        self.catalog = catalog
-        self.listings = listings
-        self.troubles = troubles
-        self.screened = screened or {}
-        self._validators: dict[str, Validator] = {}
-        self._audiences: OrderedDict[tuple[AccessPolicy, Rights], Audience] = OrderedDict()
-        self._working_out = anyio.Lock()
-
-    async def prepare(self, policy: AccessPolicy, identity: Identity, path: object) -> None:
-        """Work out off the loop what takes long for a browse of *path*, or None: the audience of this caller in a large
-        catalog, and its cards of ``/`` (BROWSE-40). ``audience`` is a look-up then."""
-        if len(self.catalog.items) <= _LARGE:
-            return
-        rights = policy.rights(identity)
-        root = isinstance(path, str) and path in ("/", "/*")
-        if self._knows(policy, rights, root=root):
-            return
-        # One at a time: callers of one audience come together after a refresh.
-        async with self._working_out:
-            if self._knows(policy, rights, root=root):
-                return
-            known = self._audiences.get((policy, rights))
-            self._keep(policy, rights, await asyncio.to_thread(self._work_out, policy, rights, known, root=root))
-
-    def audience(self, policy: AccessPolicy, identity: Identity) -> Audience:
-        """The audience of this caller. Worked out once for these rights under *policy*; a look-up from then on."""
-        rights = policy.rights(identity)
-        known = self._audiences.get((policy, rights))
-        if known is None:
-            known = self._work_out(policy, rights)
-            self._keep(policy, rights, known)
-        return known
-
-    def find(self, tool_id: str, access: AccessPolicy, identity: Identity, *, for_app: bool = False) -> SelectableItem:
-        """The tool, if it exists for this caller. *tool_id* may leave out the version and the hash, or be the tool's
-        path, where that names one tool that the caller may see (CARD-34). *for_app*: also one that only apps may use,
-        by its whole id. Raises HydrateFailed."""
-        item = self.catalog.get(tool_id, for_app=for_app)
-        if item is not None and not isinstance(access.decide(identity, item.names), Hidden):
-            return item
-        # Made of what this caller may see, so that a hidden tool and none are one answer.
-        visible, named = self.audience(access, identity).visible, self.named(tool_id, access, identity)
-        if len(named) == 1:
-            return self.catalog.tools[named[0]]
-        if named:
-            reason = "Several tools have this name. Use the whole id of one of them."
-            raise HydrateFailed(reason, path=tool_id, details={"did_you_mean": named[:MAX_NEAR]})
-        near = near_ids(tool_id, self.catalog.tools, visible)
-        details = {"did_you_mean": near} if near else None
-        raise HydrateFailed("No such tool. Use tool_browse to find the ids of tools.", path=tool_id, details=details)
-
-    def named(self, tool_id: str, access: AccessPolicy, identity: Identity) -> Sequence[ToolId]:
-        """The tools that the caller may see, of those that *tool_id* names (``Catalog.named``)."""
-        visible = self.audience(access, identity).visible
-        return [each for each in self.catalog.named(tool_id) if visible is None or visible(each)]
-
-    def hides(self, tool_id: str, access: AccessPolicy, identity: Identity) -> bool:
-        """Returns true if *tool_id* names tools, and none that this caller may see. For the operator alone."""
-        visible = self.audience(access, identity).visible
-        named = [each for each in (tool_id, *self.catalog.named(tool_id)) if each in self.catalog.tools]
-        return bool(named) and visible is not None and not any(map(visible, named))
-
-    async def admit(self, item: SelectableItem, args: object, *, tolerant: bool) -> Admitted:
-        """The arguments that would be sent. Raises ArgsInvalid or SchemaInvalid."""
-        validator = self._validators.get(item.id) or await self._compiled(item)
-        if is_bulky_json(args):
-            return await asyncio.to_thread(validator.admit, args, path=item.id, tolerant=tolerant)
-        return validator.admit(args, path=item.id, tolerant=tolerant)
-
-    def with_troubles(self, troubles: Mapping[str, str], catalog: Catalog | None = None) -> "Snapshot":
-        """The same tools with other *troubles*, or in a *catalog* that finds them by other words; the compiled
-        validators are kept."""
-        catalog = catalog or self.catalog
-        if troubles == self.troubles and catalog is self.catalog:
-            return self
-        other = Snapshot(catalog, self.listings, troubles, self.screened)
-        other._validators = self._validators
-        return other
-
-    async def _compiled(self, item: SelectableItem) -> Validator:
-        """Compiled at a tool's first use, kept as long as the snapshot. Raises SchemaInvalid."""
-        if is_bulky_json(item.args_schema):
-            validator = await asyncio.to_thread(compile_schema, item.args_schema, path=item.id)
-        else:
-            validator = compile_schema(item.args_schema, path=item.id)
-        self._validators[item.id] = validator
-        return validator
-
-    def _knows(self, policy: AccessPolicy, rights: Rights, *, root: bool) -> bool:
-        known = self._audiences.get((policy, rights))
-        return known is not None and (known.knows_root or not root)
-
-    def _keep(self, policy: AccessPolicy, rights: Rights, audience: Audience) -> None:
-        self._audiences[policy, rights] = audience
-        if len(self._audiences) > _MAX_AUDIENCES:
-            self._audiences.popitem(last=False)
-
-    def _work_out(
-        self, policy: AccessPolicy, rights: Rights, known: Audience | None = None, *, root: bool = False
-    ) -> Audience:
-        if known is None:
-            visible = None
-            if not rights.everything:
-                catalog = self.catalog
-                tools = ((item.id, item.names) for item in (*catalog.tools.values(), *catalog.app_tools.values()))
-                visible = policy.visible(rights, tools).__contains__
-            known = Audience(self.catalog, visible)
-        if root:
-            known.cards_at(())
-        return known
-
 
 log = logging.getLogger("wicketgate.catalog")
 
-_LARGE = 500
 _MAX_LOGGED = 50
 _MAX_SKILLS = 1_000
 """Of one server."""
@@ -403,7 +244,7 @@ class CatalogKeeper:
         log_screened(before.screened, screened)
         _log_left_out(before.catalog, catalog)
         log.info("catalog %s: %d tools of %d upstreams", catalog.version, len(catalog.tools), len(listings))
-        if self._heap and catalog is not before.catalog and len(catalog.items) > _LARGE:
+        if self._heap and catalog is not before.catalog and len(catalog.items) > LARGE:
             self._heap.settle()
 
     async def _build(

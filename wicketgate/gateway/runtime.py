@@ -8,12 +8,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
-from wicketgate.access.identity import Identity
-from wicketgate.access.policy import AccessPolicy, Hidden
 from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.card_lines import browse_lines
 from wicketgate.catalog.catalog import Catalog, HydrationResult
@@ -31,157 +28,36 @@ from wicketgate.catalog.shortlist import (
     hints,
     is_clear,
 )
-from wicketgate.catalog.tool_id import parse_tool_id, tool_names
-from wicketgate.errors import CatalogError, HydrateFailed, ViewFailed
+from wicketgate.errors import CatalogError, HydrateFailed
 from wicketgate.fleet.member import Member, MultiplexUpstream, by_name
+from wicketgate.gateway.archive import (
+    Archive,
+    Execution,
+    handle_parts,
+    may_view,
+    no_such_artifact,
+    no_such_call,
+    whole_handle,
+)
 from wicketgate.gateway.audit import AuditedOperation
 from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.calls import CalledTool, Calls, DryRun, Send
-from wicketgate.gateway.catalog_keeper import CatalogKeeper, Naming, RefreshReport, Snapshot
+from wicketgate.gateway.catalog_keeper import CatalogKeeper, Naming, RefreshReport
 from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.offer_screening import OfferScreening
-from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies, TokenCost
+from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
 from wicketgate.gateway.server_words import StillAllowed
 from wicketgate.gateway.unmatched import Judged, Unmatched
-from wicketgate.heavy_work import in_line
 from wicketgate.plugin_api import Request
-from wicketgate.ports import LOCAL_CALL, Artifact, ArtifactStore, CallContext, PutOutcome, Upstream
-from wicketgate.results.envelope import ResultEnvelope
-from wicketgate.results.firewall import Sealed, SealedArtifact, is_bulky, is_very_bulky, seal_result
-from wicketgate.results.selector import select
+from wicketgate.ports import LOCAL_CALL, CallContext, Upstream
+from wicketgate.results.firewall import is_bulky
 from wicketgate.results.view import View
-from wicketgate.tokens import TokenCounter
-
-_NOT_KEPT: Mapping[PutOutcome, str] = {
-    "too_large": "larger than the store takes; ask the tool for less",
-    "failed": "the store is out of order at the moment",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """The envelope of a call, and what it cost the model beside the cost of the raw result. *meta* is the ``_meta`` of
-    the result, which is for the client and no model; empty if it is large."""
-
-    envelope: ResultEnvelope
-    cost: TokenCost
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _sealing_of(result: Mapping[str, Any]) -> Callable[[Callable[[], Sealed]], Awaitable[Sealed]]:
-    """The place where a result of this size is sealed."""
-    if not is_bulky(result):
-        return _at_once
-    return in_line if is_very_bulky(result) else asyncio.to_thread
-
-
-async def _at_once(seal: Callable[[], Sealed]) -> Sealed:
-    return seal()
-
-
-class Archive:
-    def __init__(self, artifacts: ArtifactStore, tokens: TokenCounter) -> None:
-        self._artifacts = artifacts
-        self._tokens = tokens
-
-    async def keep(
-        self, result: Mapping[str, Any], item: SelectableItem, owner: str, provenance: Mapping[str, Any]
-    ) -> Execution:
-        """Seal an upstream's result and store its artifacts. Never fails: the tool has run, so its answer goes out."""
-        seal = partial(seal_result, result, item.id, item.upstream_name, self._tokens, provenance=provenance)
-        # Off the loop: hashing alone takes half a millisecond a megabyte.
-        sealing = _sealing_of(result)
-        sealed = await sealing(seal)
-        # The first is what a model reads on in, so it is stored last: in a full store the others give way to it.
-        parts = [artifact for artifact in reversed(sealed.artifacts) if not _is_index(artifact)]
-        not_stored = await self._store(parts, owner)
-        if not_stored:
-            seal = partial(seal, not_stored=not_stored)
-            sealed = await sealing(seal)
-        # The index lists what was stored, so only the last envelope's own is the one to store.
-        no_index = await self._store([artifact for artifact in sealed.artifacts if _is_index(artifact)], owner)
-        if no_index:
-            seal = partial(seal, not_stored={**not_stored, **no_index})
-            sealed = await sealing(seal)
-        return Execution(sealed.envelope, TokenCost(sealed.shown_tokens, sealed.raw.tokens))
-
-    async def _store(self, artifacts: Sequence[SealedArtifact], owner: str) -> dict[str, str]:
-        """Store them in this order. Returns by handle why one was not stored."""
-        not_stored: dict[str, str] = {}
-        for artifact in artifacts:
-            ref = artifact.ref
-            outcome = await self._artifacts.put(owner, Artifact(ref.handle, ref.media_type, ref.label, artifact.data))
-            if outcome != "kept":
-                not_stored[ref.handle] = _NOT_KEPT[outcome]
-        return not_stored
-
-    async def view(self, handle: str, selector: object, owner: str) -> View:
-        """A bounded part of an artifact of *owner*. Raises ViewFailed."""
-        artifact = await self._artifacts.get(owner, handle)
-        if artifact is None:
-            raise no_such_artifact(handle)
-        try:
-            # Off the loop: an artifact can be large, and a selector reads as much of it as it must.
-            return await asyncio.to_thread(select, artifact.data, artifact.media_type, selector)
-        except ViewFailed as error:
-            error.path = handle
-            raise
-
-
-def whole_handle(snapshot: Snapshot, access: AccessPolicy, handle: str, identity: Identity) -> str:
-    """*handle* with the whole tool id in it, where version and hash are left out, and one tool that the caller may see
-    is named so (CARD-34). An id that is whole may be that of a tool that is gone."""
-    kind, tool_id, digest = handle_parts(handle)
-    if "@" in tool_id or "#" in tool_id:
-        return handle
-    named = snapshot.named(tool_id, access, identity)
-    return f"{kind}:{named[0]}:{digest}" if len(named) == 1 else handle
-
-
-def may_view(catalog: Catalog, access: AccessPolicy, handle: str, identity: Identity) -> bool:
-    """True if the caller may use the tool in the handle ``<kind>:<tool id>:<digest>``. The owner of an artifact may
-    call with a narrower key than the one it was made with. Of a tool that is gone, only the name in the id is known."""
-    _, tool_id, _ = handle_parts(handle)
-    item = catalog.get(tool_id)
-    if item is not None:
-        return not isinstance(access.decide(identity, item.names), Hidden)
-    try:
-        parts = parse_tool_id(tool_id)
-    except CatalogError:
-        return False
-    return not isinstance(access.decide(identity, tool_names(parts.namespace, parts.name)), Hidden)
-
-
-def handle_parts(handle: str) -> tuple[str, str, str]:
-    """Kind, tool id and digest of a handle."""
-    kind, _, rest = handle.partition(":")
-    tool_id, _, digest = rest.rpartition(":")
-    return kind, tool_id, digest
 
 
 def _naming(policies: RuntimePolicies, members: Iterable[str]) -> Naming:
     return Naming(frozenset(policies.inferred), frozenset((*policies.configured, *members)))
-
-
-def _is_index(artifact: SealedArtifact) -> bool:
-    return artifact.ref.handle.startswith("index:")
-
-
-CALL_HANDLE = "call"
-"""The kind of handles of calls that outlive their requests (EXEC-47)."""
-
-
-def no_such_call(handle: str) -> ViewFailed:
-    """The same answer wherever ``no_such_artifact`` is one."""
-    return ViewFailed("No such call, or its result is not kept any more.", path=handle)
-
-
-def no_such_artifact(handle: str) -> ViewFailed:
-    """The same answer for an artifact that is not there, has expired, belongs to another actor, or comes from a tool
-    that the caller may not use."""
-    return ViewFailed("No such artifact, or it has expired. Run the tool again to get a new one.", path=handle)
 
 
 log = logging.getLogger("wicketgate.runtime")

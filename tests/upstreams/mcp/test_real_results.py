@@ -17,7 +17,8 @@ from tests.support.warm_server import warm
 from wicketgate.access.identity import Identity
 from wicketgate.errors import UpstreamError
 from wicketgate.faces.gateway import GatewayFace
-from wicketgate.gateway.runtime import Execution, ProxyRuntime
+from wicketgate.gateway.archive import Execution
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.results.envelope import ResultEnvelope
 from wicketgate.results.view import View

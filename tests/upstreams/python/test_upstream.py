@@ -18,7 +18,8 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.errors import ArgsInvalid, HydrateFailed, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import Member
-from wicketgate.gateway.runtime import Execution, ProxyRuntime
+from wicketgate.gateway.archive import Execution
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import SILENT, CallContext, Caller, SilentCaller
 from wicketgate.tools import ToolContext, ToolRegistry
 from wicketgate.upstreams.python.results import to_mcp_result
