@@ -34,8 +34,9 @@ async def test_trailers_and_chunk_extensions_without_end_are_cut_off(path: bytes
         with connections(port, 1, first=head + begin) as (sock,):
             answer = await closed(sock, drip=piece * 10_000)
     assert answer.count(b"HTTP/1.1 ") == 1, answer
-    # What has been answered gets no second answer.
-    assert answer.startswith((b"HTTP/1.1 404 " if path == b"/status/404" else b"HTTP/1.1 431 ", b"HTTP/1.1 400 "))
+    # What has been answered gets no second answer; a path that answers at once may still come too late for its own.
+    own = (b"HTTP/1.1 404 ",) if path == b"/status/404" else ()
+    assert answer.startswith((*own, b"HTTP/1.1 431 ", b"HTTP/1.1 400 "))
 
 
 @requirement("OPS-46")
