@@ -18,13 +18,15 @@ from wicketgate.errors import GatewayError
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.net import Outgoing
-from wicketgate.ports import AnswerTime
+from wicketgate.ports import AnswerTime, Upstream
 from wicketgate.upstreams.mcp.http import http_transport
 from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
 OF_SKILLS = "sep-2640-client-"
 UNASKED = "sep-2640-client-no-prefetch"
 """The scenario in which no skill is loaded, only listed."""
+SUPPORTING = "references/FORMS.md"
+"""The second file of each skill of these scenarios."""
 VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "string": "x", "array": [], "object": {}}
 
 
@@ -63,18 +65,19 @@ async def call_all(upstream: McpServerUpstream, wanted: list[Mapping[str, Any]])
             await upstream.call_tool(name, arguments, context(Person()), 10)
 
 
-async def load_skills(upstream: McpServerUpstream, *, load: bool) -> None:
-    """Browses the skills; with *load* takes the ``SKILL.md`` of each and then its other files, until one is refused."""
+async def load_skills(upstream: Upstream, supporting: str | None) -> None:
+    """Browses the skills, and with *supporting* takes the ``SKILL.md`` of each and then that file, until one is
+    refused (OPS-155). Raises RuntimeError where there are none."""
     runtime = ProxyRuntime(MultiplexUpstream([upstream]))
     await runtime.refresh_catalog()
     runtime.browse_query("handle a document")
     skills = [item for item in runtime.catalog().items.values() if item.kind == "skill"]
     if not skills:
         raise RuntimeError("no skill was listed")
-    for skill in skills if load else ():
+    for skill in skills if supporting else ():
         with suppress(GatewayError):
             await runtime.execute(skill.id, {})
-            await runtime.execute(skill.id, {"file": "references/FORMS.md"})
+            await runtime.execute(skill.id, {"file": supporting})
 
 
 async def main(url: str) -> None:
@@ -85,7 +88,7 @@ async def main(url: str) -> None:
     )
     async with connected(upstream):
         if (scenario := os.environ.get("MCP_CONFORMANCE_SCENARIO", "")).startswith(OF_SKILLS):
-            await load_skills(upstream, load=scenario != UNASKED)
+            await load_skills(upstream, SUPPORTING if scenario != UNASKED else None)
         else:
             await call_all(upstream, given.get("toolCalls", []))
 
