@@ -204,7 +204,7 @@ def lock_command(
 def learned() -> None:
     """List and forget the words that led to tools.
 
-    They are those of browse.learn, as the file of storage.url has them.
+    They are those of browse.learn, as storage.url has them.
     """
 
 

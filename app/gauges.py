@@ -15,7 +15,7 @@ from wicketgate.access.shares import ShareCounts
 from wicketgate.fleet.breaker import BreakerState
 from wicketgate.fleet.member import MemberState
 from wicketgate.measures import BOUNDS_S, Durations
-from wicketgate.storage.sqlite_writer import ERROR_KINDS, StorageMeasures
+from wicketgate.storage.measures import ERROR_KINDS, StorageMeasures
 
 _BREAKER: Mapping[BreakerState, int] = {"closed": 0, "half_open": 1, "open": 2}
 
@@ -89,15 +89,18 @@ def _of_audit(gauges: Gauges) -> Iterable[Metric]:
 
 
 def _of_storage(storage: StorageMeasures) -> Iterable[Metric]:
-    waits = HistogramMetricFamily("wicketgate_storage_wait_seconds", "How long writes of the storage file took.")
+    waits = HistogramMetricFamily("wicketgate_storage_wait_seconds", "How long steps of the store took.")
     waits.add_metric([], *_histogram(storage.waits))
-    errors = CounterMetricFamily("wicketgate_storage_errors", "Writes that failed, by kind.", labels=["kind"])
+    errors = CounterMetricFamily(
+        "wicketgate_storage_errors", "Steps of the store that failed, by kind.", labels=["kind"]
+    )
     for kind in ERROR_KINDS:
         errors.add_metric([kind], storage.errors[kind])
     refused = CounterMetricFamily(
-        "wicketgate_storage_refused", "Writes not tried, since the file was locked.", value=storage.refused
+        "wicketgate_storage_refused", "Steps not tried, since the store was locked or away.", value=storage.refused
     )
-    return waits, errors, refused
+    away = GaugeMetricFamily("wicketgate_storage_away", "1 while a shared store is away.", value=int(storage.away))
+    return waits, errors, refused, away
 
 
 def _histogram(durations: Durations) -> tuple[list[tuple[str, float]], float]:

@@ -173,7 +173,7 @@ def _add_paths(app: FastAPI, gate: Gate, doors: McpDoors, metrics: Metrics) -> N
             heartbeat_s=heartbeat_s,
             max_values=max_values,
         ),
-        health_router(gate.runtime, gate.fleet, gate.ready),
+        health_router(gate.runtime, gate.fleet, gate.ready, gate.storage_state),
         metrics_router(metrics.render, CONTENT_TYPE),
         operations_router(gate.operations, gate.shares.calls, max_values),
     ]

@@ -7,6 +7,7 @@ and the metrics name upstreams and tools that callers may not see, so they need 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
+from typing import Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -21,6 +22,7 @@ from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.catalog_keeper import tools_left_out
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import UpstreamPhase
+from wicketgate.storage.measures import StorageState
 
 _MAX_NAMED = 50
 _MAX_LINES = 20
@@ -77,6 +79,15 @@ class CatalogHealth(BaseModel):
     """Rules, quotas and other patterns of the configuration that match no tool, with their places."""
 
 
+class StorageHealth(BaseModel):
+    """The store of ``storage.url``. *away*: why a shared store is not there; empty while it is. *shortfalls*: what it
+    does not promise, each with the setting that mends it."""
+
+    kind: Literal["memory", "sqlite", "redis"]
+    away: str
+    shortfalls: list[str]
+
+
 class Readiness(BaseModel):
     ready: bool
 
@@ -85,10 +96,13 @@ class ReadinessDetails(Readiness):
     """For callers with the permission ``ops:read``."""
 
     catalog: CatalogHealth
+    storage: StorageHealth
     upstreams: dict[str, UpstreamHealth]
 
 
-def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callable[[], bool]) -> APIRouter:
+def health_router(
+    runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callable[[], bool], storage: Callable[[], StorageState]
+) -> APIRouter:
     router = APIRouter(tags=["health"])
 
     @router.get("/healthz", operation_id="healthz")
@@ -111,6 +125,7 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
         troubles = runtime.troubles()
         screened = runtime.screened()
         tools = Counter(item.server for item in catalog.tools.values())
+        store = storage()
         return ReadinessDetails(
             ready=ready(),
             catalog=CatalogHealth(
@@ -122,6 +137,7 @@ def health_router(runtime: ProxyRuntime, fleet: MultiplexUpstream, ready: Callab
                 missing=[f"{server}:{name}" for server, each in screened.items() for name in each.gone][:_MAX_NAMED],
                 unmatched=list(runtime.unmatched()[:_MAX_NAMED]),
             ),
+            storage=StorageHealth(kind=store.kind, away=store.away, shortfalls=list(store.shortfalls)),
             upstreams={
                 name: UpstreamHealth(
                     state=state.status.phase,

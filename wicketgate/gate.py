@@ -28,7 +28,7 @@ from wicketgate.config.engine import (
 )
 from wicketgate.config.plugins import make_auditor
 from wicketgate.config.reload import Applied, Changes, changed_sections
-from wicketgate.config.runtime import make_artifact_store, make_learned_store, make_runtime
+from wicketgate.config.runtime import make_artifact_store, make_learned_store, make_redis_link, make_runtime
 from wicketgate.config.settings import Settings
 from wicketgate.config.shares import make_shares
 from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules, upstream_limits
@@ -47,7 +47,7 @@ from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
-from wicketgate.storage.sqlite_writer import StorageMeasures
+from wicketgate.storage.measures import StorageMeasures, StorageState
 from wicketgate.tokens import shipped_token_counter
 
 VERSION = version("wicketgate")
@@ -83,8 +83,9 @@ class Gate:
         self.key_uses = KeyUses()
         # The runtime: upstreams, catalog, calls.
         self.storage = StorageMeasures()
-        self._artifacts = make_artifact_store(settings.storage, self.storage)
-        self._learned = make_learned_store(settings.storage, self.storage)
+        self._redis = make_redis_link(settings, self.storage)
+        self._artifacts = make_artifact_store(settings.storage, self.storage, self._redis)
+        self._learned = make_learned_store(settings.storage, self.storage, self._redis)
         self.auditor = make_auditor(settings.plugins, time, settings.auth.digest_key)
         self.audit_events = AuditEvents(self.auditor)
         turns, self._haste = Turns(), asyncio.Event()
@@ -111,7 +112,9 @@ class Gate:
         # The engine, whose tools are those of the gateway's face.
         self._provider = make_provider(settings.model, outgoing) if provider is None else provider
         self.seal = make_seal(settings.auth)
-        self._approvals = make_approval_desk(settings, self.seal, self.audit_events.approval_decided, self.storage)
+        self._approvals = make_approval_desk(
+            settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis
+        )
         window = model_window(settings.model, tokens)
         self.engine = Engine(
             self._provider, self.surface, window, engine_limits(settings), meter, self._approvals, self._keys.stands
@@ -146,6 +149,8 @@ class Gate:
             if self.auditor is not None:
                 stack.push_async_callback(self.auditor.aclose)  # last: what ends before it is recorded there
                 stack.callback(self.audit_events.end_window)
+            if self._redis is not None:
+                await stack.enter_async_context(self._redis.running())
             stack.push_async_callback(self._artifacts.aclose)
             stack.push_async_callback(self._learned.aclose)
             stack.push_async_callback(self._approvals.aclose)
@@ -192,6 +197,13 @@ class Gate:
     def key_life(self) -> Mapping[str, KeyLife]:
         """Returns the last use and the end of each key, by its id."""
         return self._keys.life()
+
+    def storage_state(self) -> StorageState:
+        """Returns how the store of ``storage.url`` is, as far as that can be told without asking it."""
+        settings = self._applied.settings.storage
+        if self._redis is None:
+            return StorageState("memory" if settings.sqlite_file is None else "sqlite")
+        return StorageState("redis", self._redis.trouble, self._redis.shortfalls)
 
     def key_notes(self) -> list[str]:
         """Returns a line on each key that has expired or soon expires."""

@@ -150,7 +150,11 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
         *(f"key: {key['id']} ({key['actor']}): {key['tools']} of {len(catalog.tools)} tools" for key in keys),
         *plugin_lines(settings.plugins),
         *(f"warning: {note}" for note in gate.key_notes()),
+        *(f"storage: warning: {line}" for line in gate.storage_state().shortfalls),
+        *_kept_apart(gate),
     ]
+    if away := gate.storage_state().away:
+        faults.append(f"storage: {settings.storage.shown} {away}")
     if not statuses:
         faults.append(no_upstreams_line(settings))
     elif not catalog.tools and not faults:
@@ -237,6 +241,15 @@ def _shortened(faults: Sequence[str]) -> Iterator[str]:
     for server, count in seen.items():
         if count > _SHOWN_LEFT_OUT:
             yield f"left out: {server}: {count - _SHOWN_LEFT_OUT} more; wicketgate check --all lists them"
+
+
+def _kept_apart(gate: Gate) -> Iterator[str]:
+    """What a shared store does not hold."""
+    if gate.storage_state().kind == "redis":
+        yield (
+            "storage: each process has its own seen cards, quotas, cached results, calls that go on, sessions of /mcp "
+            "and runs with an Idempotency-Key: send what belongs together to one replica"
+        )
 
 
 def _why_none(gate: Gate, name: str, found: FoundUpstream) -> str:

@@ -10,8 +10,10 @@ import click
 
 from app.commands.output import printable
 from wicketgate.catalog.learned_words import ToolWords
+from wicketgate.config.runtime import make_learned_store, make_redis_link
 from wicketgate.config.settings import Settings
 from wicketgate.errors import ConfigError
+from wicketgate.ports import LearnedStore
 from wicketgate.storage.sqlite_learned import SQLiteLearnedStore
 
 Row = tuple[str, str, ToolWords]
@@ -56,7 +58,7 @@ async def _read(settings: Settings, actor: str | None, tool: str | None) -> tupl
             return [], 0.0
         found = await store.learn((), 0)
         if found is None:
-            raise ConfigError(f"{settings.storage.url} cannot be read at the moment")
+            raise ConfigError(f"{settings.storage.shown} cannot be read at the moment")
         rows = [row for row in found.rows if actor in (None, row[0]) and (tool is None or _is(tool, row[1]))]
         return sorted(rows, key=lambda row: row[:2]), store.now()
 
@@ -71,8 +73,14 @@ async def _forget(settings: Settings, rows: Sequence[Row], *, everything: bool) 
 
 
 @asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[SQLiteLearnedStore | None]:
+async def _opened(settings: Settings) -> AsyncIterator[LearnedStore | None]:
     """The store of the configuration; None if its file was never made."""
+    if (redis := make_redis_link(settings)) is not None:
+        try:
+            yield make_learned_store(settings.storage, redis=redis)
+        finally:
+            await redis.aclose()
+        return
     file = settings.storage.sqlite_file
     if file is None:
         raise ConfigError(

@@ -12,7 +12,7 @@ from app.metrics import Metrics
 from tests.support.requirement import requirement
 from wicketgate.access.shares import CountedShares, ShareRefused
 from wicketgate.measures import Durations
-from wicketgate.storage.sqlite_writer import StorageMeasures
+from wicketgate.storage.measures import StorageMeasures
 
 
 @requirement("OPS-12")

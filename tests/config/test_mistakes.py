@@ -259,7 +259,7 @@ MISTAKES: list[tuple[str, dict[str, str], str]] = [
     (
         "storage: {url: var/x.db}",
         {},
-        "storage.url: must be memory:// or a file, for example sqlite:///var/wicketgate.db",
+        "storage.url: must be memory:// or a file (sqlite:///var/wicketgate.db) or a Redis (redis://localhost:6379)",
     ),
     ("plugins: {security: {github: [{handler: x}]}}", {}, "plugins.security.github: there is no upstream of this name"),
     ("plugins: {security: [{handler: x}]}", {}, "plugins.security: must be a section with keys"),

@@ -129,7 +129,8 @@ async def test_details_are_for_operators_and_everybody_hears_whether_it_is_ready
         assert (answer.status_code, answer.json()) == (status, {"ready": started}), name
     for answer in details:
         assert (answer.status_code, answer.json()["ready"]) == (status, started)
-        assert answer.json().keys() == {"ready", "catalog", "upstreams"}
+        assert answer.json().keys() == {"ready", "catalog", "storage", "upstreams"}
+        assert answer.json()["storage"] == {"kind": "memory", "away": "", "shortfalls": []}
         assert answer.json()["upstreams"].keys() == {"files"}
 
 

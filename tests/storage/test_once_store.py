@@ -3,16 +3,19 @@
 import asyncio
 import logging
 import sqlite3
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.storage.once_store_contract import OnceStoreContract, OpenOnce
 from tests.support.requirement import requirement
 from wicketgate.errors import ConfigError, NotAdmitted
+from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
-from wicketgate.storage.sqlite_writer import WAIT_S, StorageMeasures
+from wicketgate.storage.sqlite_writer import WAIT_S
 
 BOUND_S = 30.0
 
@@ -24,11 +27,24 @@ class Clock:
         return self.time
 
 
-@requirement("CHAT-68", "CHAT-70", "ACCESS-18")
-async def test_only_the_first_of_many_adds_a_key() -> None:
-    store = MemoryOnceStore(Clock())
-    assert sorted(await asyncio.gather(*(store.add("a", 10.0) for _ in range(20)))) == [False] * 19 + [True]
-    assert await store.add("b", 10.0)
+class TestMemory(OnceStoreContract):
+    @pytest.fixture
+    def open_store(self) -> OpenOnce:
+        return MemoryOnceStore
+
+
+class TestSQLite(OnceStoreContract):
+    @pytest.fixture
+    async def open_store(self, tmp_path: Path) -> AsyncIterator[OpenOnce]:
+        made: list[SQLiteOnceStore] = []
+
+        def make(clock: Callable[[], float]) -> SQLiteOnceStore:
+            made.append(SQLiteOnceStore(tmp_path / "store.db", clock))
+            return made[-1]
+
+        yield make
+        for store in made:
+            await store.aclose()
 
 
 @requirement("ACCESS-18")

@@ -17,8 +17,9 @@ from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext
 from wicketgate.storage import sqlite_writer
+from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
-from wicketgate.storage.sqlite_writer import StorageMeasures, Unavailable
+from wicketgate.storage.sqlite_writer import Unavailable
 from wicketgate.upstreams.embedded import StubUpstream
 
 BOUND_S = 30.0

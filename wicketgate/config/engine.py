@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
+from typing import TYPE_CHECKING
 
 from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.config.runtime import call_policies
 from wicketgate.config.settings import AuthSettings, ModelChoice, ModelSettings, ResumeSettings, Settings
 from wicketgate.context.build import CountedTexts
-from wicketgate.engine.approvals import ApprovalDesk, Report
+from wicketgate.engine.approvals import ApprovalDesk, OnceStore, Report
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience
 from wicketgate.engine.keyed_runs import Journal, KeyedRuns, ResumeLimits
@@ -29,11 +30,14 @@ from wicketgate.models.provider import Provider
 from wicketgate.models.scripted.model import ScriptedModel
 from wicketgate.net import Outgoing
 from wicketgate.storage.kept_journal import KeptJournal
+from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
 from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
 from wicketgate.storage.sqlite_runs import SQLiteRunStore
-from wicketgate.storage.sqlite_writer import StorageMeasures
 from wicketgate.tokens import TokenCounter
+
+if TYPE_CHECKING:
+    from wicketgate.storage.redis.client import RedisLink
 
 log = logging.getLogger("wicketgate.approvals")
 
@@ -136,19 +140,32 @@ def make_seal(settings: AuthSettings) -> Seal:
 
 
 def make_approval_desk(
-    settings: Settings, seal: Seal, report: Report | None = None, measures: StorageMeasures | None = None
+    settings: Settings,
+    seal: Seal,
+    report: Report | None = None,
+    measures: StorageMeasures | None = None,
+    redis: "RedisLink | None" = None,
 ) -> ApprovalDesk:
     """Makes the desk, which reports decisions to *report*. Raises ConfigError.
 
     Logs a warning if a restart would lose approvals that are meant to last.
     """
     file = settings.storage.sqlite_file
-    if settings.auth.seal_keys and file is None:
-        log.warning("approvals outlive a restart, but which were used does not: set storage.url to a file")
-    if not settings.auth.seal_keys and file is not None and any(rule.approval == "always" for rule in settings.access):
+    kept = file is not None or redis is not None
+    if settings.auth.seal_keys and not kept:
+        log.warning("approvals outlive a restart, but which were used does not: set storage.url to a file or a Redis")
+    if not settings.auth.seal_keys and kept and any(rule.approval == "always" for rule in settings.access):
         log.warning("approvals end with this process, because auth.seal_keys is not set")
-    used = SQLiteOnceStore(file, time, measures) if file else MemoryOnceStore(time)
+    used = _used_approvals(file, measures, redis)
     return ApprovalDesk(ApprovalSeal(seal, ttl_s=settings.auth.approval_ttl_s), used, report)
+
+
+def _used_approvals(file: Path | None, measures: StorageMeasures | None, redis: "RedisLink | None") -> OnceStore:
+    if redis is not None:
+        from wicketgate.storage.redis.once import RedisOnceStore
+
+        return RedisOnceStore(redis, time)
+    return SQLiteOnceStore(file, time, measures) if file else MemoryOnceStore(time)
 
 
 def reseal(seal: Seal, desk: ApprovalDesk, settings: AuthSettings) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from wicketgate.errors import NotAdmitted
+from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.sqlite_file import explain, prepare
-from wicketgate.storage.sqlite_writer import SQLiteWriter, StorageMeasures
+from wicketgate.storage.sqlite_writer import SQLiteWriter
 
 log = logging.getLogger("wicketgate.approvals")
 

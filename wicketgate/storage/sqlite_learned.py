@@ -1,18 +1,14 @@
 """Learned words in the file of ``storage.url``, for the processes of a host (BROWSE-48, BROWSE-51)."""
 
-import json
 import logging
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeGuard
 
 from wicketgate.catalog.learned_words import (
     MAX_ACTOR_TOOLS,
     MAX_SIZE,
-    MAX_TOOL_WORDS,
     Held,
     Lesson,
     ToolWords,
@@ -20,8 +16,10 @@ from wicketgate.catalog.learned_words import (
 )
 from wicketgate.errors import ConfigError
 from wicketgate.ports import LearnedRows
+from wicketgate.storage.learned_rows import packed_words, sound_words
+from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.sqlite_file import explain, prepare
-from wicketgate.storage.sqlite_writer import SQLiteWriter, StorageMeasures
+from wicketgate.storage.sqlite_writer import SQLiteWriter
 
 log = logging.getLogger("wicketgate.learning")
 
@@ -115,11 +113,9 @@ class SQLiteLearnedStore:
             former = None if sound is None else sound[2]
             words = (former or ToolWords()).taught(lesson.words, at, first=lesson.first)
             grown += words.size - (former.size if former else 0)
-            # In this order nobody reads the query in them.
-            counts = json.dumps(words.counts, separators=(",", ":"), sort_keys=True)
             disk.execute(
                 "INSERT OR REPLACE INTO learned VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (*key, words.runs, words.at, counts, words.size, version),
+                (*key, words.runs, words.at, packed_words(words), words.size, version),
             )
         (size,) = disk.execute("UPDATE learned_state SET size = size + ? RETURNING size", (grown,)).fetchone()
         if size > self._max_size or any(self._has_too_many(disk, actor) for actor in {each.actor for each in lessons}):
@@ -170,31 +166,13 @@ def _note_dropped(disk: sqlite3.Connection) -> None:
 def _read(
     now: float, actor: object, tool: object, runs: object, at: object, words: object
 ) -> tuple[str, str, ToolWords] | None:
-    """None for a row that is damaged; for one whose words alone are, without them. Nothing waits for what is lost."""
+    """None for a row that is damaged."""
     try:
         names = _string(actor), _string(tool)
     except ValueError:
         return None
-    if not (_is_number(runs) and _is_number(at) and runs >= 0):
-        return None
-    try:
-        counts = json.loads(words) if isinstance(words, str) else {}
-    except (ValueError, RecursionError):
-        counts = {}
-    # No word stood in more runs than there were, and none was run in the time to come.
-    sound = {
-        word: min(float(count), runs)
-        for word, count in (counts.items() if isinstance(counts, dict) else ())
-        if _is_number(count) and count > 0
-    }
-    if len(sound) > MAX_TOOL_WORDS:
-        sound = dict(sorted(sound.items(), key=lambda pair: (-pair[1], pair[0]))[:MAX_TOOL_WORDS])
-    return *names, ToolWords(runs, sound, min(at, now))
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    # A whole number may be longer than any float.
-    return isinstance(value, float | int) and -sys.float_info.max <= value <= sys.float_info.max
+    sound = sound_words(now, runs, at, words)
+    return None if sound is None else (*names, sound)
 
 
 # Any string may be an actor's name, even invalid Unicode.

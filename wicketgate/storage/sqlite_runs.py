@@ -17,9 +17,10 @@ from wicketgate.access.shares import ShareRefused, full_scope
 from wicketgate.engine.events import is_end
 from wicketgate.engine.keyed_runs import Entry, lost_events
 from wicketgate.storage.kept_journal import LEASE_S, KeptRun, NewEvents, StoreAway
+from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_journal import JournalBounds
 from wicketgate.storage.sqlite_file import connect, explain, prepare
-from wicketgate.storage.sqlite_writer import WAIT_S, SQLiteWriter, StorageMeasures
+from wicketgate.storage.sqlite_writer import WAIT_S, SQLiteWriter
 
 log = logging.getLogger("wicketgate.engine")
 

@@ -17,9 +17,10 @@ from typing import TypeVar
 
 from wicketgate.errors import ViewFailed
 from wicketgate.ports import Artifact, PutOutcome
+from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_store import MAX_AGE_S, MAX_BYTES, Bounds, Evicted, size_bytes
 from wicketgate.storage.sqlite_file import connect, explain, prepare
-from wicketgate.storage.sqlite_writer import WAIT_S, SQLiteWriter, StorageMeasures
+from wicketgate.storage.sqlite_writer import WAIT_S, SQLiteWriter
 
 log = logging.getLogger("wicketgate.artifacts")
 

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import sqlite3
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from wicketgate.errors import ConfigError
-from wicketgate.measures import Durations
+from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.sqlite_file import connect, explain, kind_of, prepare, transaction
 
 log = logging.getLogger("wicketgate.storage")
@@ -30,18 +29,6 @@ WRITE_S = 10.0
 """The longest wait for a write that has begun."""
 PAUSE_S = 2.0
 _BUSY_S = 0.8
-
-ERROR_KINDS = ("busy", "full", "gone", "readonly", "damaged", "other")
-
-
-class StorageMeasures:
-    """*waits*: how long callers waited for the file. *errors* counts by ``ERROR_KINDS``, *refused* counts the callers
-    that were refused at once, because the file was locked a moment before."""
-
-    def __init__(self) -> None:
-        self.waits = Durations()
-        self.errors: Counter[str] = Counter()
-        self.refused = 0
 
 
 class Unavailable(sqlite3.OperationalError):

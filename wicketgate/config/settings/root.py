@@ -14,6 +14,7 @@ from wicketgate.config.settings.base import LOOPBACK_HOSTS, SECRET_NAME, Seconds
 from wicketgate.config.settings.browse import BrowseSettings
 from wicketgate.config.settings.chat import EngineSettings, ModelSettings
 from wicketgate.config.settings.upstreams import UpstreamSettings
+from wicketgate.storage.redis.url import RedisPlace, is_redis, read_url
 
 _MAX_RULES = 1_000
 _SQLITE = "sqlite:///"
@@ -105,10 +106,12 @@ class NetworkSettings(Section):
 
 
 class StorageSettings(Section):
-    """The place of artifacts, and its bounds."""
+    """The place of artifacts, used approvals and learned words, and its bounds."""
 
-    url: str = "memory://"
-    """Or ``sqlite:///relative.db``, from the working directory, or ``sqlite:////absolute.db``."""
+    url: str = Field(default="memory://", repr=False)
+    """Or ``sqlite:///relative.db``, from the working directory, or ``sqlite:////absolute.db``; or a Redis that replicas
+    share: ``redis://user:password@host:6379/0``, ``redis+sentinel://host:26379,host:26379/service`` or
+    ``redis+cluster://host:6379,host:6379``; ``rediss`` in place of ``redis`` is TLS."""
     max_bytes: int = Field(default=256 * 1024 * 1024, ge=1024 * 1024)
     """Bytes of all artifacts; one takes half of it at most."""
     max_age_s: float = Field(default=3_600.0, gt=0, le=30 * 86_400)
@@ -119,8 +122,13 @@ class StorageSettings(Section):
     def _known(cls, url: str) -> str:
         if url == "memory://":
             return url
+        if is_redis(url):
+            read_url(url)
+            return url
         if not url.startswith("sqlite:"):
-            raise ValueError("must be memory:// or a file, for example sqlite:///var/wicketgate.db")
+            raise ValueError(
+                "must be memory:// or a file (sqlite:///var/wicketgate.db) or a Redis (redis://localhost:6379)"
+            )
         file = url.removeprefix(_SQLITE)
         if file == url:
             raise ValueError(
@@ -137,6 +145,16 @@ class StorageSettings(Section):
     def sqlite_file(self) -> Path | None:
         """None if the store is in memory."""
         return Path(self.url.removeprefix(_SQLITE)) if self.url.startswith(_SQLITE) else None
+
+    @property
+    def redis_place(self) -> RedisPlace | None:
+        """None if the store is no Redis."""
+        return read_url(self.url) if is_redis(self.url) else None
+
+    @property
+    def shown(self) -> str:
+        """The URL without user and password."""
+        return str(self.redis_place or self.url)
 
 
 class PinSettings(Section):
@@ -231,7 +249,7 @@ class Settings(Section):
     network: NetworkSettings = NetworkSettings()
     """Connections that go out."""
     storage: StorageSettings = StorageSettings()
-    """The place of artifacts, and its bounds."""
+    """The place of artifacts, used approvals and learned words, and its bounds."""
     quota: QuotaSettings = QuotaSettings()
     """Executions in any sixty seconds."""
     pins: PinSettings = PinSettings()
@@ -280,6 +298,8 @@ class Settings(Section):
         yield from self.auth.ring()
         if self.auth.digest_key is not None:
             yield self.auth.digest_key
+        if self.storage.redis_place is not None and self.storage.redis_place.password is not None:
+            yield self.storage.redis_place.password
         for model in (self.model, *self.model.fallbacks):
             if model.api_key is not None:
                 yield model.api_key.get_secret_value()

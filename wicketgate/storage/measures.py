@@ -1,0 +1,30 @@
+"""Counts of the store that ``storage.url`` names, which metrics show."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from wicketgate.measures import Durations
+
+ERROR_KINDS = ("busy", "full", "gone", "readonly", "damaged", "away", "late", "denied", "other")
+
+
+class StorageMeasures:
+    """*waits*: how long callers waited for the store. *errors* counts by ``ERROR_KINDS``, *refused* counts the callers
+    that were refused at once, because it was locked or away a moment before. *away*: a shared store is not there."""
+
+    def __init__(self) -> None:
+        self.waits = Durations()
+        self.errors: Counter[str] = Counter()
+        self.refused = 0
+        self.away = False
+
+
+@dataclass(frozen=True, slots=True)
+class StorageState:
+    """*away*: why a shared store is not there, as the end of a sentence; empty while it is. *shortfalls*: lines on what
+    it does not promise, each with the setting that mends it."""
+
+    kind: Literal["memory", "sqlite", "redis"]
+    away: str = ""
+    shortfalls: tuple[str, ...] = ()

@@ -1,0 +1,31 @@
+"""What a Redis does not promise of what it acknowledged, by its settings (OPS-162)."""
+
+from collections.abc import Mapping
+
+from wicketgate.storage.redis.url import Kind
+
+SETTINGS = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-to-write")
+"""The settings that decide."""
+
+
+def shortfalls(kind: Kind, settings: Mapping[str, str] | None) -> tuple[str, ...]:
+    """Lines for the operator, each with the setting that mends it; none if a used approval stays used, whatever dies.
+
+    *settings* are those of ``SETTINGS`` that the server gave; None if it gave none.
+    """
+    if settings is None:
+        return (
+            "Redis does not tell its settings (CONFIG GET), so whether its crash brings back used approvals is unknown",
+        )
+    lines = []
+    if settings.get("appendonly") != "yes":
+        lines.append("a restart of Redis may bring back used approvals: set appendonly yes")
+    elif settings.get("appendfsync") != "always":
+        lines.append("a power cut at Redis may bring back approvals used in its last second: set appendfsync always")
+    if settings.get("maxmemory", "0") != "0" and settings.get("maxmemory-policy") != "noeviction":
+        lines.append("a full Redis may drop used approvals: set maxmemory-policy noeviction")
+    if kind == "sentinel" and settings.get("min-replicas-to-write", "0") == "0":
+        lines.append("a master that is cut off goes on taking approvals: set min-replicas-to-write 1")
+    if kind == "cluster":
+        lines.append("a failover of the Cluster may bring back approvals used just before: use one Redis, or Sentinels")
+    return tuple(lines)
