@@ -14,7 +14,7 @@ CODE   := wicketgate app routers middleware examples bench conformance tests hat
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators fuzz-validation conformance clients
-.PHONY: help run test quick coverage explore lint types imports pytest format openapi picture bench-catalog bench-pause bench-execute bench-engine bench-filters soak documents lock image test-image clean
+.PHONY: help run test quick coverage explore lint types imports pytest format openapi picture bench-catalog bench-pause bench-execute bench-engine bench-filters soak documents lock lock-conformance image test-image clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +114,13 @@ lock: ## resolve the dependencies anew (needs uv)
 	  --extra build -c requirements/dev.lock -o requirements/service.lock pyproject.toml
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --upgrade --group servers -o requirements/servers.lock
+
+lock-conformance: ## resolve what make conformance and make clients install anew (needs uv and npm)
+	@for file in conformance/requirements/*.in; do uv pip compile --quiet --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header --no-emit-index-url --no-emit-find-links --upgrade \
+	  -o $${file%.in}.lock $$file || exit 1; done
+	@for folder in conformance/npm/*; do rm -f $$folder/package-lock.json; npm install --prefix $$folder --silent \
+	  --package-lock-only --ignore-scripts --no-audit --no-fund --omit-lockfile-registry-resolved || exit 1; done
 
 image: ## build both images with docker, podman or buildah (BUILD_OPTIONS=...)
 	@sh docker/image.sh

@@ -1,6 +1,7 @@
 """Our connector as the official conformance suite's client: it lists the tools of a scenario's server and calls them.
 
-The suite appends the server's URL and says more in the environment (docs/operations.md, "Conformance").
+In the scenarios of skills a runtime stands before it: it browses the skills and loads them, as a model would. The suite
+appends the server's URL and says more in the environment (docs/operations.md, "Conformance").
 """
 
 import asyncio
@@ -14,10 +15,18 @@ from typing import Any
 
 from tests.support.supervised import connected, context, over
 from wicketgate.errors import GatewayError
+from wicketgate.fleet.member import MultiplexUpstream
+from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.net import Outgoing
-from wicketgate.ports import AnswerTime
+from wicketgate.ports import AnswerTime, Upstream
 from wicketgate.upstreams.mcp.http import http_transport
+from wicketgate.upstreams.mcp.upstream import McpServerUpstream
 
+OF_SKILLS = "sep-2640-client-"
+UNASKED = "sep-2640-client-no-prefetch"
+"""The scenario in which no skill is loaded, only listed."""
+SUPPORTING = "references/FORMS.md"
+"""The second file of each skill of these scenarios."""
 VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "string": "x", "array": [], "object": {}}
 
 
@@ -46,6 +55,31 @@ def arguments_for(tool: Mapping[str, Any], tools: list[Mapping[str, Any]]) -> di
     return {name: VALUES.get(str(of.get("type")), "x") for name, of in properties.items()}
 
 
+async def call_all(upstream: McpServerUpstream, wanted: list[Mapping[str, Any]]) -> None:
+    """Calls what is *wanted*; every tool if that is nothing."""
+    tools = list(await upstream.list_tools())
+    calls = [(call["name"], call["arguments"]) for call in wanted]
+    calls = calls or [(tool["name"], arguments_for(tool, tools)) for tool in tools]
+    for name, arguments in calls:
+        with suppress(GatewayError):
+            await upstream.call_tool(name, arguments, context(Person()), 10)
+
+
+async def load_skills(upstream: Upstream, supporting: str | None) -> None:
+    """Browses the skills, and with *supporting* takes the ``SKILL.md`` of each and then that file, until one is
+    refused (OPS-155). Raises RuntimeError where there are none."""
+    runtime = ProxyRuntime(MultiplexUpstream([upstream]))
+    await runtime.refresh_catalog()
+    runtime.browse_query("handle a document")
+    skills = [item for item in runtime.catalog().items.values() if item.kind == "skill"]
+    if not skills:
+        raise RuntimeError("no skill was listed")
+    for skill in skills if supporting else ():
+        with suppress(GatewayError):
+            await runtime.execute(skill.id, {})
+            await runtime.execute(skill.id, {"file": supporting})
+
+
 async def main(url: str) -> None:
     given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION") or "2026-07-28"
@@ -53,12 +87,10 @@ async def main(url: str) -> None:
         partial(http_transport, "conformance", url, {}, outgoing=Outgoing()), "auto" if version >= "2026" else "legacy"
     )
     async with connected(upstream):
-        tools = list(await upstream.list_tools())
-        calls = [(call["name"], call["arguments"]) for call in given.get("toolCalls", ())]
-        calls = calls or [(tool["name"], arguments_for(tool, tools)) for tool in tools]
-        for name, arguments in calls:
-            with suppress(GatewayError):
-                await upstream.call_tool(name, arguments, context(Person()), 10)
+        if (scenario := os.environ.get("MCP_CONFORMANCE_SCENARIO", "")).startswith(OF_SKILLS):
+            await load_skills(upstream, SUPPORTING if scenario != UNASKED else None)
+        else:
+            await call_all(upstream, given.get("toolCalls", []))
 
 
 if __name__ == "__main__":

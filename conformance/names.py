@@ -74,7 +74,8 @@ class Names:
         changed = dict(params)
         if method in ("tools/call", "prompts/get") and isinstance(params.get("name"), str):
             changed["name"] = self._name(params["name"])
-        if isinstance(method, str) and method.startswith("resources/") and isinstance(params.get("uri"), str):
+        of_uris = isinstance(method, str) and method.startswith(("resources/", "skills/"))
+        if of_uris and isinstance(params.get("uri"), str):
             changed["uri"] = self._uri(params["uri"])
         if isinstance(ref := params.get("ref"), dict):
             if isinstance(ref.get("name"), str) and ref.get("type") == "ref/prompt":

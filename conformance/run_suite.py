@@ -8,7 +8,7 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -49,11 +49,12 @@ SERVERS = {
 CLIENT = f"{sys.executable} -m conformance.connector"
 _AT_ONCE = 2
 _TASK_AFTER_S = 0.3
+_SKILLS = "sep-2640-"
 
 
 class Run:
     """*wanted* are patterns of targets: ``server/<server>/<face>/<version>``, ``direct/<server>/<version>``,
-    ``client/<version>``, ``tasks/<face>``."""
+    ``client/<version>``, ``tasks/<face>``, ``skills/client/<version>``, ``skills/namespaced/<version>``."""
 
     def __init__(self, suite: Suite, wanted: Iterable[str], folder: Path) -> None:
         baseline: Mapping[str, Any] = yaml.safe_load(BASELINE.read_text())
@@ -80,32 +81,51 @@ class Run:
 
     async def tasks(self) -> None:
         """The scenarios of tasks: plain tools behind a gate that makes a task of what takes longer than a moment."""
-        faces = [face for face in FACES if self._wants(f"tasks/{face}")]
-        if not faces:
+        line = [sys.executable, "-m", "conformance.slow_tools"]
+        targets = {f"tasks/{face}": (face, VERSIONS[-1]) for face in FACES}
+        await self._extension(targets, "tasks-", line, tasks={"after_s": _TASK_AFTER_S})
+
+    async def skills(self) -> None:
+        """The scenarios of skills, of the one face that has them."""
+        line = [sys.executable, "-m", "tests.support.skill_server"]
+        targets = {f"skills/namespaced/{version}": ("namespaced", version) for version in VERSIONS}
+        await self._extension(targets, _SKILLS, line)
+
+    async def _extension(
+        self, targets: Mapping[str, tuple[str, str]], beginning: str, line: list[str], **sections: Any
+    ) -> None:
+        """Scenarios by the *beginning* of their names, at the face and in the version of each target."""
+        wanted = {target: where for target, where in targets.items() if self._wants(target)}
+        if not wanted:
             return
         scenarios = [scenario.name for scenario in await self._suite.scenarios("server") if self._is_run(scenario)]
-        line = [sys.executable, "-m", "conformance.slow_tools"]
-        config = configuration(self._folder, [{"name": "conf", "command": line}], tasks={"after_s": _TASK_AFTER_S})
+        names = [name for name in scenarios if name.startswith(beginning)]
+        config = configuration(self._folder, [{"name": "conf", "command": line}], **sections)
         async with AsyncExitStack() as stack:
             adapted = await self._adapted(stack, config)
-            for face in faces:
-                names = [name for name in scenarios if name.startswith("tasks-")]
-                self._judge(f"tasks/{face}", await self._suite.extensions(f"{adapted}/mcp/{face}", names))
+            for target, (face, version) in wanted.items():
+                self._judge(target, await self._suite.extensions(f"{adapted}/mcp/{face}", names, version))
 
     async def client(self) -> None:
         scenarios = [scenario for scenario in await self._suite.scenarios("client") if self._is_run(scenario)]
-        places = asyncio.Semaphore(_AT_ONCE)
+        skills = [scenario.name for scenario in scenarios if scenario.name.startswith(_SKILLS)]
         for version in VERSIONS:
-            if not self._wants(target := f"client/{version}"):
-                continue
-            names = [scenario.name for scenario in scenarios if version in scenario.versions]
+            await self._clients(
+                f"client/{version}", [one.name for one in scenarios if version in one.versions], version
+            )
+            await self._clients(f"skills/client/{version}", skills, version)
 
-            async def one(name: str, version: str = version) -> list[Check]:
-                async with places:
-                    return await self._suite.against_client(CLIENT, name, version)
+    async def _clients(self, target: str, names: Sequence[str], version: str) -> None:
+        if not self._wants(target):
+            return
+        places = asyncio.Semaphore(_AT_ONCE)
 
-            checks = await asyncio.gather(*map(one, names))
-            self._judge(target, dict(zip(names, checks, strict=True)))
+        async def one(name: str) -> list[Check]:
+            async with places:
+                return await self._suite.against_client(CLIENT, name, version)
+
+        checks = await asyncio.gather(*map(one, names))
+        self._judge(target, dict(zip(names, checks, strict=True)))
 
     async def _adapted(self, stack: AsyncExitStack, config: Path) -> str:
         """The base URL of a proxy before a gate of *config*, for as long as *stack*."""
@@ -133,7 +153,7 @@ class Run:
 
 
 _RESTS = [*VERSIONS, *(f"{face}/{version}" for face in FACES for version in VERSIONS)]
-_WIDTHS = (36, 10, 7, 7, 7, 8, 11)
+_WIDTHS = (42, 10, 7, 7, 7, 8, 11)
 
 
 def _row(target: str, verdict: Verdict) -> str:
@@ -158,6 +178,7 @@ async def run(wanted: Iterable[str]) -> int:
         await whole.client()
         await whole.servers()
         await whole.tasks()
+        await whole.skills()
     unexpected = [f"{target}: {what}" for target, verdict in whole.verdicts.items() for what in verdict.unexpected]
     unneeded = stale(whole.expected, whole.verdicts)
     for title, lines in (("Not in the baseline", unexpected), ("Stale in the baseline", unneeded)):

@@ -47,19 +47,20 @@ class Suite:
         checks = _checks(folder, "server-")
         return {name: checks.get(name) or [_no_checks(name)] for name in names}
 
-    async def extensions(self, url: str, names: Iterable[str]) -> Found:
-        """Scenarios without a version, which the suite runs by their names only."""
+    async def extensions(self, url: str, names: Iterable[str], version: str) -> Found:
+        """Scenarios of extensions, which belong to no version, against a server that is asked in *version*."""
         found: dict[str, list[Check]] = {}
         for name in names:
             folder = self._next_folder()
-            await self._run("server", "--url", url, "--scenario", name, "-o", folder)
+            options = ["--scenario", name, "--spec-version", version, "--force"]
+            await self._run("server", "--url", url, *options, "-o", folder)
             found[name] = _checks(folder, "server-").get(name) or [_no_checks(name)]
         return found
 
     async def against_client(self, command: str, name: str, version: str) -> list[Check]:
-        """One scenario, for the client that *command* starts."""
+        """One scenario, also of an extension, for the client that *command* starts."""
         folder = self._next_folder()
-        options = ["--scenario", name, "--spec-version", version, "--timeout", str(_TIMEOUT_MS)]
+        options = ["--scenario", name, "--spec-version", version, "--force", "--timeout", str(_TIMEOUT_MS)]
         code, said = await self._run("client", "--command", command, *options, "-o", folder)
         checks = _checks(folder, "").get(name) or [_no_checks(name)]
         if code and all(check.good for check in checks):

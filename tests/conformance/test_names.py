@@ -42,6 +42,8 @@ def test_uris_prompts_and_references_travel_under_the_name_of_the_server() -> No
     read = of.request({"method": "resources/read", "params": {"uri": "test://a"}})
     complete = of.request({"method": "completion/complete", "params": {"ref": {"type": "ref/prompt", "name": "p"}}})
     assert (read["params"]["uri"], complete["params"]["ref"]["name"]) == ("conf+test://a", "conf__p")
+    skill = of.request({"method": "skills/get", "params": {"uri": "skill://a/SKILL.md"}})
+    assert skill["params"]["uri"] == "conf+skill://a/SKILL.md"
     answer = {
         "result": {"contents": [{"uri": "conf+test://a", "text": "conf+test://a"}], "tools": [{"name": "conf__x"}]}
     }

@@ -80,7 +80,10 @@ async def call_tool(ctx: Ctx, params: t.CallToolRequestParams) -> t.CallToolResu
 
 
 async def list_resources(ctx: Ctx, params: object) -> t.ListResourcesResult:
-    return t.ListResourcesResult(resources=[])
+    """The ``SKILL.md`` of each, named and described as its frontmatter says."""
+    skills = map(entry, DESCRIPTIONS)
+    shown = [t.Resource(uri=one["uri"], mime_type="text/markdown", **one["frontmatter"]) for one in skills]
+    return t.ListResourcesResult(resources=shown)
 
 
 async def read(ctx: Ctx, params: t.ReadResourceRequestParams) -> t.ReadResourceResult:
