@@ -52,8 +52,9 @@ UNDOCUMENTED: dict[str, tuple[str, Callable[[], bool]]] = {
 }
 """Names without an underscore that no documentation promises, and overridden ones."""
 
-PUBLIC = {"_replace", "__config__"}
-"""Names with an underscore that documentation does promise: of named tuples, and of ``pydantic.create_model``."""
+PUBLIC = {"_replace", "__config__", "_exit"}
+"""Names with an underscore that documentation does promise: of named tuples, of ``pydantic.create_model``, and of
+``os``."""
 
 
 def defined(tree: ast.AST) -> Iterator[str]:

@@ -231,7 +231,6 @@ async def test_the_state_between_two_attempts_opens_only_for_the_very_call_it_wa
             (same, state[:-2] + ("AA" if not state.endswith("AA") else "BB")),
             (same, "theirs"),
             (same, ""),
-            (same, None),
             ({"tool_id": ids["other"], "args": {"state": "theirs"}}, state),
             ({"tool_id": ids["ask"], "args": {"state": "mine"}}, state),
         ]:
@@ -244,6 +243,10 @@ async def test_the_state_between_two_attempts_opens_only_for_the_very_call_it_wa
                 await stranger.call_tool("tool_execute", same, input_responses=answers, request_state=state)
         assert foreign.value.code == -32602
         assert len(server.calls) == asked
+        # Without a state it is a new call, and the answers reach nobody.
+        anew = await client.call_tool("tool_execute", same, input_responses=answers)
+        assert isinstance(anew.structured_content, dict)
+        assert anew.structured_content["summary"] == "Ada theirs"
 
         good = await client.call_tool("tool_execute", same, input_responses=answers, request_state=state)
     assert isinstance(good.structured_content, dict)

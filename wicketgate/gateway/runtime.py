@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
+from wicketgate.access.identity import Identity
 from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.card_lines import browse_lines
 from wicketgate.catalog.catalog import Catalog, HydrationResult
@@ -31,6 +32,7 @@ from wicketgate.catalog.shortlist import (
 from wicketgate.errors import CatalogError, HydrateFailed
 from wicketgate.fleet.member import Member, MultiplexUpstream, by_name
 from wicketgate.gateway.archive import (
+    CALL_HANDLE,
     Archive,
     Execution,
     handle_parts,

@@ -11,10 +11,12 @@ from tests.support.supervised import context
 from wicketgate.ports import CallContext
 from wicketgate.upstreams.mcp.call import Call
 from wicketgate.upstreams.mcp.session import (
+    LATE,
     STRAY,
     Announcement,
     AnswerTo,
     ConnectionState,
+    Late,
     News,
     OwnReply,
     Question,
@@ -44,6 +46,24 @@ def test_an_answer_belongs_to_the_request_with_its_id_and_to_no_other() -> None:
     assert isinstance(of.sort(Message(first.token, "ping")), OwnReply)
     of.end(second)
     assert of.sort(answer) == STRAY
+
+
+@requirement("UP-127")
+def test_the_first_answer_after_its_caller_has_left_is_late_and_every_further_one_is_stray() -> None:
+    of, (left, unsent) = session(context(), context())
+    left.carried = True
+    of.end(left)
+    of.end(unsent)
+    assert of.sort(Message(unsent.token, result={})) == STRAY
+    assert of.sort(Message(left.token, result={})) == LATE
+    assert of.sort(Message(left.token, result={})) == STRAY
+    for _ in range(1_001):
+        call = Call(of.new_token(), context())
+        call.carried = True
+        of.begin(call)
+        of.end(call)
+    assert of.sort(Message("wicketgate-2", result={})) == STRAY, "as many as are remembered left after it"
+    assert of.sort(Message("wicketgate-3", result={})) == LATE
 
 
 @requirement("FACE-9")
@@ -118,5 +138,5 @@ def test_no_sequence_of_messages_makes_sorting_fail(messages: list[tuple[Any, An
     of, (call,) = session(context())
     for request_id, method, params in messages:
         found = of.sort(Message(request_id, method, params))
-        assert isinstance(found, AnswerTo | News | Question | Withdrawn | Announcement | OwnReply | Stray)
+        assert isinstance(found, AnswerTo | News | Question | Withdrawn | Announcement | OwnReply | Late | Stray)
     of.end(call)

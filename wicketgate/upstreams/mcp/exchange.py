@@ -19,6 +19,7 @@ from wicketgate.upstreams.mcp.session import (
     Announcement,
     AnswerTo,
     ConnectionState,
+    Late,
     News,
     OutgoingRequest,
     OwnReply,
@@ -219,6 +220,8 @@ class Exchange:
                 self.announced(method, params)
             case OwnReply(message):
                 self._post(message)
+            case Late():
+                return 0
             case _:
                 return _LIGHT
         return _HEAVY

@@ -32,6 +32,8 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 _PREFIX = "wicketgate-"
 _MAX_QUESTIONS = 256
+_MAX_LEFT = 1_000
+"""Requests left early whose answers may still come: an answer is no noise, however late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,18 @@ class OwnReply:
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """The first answer to a request whose caller has left."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stray:
     """Nothing of ours: an answer to no request, or a notification for no one."""
 
 
-Sorted = AnswerTo | News | Question | Withdrawn | Announcement | OwnReply | Stray
+Sorted = AnswerTo | News | Question | Withdrawn | Announcement | OwnReply | Late | Stray
 
+LATE = Late()
 STRAY = Stray()
 
 
@@ -107,6 +115,7 @@ class ConnectionState:
     def __init__(self) -> None:
         self._ids = count()
         self._calls: dict[str, Call] = {}
+        self._left: dict[int | str | None, None] = {}
         self._questions: dict[int | str, Question] = {}
         self._passed_on = frozenset({ELICIT})
 
@@ -127,7 +136,10 @@ class ConnectionState:
 
     def end(self, call: Call) -> list[Question]:
         """Forget *call*. Returns its open questions, which have no one left to answer them."""
-        self._calls.pop(call.token, None)
+        if self._calls.pop(call.token, None) is not None and call.carried and not call.settled:
+            self._left[call.token] = None
+            if len(self._left) > _MAX_LEFT:
+                del self._left[next(iter(self._left))]
         return [question for question in self._questions.values() if question.call is call] if self._questions else []
 
     def answered(self, request_id: int | str) -> None:
@@ -138,7 +150,9 @@ class ConnectionState:
         """The meaning of *message*. *related*: the request on whose own stream it came."""
         if message.method is None:
             call = self._calls.get(message.id) if isinstance(message.id, str) else None
-            return STRAY if call is None else AnswerTo(call, message)
+            if call is None:
+                return LATE if self._left.pop(message.id, STRAY) is None else STRAY
+            return AnswerTo(call, message)
         if message.id is not None:
             return self._request(message.id, message.method, message, related)
         return self._notification(message.method, params_of(message), related)
