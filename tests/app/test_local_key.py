@@ -98,5 +98,6 @@ def test_a_key_that_cannot_be_shown_is_not_kept(tmp_path: Path) -> None:
     make = "import sys; from pathlib import Path; from app.local_key import local_key; local_key(Path(sys.argv[1]))"
     line = f'exec "$0" -c "{make}" "$1" 2>/dev/full'
     process = subprocess.run(["sh", "-c", line, sys.executable, str(tmp_path / "key.json")], cwd=ROOT, timeout=30)
-    assert process.returncode == 1
+    # 120 is Python's own: it cannot flush stderr at its end either.
+    assert process.returncode in (1, 120)
     assert not (tmp_path / "key.json").exists()
