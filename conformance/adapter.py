@@ -66,7 +66,7 @@ class Adapter:
 
 
 class _Response:
-    """What httptools has parsed so far."""
+    """The parts that httptools has parsed so far."""
 
     def __init__(self) -> None:
         self.parser = httptools.HttpResponseParser(self)

@@ -26,7 +26,7 @@ _META = {
 
 
 class Unexpected(Exception):
-    """What came instead."""
+    """The thing that came instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ async def main(log: Path, *, handshake: bool) -> None:
 
 
 def _unknown(message: SessionMessage | Exception) -> SessionMessage | None:
-    """What a server of the older era says to a probe of the newer one: a method that it does not know."""
+    """The answer of a server of the older era to a probe of the newer one: a method that it does not know."""
     request = message.message if isinstance(message, SessionMessage) else None
     if not isinstance(request, t.JSONRPCRequest) or request.method != "server/discover":
         return None

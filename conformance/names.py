@@ -112,7 +112,7 @@ class Names:
 
 
 def named(message: Any) -> str | None:
-    """What ``Mcp-Name`` repeats of a request: its name, its URI or its task; None for one without."""
+    """The part of a request that ``Mcp-Name`` repeats: its name, its URI or its task; None for one without."""
     params = message.get("params") if isinstance(message, dict) else None
     if not isinstance(params, dict):
         return None

@@ -177,7 +177,7 @@ class CallContext:
 
     @property
     def answers_come(self) -> AnswerTime:
-        """When the caller answers a question of this moment."""
+        """The time at which the caller answers a question of this moment."""
         when = self.caller.answers
         return "now" if when == "later" and self.asked_in_line() else when
 

@@ -244,7 +244,7 @@ def _shortened(faults: Sequence[str]) -> Iterator[str]:
 
 
 def _kept_apart(gate: Gate) -> Iterator[str]:
-    """What a shared store does not hold."""
+    """The kinds of state that a shared store does not hold."""
     if gate.storage_state().kind == "redis":
         yield (
             "storage: each process has its own seen cards, quotas, cached results, calls that go on, sessions of /mcp "

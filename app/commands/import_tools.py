@@ -1,4 +1,4 @@
-"""Which tools of a server a client leaves on, and the plugin that leaves the same ones on here (OPS-84)."""
+"""The tools of a server that a client leaves on, and the plugin that leaves the same ones on here (OPS-84)."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -71,7 +71,7 @@ class RedisLink:
         self.names = names or Names()
         self.measures = measures or StorageMeasures()
         self.shortfalls: tuple[str, ...] = ()
-        """What this Redis does not promise; known once it has answered in ``running``."""
+        """The promises that this Redis does not keep; known once it has answered in ``running``."""
         self._ca_file = ca_file
         self._presence = Presence()
         self._client: Any = None

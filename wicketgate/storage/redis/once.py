@@ -12,7 +12,7 @@ from wicketgate.storage.redis.names import hashed
 log = logging.getLogger("wicketgate.approvals")
 
 SKEW_S = 300.0
-"""How far the clocks of replicas may differ: a key stays so long after its end."""
+"""The most by which clocks of replicas may differ: a key stays so long after its end."""
 _REPLICA_S = 0.5
 
 # The value is the end and a mark of the caller, so that a step which redis-py repeats is told from another caller's.

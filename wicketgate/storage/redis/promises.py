@@ -1,4 +1,4 @@
-"""What a Redis does not promise of what it acknowledged, by its settings (OPS-162)."""
+"""The promises that a Redis does not keep of what it acknowledged, by its settings (OPS-162)."""
 
 from collections.abc import Mapping
 
