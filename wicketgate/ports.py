@@ -66,6 +66,30 @@ class SilentCaller:
         raise CannotAsk(method)
 
 
+class PassingCaller:
+    """Implements Caller by passing everything on to *caller*. Subclasses pass it on in their own way."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    @property
+    def answers(self) -> AnswerTime:
+        return self._caller.answers
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        return self._caller.capabilities
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        await self._caller.progress(progress, total, message)
+
+    async def log(self, level: str, data: object, logger: str | None) -> None:
+        await self._caller.log(level, data, logger)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        return await self._caller.ask(method, params)
+
+
 class CannotAsk(Exception):
     """This client cannot answer a request of a tool server. *rejected*: its person refused to."""
 

@@ -20,7 +20,7 @@ from wicketgate.catalog.selectable import OPERATION_KEY
 from wicketgate.errors import InputRequired, UpstreamRefused
 from wicketgate.fleet import spelling
 from wicketgate.log_text import MASK
-from wicketgate.ports import SILENT, AnswerTime, CallContext, Caller
+from wicketgate.ports import SILENT, CallContext, Caller, PassingCaller
 from wicketgate.results.bulk import base64_bytes
 from wicketgate.results.firewall import is_bulky
 
@@ -227,20 +227,12 @@ class Edge:
         return False
 
 
-class _EdgeCaller:
-    """Implements Caller: *caller*, which is given what *edge* leaves."""
+class _EdgeCaller(PassingCaller):
+    """*caller*, which is given what *edge* leaves."""
 
     def __init__(self, caller: Caller, edge: Edge) -> None:
-        self._caller = caller
+        super().__init__(caller)
         self._edge = edge
-
-    @property
-    def answers(self) -> AnswerTime:
-        return self._caller.answers
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        return self._caller.capabilities
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if message is not None:

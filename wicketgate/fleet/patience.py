@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from wicketgate.ports import AnswerTime, Caller
+from wicketgate.ports import Caller, PassingCaller
 
 ASKED_S = 600.0
 """A person has so long for one call, all of its questions together; from then on its time counts again."""
@@ -86,27 +86,16 @@ class PatientDeadline:
             self._timeout.reschedule(ends_at)
 
 
-class PatientCaller:
-    """Implements Caller: *caller*, who is asked while *deadline* stands still, and whose progress puts it off."""
+class PatientCaller(PassingCaller):
+    """*caller*, who is asked while *deadline* stands still, and whose progress puts it off."""
 
     def __init__(self, caller: Caller, deadline: PatientDeadline) -> None:
-        self._caller = caller
+        super().__init__(caller)
         self._deadline = deadline
-
-    @property
-    def answers(self) -> AnswerTime:
-        return self._caller.answers
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        return self._caller.capabilities
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         self._deadline.alive()
         await self._caller.progress(progress, total, message)
-
-    async def log(self, level: str, data: object, logger: str | None) -> None:
-        await self._caller.log(level, data, logger)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._deadline.asking():

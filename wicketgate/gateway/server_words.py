@@ -13,7 +13,7 @@ from wicketgate.gateway.client_requests import KINDS, QUESTION, ROOTS, SAMPLE, K
 from wicketgate.gateway.plugin_chain import PluginChain, Stage
 from wicketgate.gateway.questions import CANCELLED, QuestionRefused, question_of
 from wicketgate.plugin_api import Message, Request
-from wicketgate.ports import SILENT, AnswerTime, CallContext, Caller, CannotAsk, InputAnswers
+from wicketgate.ports import SILENT, CallContext, Caller, CannotAsk, InputAnswers, PassingCaller
 
 log = logging.getLogger("wicketgate.calls")
 
@@ -191,20 +191,12 @@ class ServerWords:
         return InputAnswers(passed, answers.request_state)
 
 
-class _HeardCaller:
-    """Implements Caller: *caller*, as far as *words* may reach it."""
+class _HeardCaller(PassingCaller):
+    """*caller*, as far as *words* may reach it."""
 
     def __init__(self, caller: Caller, words: ServerWords) -> None:
-        self._caller = caller
+        super().__init__(caller)
         self._words = words
-
-    @property
-    def answers(self) -> AnswerTime:
-        return self._caller.answers
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        return self._caller.capabilities
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """A text that may not be shown is left out; the progress itself is not."""

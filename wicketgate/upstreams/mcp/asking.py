@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from mcp_types import METHOD_NOT_FOUND
 
-from wicketgate.ports import SILENT, AnswerTime, CallContext, Caller, CannotAsk
+from wicketgate.ports import SILENT, CallContext, Caller, CannotAsk, PassingCaller
 
 ELICIT = "elicitation/create"
 SAMPLE = "sampling/createMessage"
@@ -74,27 +74,21 @@ def offered(context: CallContext, forward: Collection[str]) -> CallContext:
     return replace(context, caller=OfferedCaller(context.caller, forward))
 
 
-class OfferedCaller:
-    """Implements Caller: *caller*, with the capabilities that the server is shown, asked for nothing else."""
+class OfferedCaller(PassingCaller):
+    """*caller*, with the capabilities that the server is shown, asked for nothing else."""
 
     def __init__(self, caller: Caller, forward: Collection[str]) -> None:
-        self._caller = caller
-        self.capabilities: Mapping[str, Any] = shown_capabilities(caller.capabilities, forward)
+        super().__init__(caller)
+        self._shown: Mapping[str, Any] = shown_capabilities(caller.capabilities, forward)
 
     @property
-    def answers(self) -> AnswerTime:
-        return self._caller.answers
-
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        await self._caller.progress(progress, total, message)
-
-    async def log(self, level: str, data: object, logger: str | None) -> None:
-        await self._caller.log(level, data, logger)
+    def capabilities(self) -> Mapping[str, Any]:
+        return self._shown
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if CAPABILITY.get(method) not in self.capabilities:
+        if CAPABILITY.get(method) not in self._shown:
             raise CannotAsk(method)
-        return await self._caller.ask(method, params)
+        return await super().ask(method, params)
 
 
 def unanswered(request_id: int | str, method: str, *, rejected: bool = False) -> Mapping[str, Any]:
