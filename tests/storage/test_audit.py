@@ -474,6 +474,9 @@ async def test_only_so_many_records_wait_for_a_writer_that_hangs() -> None:
         await sink.aclose()
 
 
+_PORTS = 5
+
+
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
     """A server of its own, from Debian's package, on a free port; its URL."""
@@ -485,12 +488,20 @@ def postgres() -> Iterator[str]:
     if os.getuid() == 0:  # the server refuses to run as root
         user = {"user": "postgres"}
         shutil.chown(home, "postgres")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     run: dict[str, Any] = {"cwd": home, "check": True, "timeout": 60, "stdout": subprocess.DEVNULL, **user}
     subprocess.run([tools / "initdb", "-D", home / "data", "-A", "trust", "-U", "audit", "--no-sync"], **run)
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={home} -c fsync=off"
-    subprocess.run([tools / "pg_ctl", "-D", home / "data", "-w", "-l", home / "log", "-o", options, "start"], **run)
+    # A port that was free may be taken by another test before the server has it.
+    for attempt in range(_PORTS):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={home} -c fsync=off"
+        start = [tools / "pg_ctl", "-D", home / "data", "-w", "-l", home / "log", "-o", options, "start"]
+        try:
+            subprocess.run(start, **run)
+            break
+        except subprocess.CalledProcessError:
+            if attempt == _PORTS - 1:
+                raise
     try:
         yield f"postgresql://audit@127.0.0.1:{port}/postgres"
     finally:

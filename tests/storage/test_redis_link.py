@@ -229,6 +229,8 @@ async def test_behind_sentinels_an_approval_is_used_once_a_replica_has_it_and_a_
         sentinel.start()
         async with linked(f"redis+sentinel://127.0.0.1:{sentinel.port}/gate") as link:
             once = RedisOnceStore(link, time.time)
+            # The replica counts once its master has heard of what it has, a second after it has it at the latest.
+            await _add_one(once, "first")
             await use_everything(link)
             replica.kill()
             with pytest.raises(NotAdmitted):
