@@ -495,7 +495,17 @@ def postgres() -> Iterator[str]:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={home} -c fsync=off"
-        start = [tools / "pg_ctl", "-D", home / "data", "-w", "-l", home / "log", "-o", options, "start"]
+        start: list[Path | str] = [
+            tools / "pg_ctl",
+            "-D",
+            home / "data",
+            "-w",
+            "-l",
+            home / "log",
+            "-o",
+            options,
+            "start",
+        ]
         try:
             subprocess.run(start, **run)
             break
