@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +30,11 @@ class Program:
         return {**os.environ, **self.env}
 
 
-def debian_program(name: str, package: str) -> Program:
-    """The program *name*, which *package* brings."""
+_PLACES = ("usr/sbin", "usr/bin", "sbin", "bin")
+
+
+def debian_program(name: str, package: str, places: Sequence[str] = _PLACES) -> Program:
+    """The program *name*, which *package* brings; where it is unpacked, in one of *places*."""
     if found := shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin"):
         return Program(Path(found), {})
     folder = ROOT / package
@@ -39,11 +43,16 @@ def debian_program(name: str, package: str) -> Program:
         fcntl.flock(lock, fcntl.LOCK_EX)  # test workers run side by side
         if not folder.exists():
             _unpack(package, folder)
-    for place in ("usr/sbin", "usr/bin", "sbin", "bin"):
+    for place in places:
         if (path := folder / place / name).exists():
-            libraries = folder / "usr/lib" / (sysconfig.get_config_var("MULTIARCH") or "")
-            return Program(path, {"LD_LIBRARY_PATH": str(libraries)})
+            return Program(path, {"LD_LIBRARY_PATH": ":".join(map(str, _libraries(folder)))})
     pytest.fail(f"the Debian package {package} has no program {name}", pytrace=False)
+
+
+def _libraries(folder: Path) -> list[Path]:
+    """The folders of libraries; some stand below the usual one, where a library of their package looks for them."""
+    usual = folder / "usr/lib" / (sysconfig.get_config_var("MULTIARCH") or "")
+    return [usual, *sorted({path.parent for path in usual.glob("*/lib*.so*")})]
 
 
 def _unpack(package: str, folder: Path) -> None:
