@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.console.files import ConsoleFiles
 from app.gauges import Gauges
 from app.lifespan import Program, service_lifespan
 from app.local_key import LocalKey, local_key
@@ -35,6 +36,8 @@ from middleware.cors import CorsMiddleware
 from middleware.drain import DrainMiddleware
 from middleware.hosts import HostMiddleware, HostRule
 from middleware.refusals import BodyLimitMiddleware, LastResortMiddleware
+from routers.console import console_router
+from routers.console_files import console_file_routes, open_paths
 from routers.engine import engine_router
 from routers.health import health_router, metrics_router
 from routers.openapi import publish_openapi
@@ -136,7 +139,8 @@ def _make_app(
     endpoints: Mapping[str, ASGIApp] = doors.endpoints
     if peers is not None:
         endpoints = {name: peers.placed(endpoint) for name, endpoint in doors.endpoints.items()}
-    faces = _add_paths(app, gate, endpoints, metrics, metrics.read if peers is None else peers.metrics)
+    console = ConsoleFiles() if settings.server.console else None
+    faces = _add_paths(app, gate, console, endpoints, metrics, metrics.read if peers is None else peers.metrics)
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     server = settings.server
@@ -147,7 +151,13 @@ def _make_app(
             _by_path(faces, doors.endpoints), gate.authenticator, gate.key_uses, local_only=local_only
         )
         peers.answer_with(DrainMiddleware(behind, gate.drain))
-    app.add_middleware(AuthMiddleware, authenticator=gate.authenticator, uses=gate.key_uses, local_only=local_only)
+    app.add_middleware(
+        AuthMiddleware,
+        authenticator=gate.authenticator,
+        uses=gate.key_uses,
+        local_only=local_only,
+        open_paths=frozenset() if console is None else open_paths(console),
+    )
     app.add_middleware(DrainMiddleware, drain=gate.drain)
     app.add_middleware(LastResortMiddleware)
     if server.allowed_origins:
@@ -186,6 +196,7 @@ def _by_path(faces: Mapping[str, str], endpoints: Mapping[str, ASGIApp]) -> ASGI
 def _add_paths(
     app: FastAPI,
     gate: Gate,
+    console: ConsoleFiles | None,
     endpoints: Mapping[str, ASGIApp],
     metrics: Metrics,
     read_metrics: Callable[[], Awaitable[bytes]],
@@ -207,6 +218,8 @@ def _add_paths(
         metrics_router(read_metrics, CONTENT_TYPE),
         operations_router(gate.operations, gate.shares.calls, max_values),
     ]
+    if console is not None:
+        routers.append(console_router())
     for router in routers:
         app.include_router(router)
     # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.
@@ -214,6 +227,8 @@ def _add_paths(
     app.router.routes.extend(
         Route(path, endpoint=endpoints[name], include_in_schema=False) for path, name in faces.items()
     )
+    if console is not None:
+        app.router.routes.extend(console_file_routes(console))
     publish_openapi(app)
     paths = (route.path for router in routers for route in router.routes if isinstance(route, Route | APIRoute))
     metrics.know_paths([*faces, *paths])

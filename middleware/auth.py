@@ -36,11 +36,20 @@ class AuthMiddleware:
     which the request ends when its key is not good any more (ACCESS-41).
 
     With *local_only* a client at an address outside this machine is refused first of all, on every path: a server other
-    than ours may listen on any address.
+    than ours may listen on any address. *open_paths* need no credential, besides those above.
     """
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, uses: KeyUses, *, local_only: bool = False) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator,
+        uses: KeyUses,
+        *,
+        local_only: bool = False,
+        open_paths: frozenset[str] = frozenset(),
+    ) -> None:
         self._app = app
+        self._open_paths = OPEN_PATHS | open_paths
         self._authenticator = authenticator
         self._uses = uses
         self._local_only = local_only
@@ -61,7 +70,7 @@ class AuthMiddleware:
             refused = self._authenticator.refuse("not_local", source)
             return await send_refusal(send, 403, "forbidden", refused.message, closing_headers(scope))
         headers = [(key, value) for key, value in scope["headers"] if _canonical(key) not in _IDENTITY_HEADERS]
-        if scope["path"] in OPEN_PATHS:
+        if scope["path"] in self._open_paths:
             return await self._app({**scope, "headers": headers}, receive, send)
         if scope["path"].startswith(_WELL_KNOWN):
             # 401 would say that a document is there, and clients that look for a login (RFC 9728) would stop at it.

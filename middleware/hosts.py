@@ -1,5 +1,7 @@
 """Refuses requests that are meant for another host, and those of foreign pages (ACCESS-34, ACCESS-35).
 
+Pages of the very host that was asked are not foreign: the console is one.
+
 A page in a browser can let its own name point to this service (DNS rebinding); its requests then bear that name as
 Host. An address as Host cannot come from there, and is taken.
 """
@@ -78,7 +80,8 @@ class HostMiddleware:
             self._tell("Host", _values(scope, b"host"), "server.allowed_hosts")
             return await send_refusal(send, 421, "misdirected_request", _FOREIGN_HOST)
         origins = _values(scope, b"origin")
-        if not all(map(self._rule.takes_origin, origins)):
+        own = {f"{scheme}://{host.lower()}" for host in _values(scope, b"host") for scheme in ("http", "https")}
+        if not all(origin.lower() in own or self._rule.takes_origin(origin) for origin in origins):
             self._tell("Origin", origins, "server.allowed_origins")
             return await send_refusal(send, 403, "forbidden", _FOREIGN_ORIGIN, closing_headers(scope))
         await self._app(scope, receive, send)

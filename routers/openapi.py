@@ -135,6 +135,7 @@ _TAGS = [
     {"name": "chat", "description": "Conversations, with the tools run by the service."},
     {"name": "operations", "description": "Tools found, described and run by the caller."},
     {"name": "health", "description": "Whether the process lives, and whether it can serve."},
+    {"name": "console", "description": "The data of the web console at `/console/`."},
 ]
 
 _EVENTS = {

@@ -52,6 +52,8 @@ class ServerSettings(Section):
     for any port, ``*`` for every name."""
     allowed_origins: tuple[str, ...] = ()
     """Origin headers that are accepted besides those of loopback names; their pages may read the answers (CORS)."""
+    console: bool = True
+    """Serve the web console at ``/console/``. Its files hold no data; its data needs a key like everything else."""
 
     @field_validator("trusted_proxies")
     @classmethod

@@ -1,0 +1,227 @@
+// The shell: navigation, colours, sign-in, and one page at a time, loaded when it is opened.
+
+import { Component, h, render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { forget, get, key, post, whenSignedOut } from "./api.js";
+import { startLive, stopLive, useLive, useLiveState } from "./live.js";
+import { followed, href, useRoute } from "./route.js";
+import { Announcer, Button, Failure, Fragment, announce, html, plain } from "./ui.js";
+
+const NAV = [
+  ["gate", "Gate"],
+  ["tools", "Tools"],
+  ["chat", "Chat"],
+  null,
+  ["servers", "Servers", "read"],
+  ["calls", "Calls"],
+  ["approvals", "Approvals"],
+  null,
+  ["keys", "Keys", "read"],
+  ["configuration", "Configuration", "read"],
+];
+
+const THEME = "wicketgate.theme";
+const loaded = {};
+
+function Mark() {
+  return html`<svg viewBox="0 0 20 20" aria-hidden="true" width="20" height="20">
+    <path d="M2 1h3v18H2zM15 1h3v18h-3zM5 4h10v2.4H5z" fill="var(--ink)" />
+    <path d="M8 19v-8h4v8z" fill="var(--accent)" />
+  </svg>`;
+}
+
+function useTheme() {
+  const [theme, setTheme] = useState(() => localStorage.getItem(THEME) || "");
+  useEffect(() => {
+    if (theme) document.documentElement.dataset.theme = theme;
+    else delete document.documentElement.dataset.theme;
+    theme ? localStorage.setItem(THEME, theme) : localStorage.removeItem(THEME);
+  }, [theme]);
+  const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  return [dark, () => setTheme(dark ? "light" : "dark")];
+}
+
+class Boundary extends Component {
+  componentDidCatch(error) {
+    console.error(error);
+    this.setState({ error });
+  }
+  render({ children }, { error }) {
+    if (!error) return children;
+    return html`<div class="fail" role="alert">
+      <p>This page has failed. Reload it; if it fails again, that is a fault of the console.</p>
+      <${Button} onClick=${() => location.reload()}>Reload<//>
+    </div>`;
+  }
+}
+
+// The styles of a page come with it: a page is shown when both are there.
+function styled(page) {
+  return new Promise((done) => {
+    const link = document.createElement("link");
+    link.rel = "stylesheet";
+    link.href = new URL(`pages/${page}.css`, import.meta.url).href;
+    link.onload = link.onerror = done;
+    document.head.append(link);
+  });
+}
+
+function Page({ page, ...given }) {
+  const [, redraw] = useState(0);
+  const found = loaded[page];
+  useEffect(() => {
+    if (loaded[page]) return;
+    Promise.all([import(`./pages/${page}.js`), styled(page)]).then(
+      ([module]) => (loaded[page] = { view: module.default }),
+      () => (loaded[page] = { error: new Error("This page could not be loaded. Reload the console.") }),
+    ).then(() => redraw((count) => count + 1));
+  }, [page]);
+  if (!found) return html`<p class="foot" role="status">Loading …</p>`;
+  if (found.error) return html`<${Failure} error=${found.error} />`;
+  return html`<${Boundary} key=${page}><${found.view} ...${given} /><//>`;
+}
+
+function Nav({ page, me, waiting }) {
+  return html`<nav class="nav" aria-label="Pages"><ul>
+    ${NAV.map((entry, place) => {
+      if (!entry) return html`<li class="gap" aria-hidden="true" key=${place}></li>`;
+      const [name, label, needs] = entry;
+      if (needs && !me.may[needs]) return null;
+      const count = name === "approvals" && waiting;
+      return html`<li key=${name}><a href=${href(name)} aria-current=${page === name ? "page" : null} onClick=${followed(name)}>
+        ${label}${!!count && html`<span class="n"><span aria-hidden="true">${count}</span><span class="vh">, ${count} waiting</span></span>`}
+      </a></li>`;
+    })}
+  </ul></nav>`;
+}
+
+function useWaiting(me) {
+  const [waiting, setWaiting] = useState(0);
+  const look = () => get("approvals").then((found) => setWaiting(found.waiting.length), () => {});
+  useEffect(() => void look(), [me]);
+  useLive((event, data) => {
+    if (event !== "approval") return;
+    look();
+    if (data.change === "new") announce("A call waits for approval.");
+  });
+  return waiting;
+}
+
+function Signed({ me, signOut }) {
+  const route = useRoute();
+  const [dark, turn] = useTheme();
+  const waiting = useWaiting(me);
+  const live = useLiveState();
+  const main = useRef(null);
+  const first = useRef(true);
+  useEffect(() => {
+    startLive();
+    return stopLive;
+  }, []);
+  // The reader of a screen is taken to the heading of the new page.
+  useEffect(() => {
+    if (first.current) first.current = false;
+    else (main.current.querySelector("h1") || main.current).focus();
+    scrollTo(0, 0);
+  }, [route.page]);
+  return html`<${Fragment}>
+    <a class="skip" href="#main">To the content</a>
+    <div class="app">
+      <header class="side">
+        <a class="mark" href=${href("gate")} onClick=${followed("gate")}><${Mark} />Wicketgate</a>
+        <${Nav} page=${route.page} me=${me} waiting=${waiting} />
+        <div class="who">
+          <b>${plain(me.actor, 100)}</b>${plain(me.permissions.join(", "), 200)}
+          <div class="acts">
+            <button class="lnk" type="button" onClick=${turn}>${dark ? "Light" : "Dark"} colours</button>
+            <button class="lnk" type="button" onClick=${signOut}>Sign out</button>
+          </div>
+        </div>
+      </header>
+      <main id="main" tabindex="-1" ref=${main}>
+        ${live === "away" && html`<p class="away" role="status">The gate does not answer; what is shown may be old. It is tried again.</p>`}
+        <${Page} page=${route.page} query=${route.query} me=${me} />
+      </main>
+    </div>
+    <${Announcer} />
+  <//>`;
+}
+
+function SignIn({ told, signIn }) {
+  const [text, setText] = useState("");
+  const submit = (event) => {
+    event.preventDefault();
+    if (text.trim()) signIn(text.trim());
+  };
+  useEffect(() => {
+    document.title = "Sign in · Wicketgate";
+  }, []);
+  return html`<main class="signin" id="main">
+    <p class="mark"><${Mark} />Wicketgate</p>
+    <h1>Sign in</h1>
+    <form onSubmit=${submit}>
+      <div class="f">
+        <label for="key">Key</label>
+        <input id="key" type="password" autocomplete="off" spellcheck="false" value=${text} onInput=${(event) => setText(event.target.value)} autofocus />
+        <p>One of the keys of this gate. It is kept in this tab alone, and sent nowhere else.</p>
+      </div>
+      <div role="alert">${told && html`<p class="told">${told}</p>`}</div>
+      <div class="btns"><button class="btn p" type="submit">Sign in</button></div>
+    </form>
+    <p class="foot">A gate without configured keys prints a sign-in link when it starts. To make a key: <code>wicketgate key new --actor me</code></p>
+  </main>`;
+}
+
+// A link of the form #code=… signs in once; the code is exchanged for the key and leaves the address.
+async function exchanged() {
+  const code = new URLSearchParams(location.hash.slice(1)).get("code");
+  if (!code) return "";
+  history.replaceState(null, "", location.pathname + location.search);
+  try {
+    key.set((await post("sign-in", { code })).key);
+    return "";
+  } catch (error) {
+    return error.status === 401 ? "This link was used, or is too old. Sign in with a key, or start the gate again." : error.message;
+  }
+}
+
+function App() {
+  const [me, setMe] = useState(null);
+  const [told, setTold] = useState("");
+  const [ready, setReady] = useState(false);
+  const leave = (text) => {
+    stopLive();
+    forget();
+    setMe(null);
+    setTold(text);
+  };
+  const enter = async () => {
+    try {
+      if (key.get()) setMe(await get("me"));
+    } catch (error) {
+      if (error.status !== 401) setTold(error.message);
+    }
+    setReady(true);
+  };
+  useEffect(() => {
+    whenSignedOut(leave);
+    exchanged().then((text) => {
+      if (text) setTold(text);
+      return enter();
+    });
+  }, []);
+  const signIn = (secret) => {
+    setTold("");
+    key.set(secret);
+    enter();
+  };
+  const signOut = () => {
+    key.clear();
+    leave("");
+  };
+  if (!ready) return html`<div class="app"><header class="side"><p class="mark"><${Mark} />Wicketgate</p></header><main id="main"></main></div>`;
+  if (!me) return html`<${SignIn} told=${told} signIn=${signIn} />`;
+  return html`<${Signed} me=${me} signOut=${signOut} />`;
+}
+
+render(h(App), document.getElementById("root"));

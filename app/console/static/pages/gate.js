@@ -1,0 +1,481 @@
+// The gate in one picture: three tools on the left, the wall with its opening, and a row for each card that tool_browse
+// could give, with a tile for each tool. Ribbons are as wide as the calls that went through.
+
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { get } from "../api.js";
+import { useLive } from "../live.js";
+import { followed, go, href } from "../route.js";
+import { Failure, Figures, Fragment, Section, Tile, Title, announce, html, ms, number, plain, plural, useLoad } from "../ui.js";
+import { Waiting } from "./waiting.js";
+
+const MOST_BUTTONS = 40; // tiles of a row that are buttons; above it a canvas draws them
+const MOST_RIBBONS = 50;
+const MOST_LIVE = 13;
+const FLIGHT_MS = 900;
+const KINDS = { stdio: "stdio", http: "streamable HTTP", sse: "SSE", openapi: "OpenAPI", python: "Python", embedded: "in this program" };
+
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+const heat = (calls) => (calls < 1 ? 0 : calls < 3 ? 1 : calls < 10 ? 2 : calls < 30 ? 3 : 4);
+const sum = (values) => values.reduce((all, each) => all + each, 0);
+
+// What was called: counts by tool, kept up to date by the live stream.
+function useTraffic() {
+  const [traffic, setTraffic] = useState(null);
+  const load = () => get("traffic").then(setTraffic, () => {});
+  useEffect(() => void load(), []);
+  useLive((event, data) => {
+    if (event === "begun" || event === "gap") load();
+    if (event === "tokens") setTraffic((now) => now && { ...now, totals: { ...now.totals, given_tokens: data.given, naive_tokens: data.naive } });
+    if (event !== "call") return;
+    setTraffic((now) => {
+      if (!now) return now;
+      const failed = data.outcome === "failed" || data.tool === "error" ? 1 : 0;
+      const meta = { ...now.meta };
+      const name = { execute: "tool_execute", view: "tool_view", browse: "tool_browse" }[data.operation];
+      if (name) meta[name] = (meta[name] || 0) + 1;
+      if (data.operation !== "execute") return { ...now, meta };
+      const [calls, bad, p50] = now.tools[data.tool_id] || [0, 0, null];
+      return {
+        ...now,
+        meta,
+        totals: { ...now.totals, calls: now.totals.calls + 1, failed: now.totals.failed + failed },
+        tools: { ...now.tools, [data.tool_id]: [calls + 1, bad + failed, p50 ?? data.duration_ms] },
+      };
+    });
+  });
+  return traffic;
+}
+
+// The rows with what was called in each: {row, tools, calls, failed, p50}.
+function counted(map, traffic) {
+  const { id, name, writes, tokens, state, about } = map.columns;
+  const of = traffic?.tools || {};
+  return map.rows.map((row) => {
+    const tools = [];
+    for (let at = row.first; at < row.first + row.count; at++) {
+      const [calls, failed, p50] = of[id[at]] || [0, 0, null];
+      tools.push({ at, id: id[at], name: name[at], writes: !!writes[at], tokens: tokens[at], held: state[at] === 2, about: about[at], calls, failed, p50 });
+    }
+    const timed = tools.filter((tool) => tool.p50 != null).sort((a, b) => a.p50 - b.p50);
+    const half = sum(timed.map((tool) => tool.calls)) / 2;
+    let seen = 0;
+    const middle = timed.find((tool) => (seen += tool.calls) >= half);
+    return { row, tools, calls: sum(tools.map((tool) => tool.calls)), failed: sum(tools.map((tool) => tool.failed)), p50: middle?.p50 ?? null };
+  });
+}
+
+export default function Gate({ query }) {
+  const path = query.path || "/";
+  const map = useLoad((signal) => get(`map?path=${encodeURIComponent(path)}`, { signal }), [path]);
+  const traffic = useTraffic();
+  useLive((event) => (event === "catalog" || event === "server" || event === "begun") && map.again());
+  const found = map.value;
+  const totals = traffic?.totals;
+  return html`<${Fragment}>
+    <div class="top">
+      <${Title} name="Gate">${found ? `${number(found.model.behind)} ${found.model.behind === 1 ? "tool" : "tools"} behind the gate, ${found.model.tools} in the prompt` : "The gate"}<//>
+      ${totals && html`<${Figures} items=${[
+        ["Calls", number(totals.calls)],
+        ["Median", ms(totals.median_ms)],
+        ["Failed", number(totals.failed), totals.failed ? "bad" : ""],
+        ["Waiting", number(totals.waiting), totals.waiting ? "wait" : ""],
+      ]} />`}
+    </div>
+    ${totals && html`<${Saved} totals=${totals} />`}
+    <${Failure} error=${map.error} again=${map.again} />
+    <div class="cols">
+      <section aria-labelledby="map">
+        <div class="sec">
+          <h2 id="map" class="crumbs"><${Crumbs} path=${path} /></h2>
+          <${Legend} />
+        </div>
+        ${found ? html`<${Picture} map=${found} traffic=${traffic} path=${path} />` : !map.error && html`<p class="foot" role="status">Loading …</p>`}
+      </section>
+      <div class="aside">
+        <${Troubles} map=${found} />
+        <${Live} />
+        <${Waiting} most=${1} />
+      </div>
+    </div>
+  <//>`;
+}
+
+function Saved({ totals }) {
+  const { given_tokens: given, naive_tokens: naive } = totals;
+  if (!naive) return html`<p class="foot">No model has asked yet. What models are given, against every definition in the prompt, is shown here.</p>`;
+  const share = Math.min(100, (given / naive) * 100);
+  return html`<div class="saved">
+    <div class="bar" role="img" aria-label=${`${number(given)} of ${number(naive)} tokens, ${share.toFixed(1)} percent`}><i style=${{ width: `${share}%` }} /></div>
+    <p><span>Models were given <b>${number(given)} tokens</b>, ${share.toFixed(1)}% of what it would have taken</span>
+      <span>${number(naive)} with every definition in the prompt</span></p>
+  </div>`;
+}
+
+function Crumbs({ path }) {
+  const parts = path.split("/").filter(Boolean);
+  if (!parts.length) return html`<span class="vh">The map: </span>/ <span class="all">all namespaces</span>`;
+  const to = (count) => "/" + parts.slice(0, count).join("/");
+  return html`<span class="vh">The map: </span><a href=${href("gate")} onClick=${followed("gate")} aria-label="all namespaces">/</a>${parts.map((part, place) =>
+    place < parts.length - 1
+      ? html`<a href=${href("gate", { path: to(place + 1) })} onClick=${followed("gate", { path: to(place + 1) })}>${part}</a>/`
+      : part,
+  )}`;
+}
+
+const Legend = () => html`<div class="legend">
+  <span><${Tile} />reads</span><span><${Tile} writes />changes things</span>
+  <span><${Tile} /><${Tile} heat=${1} /><${Tile} heat=${2} /><${Tile} heat=${3} /><${Tile} heat=${4} />calls</span>
+  <span><${Tile} heat=${2} failed />failed</span>
+</div>`;
+
+// What needs somebody: servers that are down, tools that are held back.
+function Troubles({ map }) {
+  if (!map) return null;
+  const down = map.upstreams.filter((each) => each.state === "down" || each.error);
+  const held = map.held || 0;
+  if (!down.length && !held) return null;
+  return html`<${Section} title="Needs attention" id="tr">
+    <div class="foot">
+      ${down.map(
+        (each) => html`<p class="trouble" key=${each.name}><b><a href=${href("servers", { name: each.name })} onClick=${followed("servers", { name: each.name })}>${plain(each.name, 80)}</a> is ${each.state === "ready" ? "not well" : each.state}</b>${plain(each.error, 300)}</p>`,
+      )}
+      ${held > 0 && html`<p class="trouble held"><b><a href=${href("tools", { show: "held" })} onClick=${followed("tools", { show: "held" })}>${plural(held, "tool")} quarantined</a></b>Their definitions changed, are new or look suspicious. Nobody can call them until they are accepted.</p>`}
+    </div>
+  <//>`;
+}
+
+// The picture.
+
+function Picture({ map, traffic, path }) {
+  const rows = useMemo(() => counted(map, traffic), [map, traffic]);
+  const box = useRef(null), list = useRef(null);
+  const [geometry, setGeometry] = useState(null);
+  const [over, setOver] = useState(-1);
+  const [tip, setTip] = useState(null);
+  const flights = useFlights(map, rows);
+  useLayoutEffect(() => {
+    const measure = () => {
+      const top = box.current.getBoundingClientRect().top;
+      const middles = [...list.current.querySelectorAll(".row")].map((row) => {
+        const at = row.getBoundingClientRect();
+        return at.top - top + at.height / 2;
+      });
+      setGeometry({ height: list.current.offsetHeight, middles });
+    };
+    measure();
+    const watch = new ResizeObserver(measure);
+    watch.observe(list.current);
+    return () => watch.disconnect();
+  }, [map]);
+  const point = (event, tool) => {
+    const around = box.current.getBoundingClientRect();
+    const at = event.currentTarget.getBoundingClientRect();
+    const x = event.clientX && event.type === "mousemove" ? event.clientX : at.left;
+    const y = event.clientY && event.type === "mousemove" ? event.clientY + 8 : at.bottom;
+    setTip({ tool, x: Math.max(0, Math.min(x - around.left, around.width - 290)), y: y - around.top + 8 });
+  };
+  const open = (tool) => go("tools", { id: tool.id });
+  const keys = (event) => move(event, list.current, () => setTip(null));
+  let first = true;
+  const groups = grouped(map, rows);
+  return html`<div class="pic" ref=${box} onMouseLeave=${() => setTip(null)} onKeyDown=${keys}>
+    ${geometry && html`<${Flow} geometry=${geometry} rows=${rows} meta=${traffic?.meta || {}} model=${map.model} over=${over} flights=${flights} />`}
+    <div class="rows" ref=${list} role="group" aria-label="Cards and their tools. Arrow keys move between tools.">
+      <div class="hd" aria-hidden="true"><span /><span /><span>calls</span><span>failed</span><span>ms</span><span>tokens</span></div>
+      ${groups.map(({ upstream, list: own }) => html`<${Fragment} key=${upstream.name}>
+        <${Upstream} upstream=${upstream} path=${path} />
+        ${own.map(({ place, ...each }) => {
+          const leads = first;
+          first = false;
+          return html`<${Row} ...${each} key=${each.row.path} leads=${leads} most=${Math.max(...rows.map((one) => one.calls), 1)}
+            enter=${() => setOver(place)} leave=${() => setOver(-1)} point=${point} unpoint=${() => setTip(null)} open=${open} hot=${flights.hot} />`;
+        })}
+      <//>`)}
+    </div>
+    ${tip && html`<div class="tip" role="presentation" style=${{ left: `${tip.x}px`, top: `${tip.y}px` }}>
+      <code>${plain(tip.tool.name, 80)}</code><br />${plain(tip.tool.about, 120)}
+      <small>${plural(tip.tool.calls, "call")}${tip.tool.failed ? `, ${tip.tool.failed} failed` : ""}${tip.tool.p50 != null ? `, ${ms(tip.tool.p50)}` : ""} · definition ${number(tip.tool.tokens)} tokens</small>
+    </div>`}
+  </div>`;
+}
+
+function grouped(map, rows) {
+  const groups = map.upstreams.map((upstream) => ({ upstream, list: [] }));
+  rows.forEach((each, place) => groups[each.row.upstream].list.push({ ...each, place }));
+  // A server without a row is still a server: one that is down has none.
+  return groups.filter(({ upstream, list }) => list.length || map.path === "/" || !map.path);
+}
+
+function Upstream({ upstream }) {
+  const state = upstream.state === "ready" ? "ready" : upstream.state === "down" ? "down" : "connecting";
+  const to = { path: `/${upstream.name}` };
+  return html`<div class="ns">
+    <i class=${`dot ${state}`} aria-hidden="true" />
+    ${upstream.tools ? html`<a href=${href("gate", to)} onClick=${followed("gate", to)}>${plain(upstream.name, 80)}</a>` : html`<b>${plain(upstream.name, 80)}</b>`}
+    <span>${KINDS[upstream.kind] || upstream.kind}, ${state}, ${plural(upstream.tools, "tool")}</span>
+    ${upstream.error && html`<span class="err">${plain(upstream.error, 200)}</span>`}
+  </div>`;
+}
+
+const tileLabel = (tool) =>
+  `${plain(tool.name, 100)}, ${tool.writes ? "changes things" : "reads"}, ${plural(tool.calls, "call")}${tool.failed ? `, ${tool.failed} failed` : ""}${tool.held ? ", quarantined" : ""}. ${plain(tool.about, 120)}`;
+
+function Row({ row, tools, calls, failed, p50, leads, most, enter, leave, point, unpoint, open, hot }) {
+  const leaf = row.leaf && tools.length === 1;
+  const to = leaf ? ["tools", { id: tools[0].id }] : ["gate", { path: row.path }];
+  return html`<div class=${`row${leaf ? " tool" : ""}`} onMouseEnter=${enter} onMouseLeave=${leave} onFocusIn=${enter} onFocusOut=${leave}>
+    <a class="lab" href=${href(...to)} onClick=${followed(...to)} title=${plain(row.label, 120)}>${plain(row.label, 80)}</a>
+    ${leaf
+      ? html`<div class="one"><${Tile} writes=${tools[0].writes} heat=${heat(calls)} failed=${failed} label=${tools[0].writes ? "changes things" : "reads"} /><span>${plain(tools[0].about, 120)}</span></div>`
+      : html`<div class="tiles">${tools.length > MOST_BUTTONS
+          ? html`<${Canvas} tools=${tools} open=${open} point=${point} unpoint=${unpoint} />`
+          : tools.map(
+              (tool, place) => html`<button type="button" key=${tool.id} tabindex=${leads && !place ? 0 : -1} aria-label=${tileLabel(tool)}
+                class=${`t h${heat(tool.calls)}${tool.writes ? " w" : ""}${tool.failed ? " err" : ""}${tool.held ? " held" : ""}${hot === tool.id ? " on" : ""}`}
+                onMouseEnter=${(event) => point(event, tool)} onFocus=${(event) => point(event, tool)} onBlur=${unpoint} onClick=${() => open(tool)} />`,
+            )}</div>`}
+    <span class=${calls ? "" : "z"}>${number(calls)}<span class="vh"> calls</span></span>
+    <span class=${failed ? "e" : "z"}>${failed || "–"}${failed > 0 && html`<span class="vh"> failed</span>`}</span>
+    <span class=${calls ? "" : "z"}>${p50 == null ? "–" : p50.toFixed(1)}</span>
+    <span class="z">${number(row.tokens)}</span>
+    <span class="mob" aria-hidden="true"><i style=${{ width: `${Math.max(1, (calls / most) * 100)}%` }} /></span>
+  </div>`;
+}
+
+// One tab stop for all tiles: arrows, Home and End move, rows are passed up and down by position.
+function move(event, list, unpoint) {
+  const tiles = [...list.querySelectorAll("button.t")];
+  const at = tiles.indexOf(document.activeElement);
+  if (event.key === "Escape") return unpoint();
+  if (at < 0) return;
+  const beside = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tiles.length - 1 }[event.key];
+  let next = tiles[beside];
+  if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+    const own = tiles[at].getBoundingClientRect();
+    const down = event.key === "ArrowDown" ? 1 : -1;
+    let best = Infinity;
+    for (const tile of tiles) {
+      const there = tile.getBoundingClientRect();
+      const away = (there.top - own.top) * down;
+      const distance = away * 1000 + Math.abs(there.left - own.left);
+      if (away > 4 && distance < best) [best, next] = [distance, tile];
+    }
+  }
+  if (!next) return;
+  event.preventDefault();
+  tiles.forEach((tile) => (tile.tabIndex = -1));
+  next.tabIndex = 0;
+  next.focus();
+}
+
+// Many tiles, drawn. They are reached by walking into the row, or by search.
+function Canvas({ tools, open, point, unpoint }) {
+  const canvas = useRef(null);
+  const [width, setWidth] = useState(0);
+  const size = tools.length > 400 ? 7 : 12, step = size + (tools.length > 400 ? 2 : 4);
+  const across = Math.max(1, Math.floor((width + step - size) / step));
+  const down = Math.ceil(tools.length / across);
+  useLayoutEffect(() => {
+    const watch = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
+    watch.observe(canvas.current.parentNode);
+    setWidth(Math.floor(canvas.current.parentNode.clientWidth));
+    return () => watch.disconnect();
+  }, []);
+  useEffect(() => {
+    const draw = () => paint(canvas.current, tools, across, size, step);
+    draw();
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    const theme = new MutationObserver(draw);
+    scheme.addEventListener("change", draw);
+    theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+    return () => {
+      scheme.removeEventListener("change", draw);
+      theme.disconnect();
+    };
+  }, [tools, across, down, size]);
+  const under = (event) => {
+    const at = canvas.current.getBoundingClientRect();
+    const column = Math.floor((event.clientX - at.left) / step), line = Math.floor((event.clientY - at.top) / step);
+    return column < across ? tools[line * across + column] : undefined;
+  };
+  const height = Math.max(1, down * step - (step - size));
+  return html`<canvas ref=${canvas} aria-hidden="true" style=${{ height: `${height}px` }} onClick=${(event) => under(event) && open(under(event))}
+    onMouseMove=${(event) => (under(event) ? point(event, under(event)) : unpoint())} onMouseLeave=${unpoint} />`;
+}
+
+function paint(canvas, tools, across, size, step) {
+  const scale = devicePixelRatio || 1;
+  const { clientWidth: width, clientHeight: height } = canvas;
+  if (!width) return;
+  canvas.width = width * scale;
+  canvas.height = height * scale;
+  const style = getComputedStyle(document.documentElement);
+  const probe = document.createElement("i");
+  document.body.append(probe);
+  const colour = (name) => {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const fills = ["--paper", "--heat1", "--heat2", "--heat3", "--heat4"].map(colour);
+  const edge = colour("--line3"), bad = colour("--bad"), wait = colour("--wait");
+  probe.remove();
+  const on = canvas.getContext("2d");
+  on.scale(scale, scale);
+  on.clearRect(0, 0, width, height);
+  on.lineWidth = 1;
+  tools.forEach((tool, place) => {
+    const x = (place % across) * step, y = Math.floor(place / across) * step;
+    on.beginPath();
+    if (tool.writes) on.rect(x + 0.5, y + 0.5, size - 1, size - 1);
+    else on.arc(x + size / 2, y + size / 2, size / 2 - 0.5, 0, Math.PI * 2);
+    on.fillStyle = tool.failed ? bad : fills[heat(tool.calls)];
+    on.strokeStyle = tool.held ? wait : tool.failed ? bad : edge;
+    on.fill();
+    on.stroke();
+  });
+  return style;
+}
+
+// Ribbons.
+
+const X = { bar: 71, meta: 74, wall: 119, door: 112, end: 278 };
+const META = [["tool_browse", "browse"], ["tool_execute", "execute"], ["tool_view", "view"]];
+
+function band(x0, y0, th0, x1, y1, th1) {
+  const half = (x0 + x1) / 2;
+  return `M${x0} ${y0}C${half} ${y0} ${half} ${y1} ${x1} ${y1}V${y1 + th1}C${half} ${y1 + th1} ${half} ${y0 + th0} ${x0} ${y0 + th0}Z`;
+}
+
+// The widths and places of all bands, from the counts and the middles of the rows.
+function laidOut(geometry, rows, meta) {
+  const shown = new Set([...rows.keys()].filter((place) => rows[place].calls).sort((a, b) => rows[b].calls - rows[a].calls).slice(0, MOST_RIBBONS));
+  const all = sum([...shown].map((place) => rows[place].calls));
+  const most = Math.max(...[...shown].map((place) => rows[place].calls), 1);
+  const scale = all ? Math.min(140 / all, 30 / most) : 0;
+  const widths = rows.map((row, place) => (shown.has(place) ? Math.max(0.75, row.calls * scale) : 0));
+  const open = Math.max(36, sum(widths));
+  const { middles, height } = geometry;
+  const centre = Math.max(open / 2 + 90, Math.min(height - open / 2 - 30, ((middles[0] ?? 0) + (middles.at(-1) ?? height)) / 2));
+  const top = centre - open / 2;
+  let y = centre - sum(widths) / 2;
+  const ribbons = rows.map((row, place) => {
+    const from = y;
+    y += widths[place];
+    return { place, th: widths[place], from, to: (middles[place] ?? centre) - widths[place] / 2, bad: row.calls ? row.failed / row.calls : 0 };
+  });
+  const counts = META.map(([name]) => meta[name] || 0);
+  const total = sum(counts);
+  let inner = top;
+  const spots = [top - 6, centre, top + open + 6];
+  const tools = META.map(([name, label], place) => {
+    const th = total ? (counts[place] / total) * open : 0;
+    const each = { name, label, calls: counts[place], th, from: 0, to: inner };
+    inner += th;
+    return each;
+  });
+  // The three stand apart, so that their words do not touch.
+  const gap = 46;
+  const heights = tools.map((tool) => Math.max(tool.th, 2));
+  let at = centre - (sum(heights) + 2 * gap) / 2;
+  tools.forEach((tool, place) => {
+    tool.from = at;
+    at += heights[place] + gap;
+  });
+  return { ribbons, tools, top, open, spots };
+}
+
+function Flow({ geometry, rows, meta, model, over, flights }) {
+  const plan = useMemo(() => laidOut(geometry, rows, meta), [geometry, rows, meta]);
+  const { ribbons, tools, top, open } = plan;
+  const { height } = geometry;
+  return html`<svg class="flow" width="286" height=${height} aria-hidden="true">
+    ${tools.map((tool) => tool.th > 0 && html`<path key=${tool.name} d=${band(X.meta, tool.from, Math.max(tool.th, 2), X.door, tool.to, tool.th)} fill="var(--ribbon)" />`)}
+    ${ribbons.map(({ place, th, from, to, bad }) => {
+      if (!th) return null;
+      const edge = bad ? Math.max(1, th * bad) : 0;
+      return html`<g key=${place}>
+        <path d=${band(X.wall, from, th, X.end, to, th)} fill=${place === over ? "var(--heat3)" : "var(--ribbon)"} />
+        ${edge > 0 && html`<path d=${band(X.wall, from + th - edge, edge, X.end, to + th - edge, edge)} fill="var(--ribbon-bad)" />`}
+      </g>`;
+    })}
+    <g fill="var(--ink)">
+      <rect x=${X.door} y="8" width="7" height=${Math.max(0, top - 16)} /><rect x=${X.door} y=${top + open + 8} width="7" height=${Math.max(0, height - top - open - 8)} />
+      <rect x=${X.door - 5} y=${top - 9} width="17" height="4" /><rect x=${X.door - 5} y=${top + open + 5} width="17" height="4" />
+      ${tools.map((tool) => html`<rect key=${tool.name} x=${X.bar} y=${tool.from - 2} width="3" height=${Math.max(tool.th, 2) + 4} />`)}
+    </g>
+    <text class="big" x="0" y=${tools[0].from - 44}>The model sees</text>
+    <text x="0" y=${tools[0].from - 26}>${plural(model.tools, "tool")}, ${number(model.tokens)} tokens</text>
+    ${tools.map((tool) => {
+      const middle = tool.from + Math.max(tool.th, 2) / 2;
+      return html`<g key=${tool.name}><text class="mt" x="0" y=${middle - 1}>${tool.label}</text><text x="0" y=${middle + 14}>${number(tool.calls)}</text></g>`;
+    })}
+    ${flights.list.map((flight) => {
+      const ribbon = ribbons[flight.place];
+      if (!ribbon) return null;
+      const from = ribbon.from + ribbon.th / 2, to = ribbon.to + ribbon.th / 2, half = (X.wall + X.end) / 2;
+      return html`<circle key=${flight.key} r="4" fill=${flight.failed ? "var(--bad)" : "var(--accent)"} stroke="var(--paper)" stroke-width="1.5">
+        <animateMotion dur="0.9s" begin="indefinite" fill="freeze" path=${`M${X.wall} ${from}C${half} ${from} ${half} ${to} ${X.end} ${to}`} ref=${begun} />
+      </circle>`;
+    })}
+  </svg>`;
+}
+
+function begun(motion) {
+  if (motion && !motion.isBegun) {
+    motion.isBegun = true;
+    motion.beginElement();
+  }
+}
+
+// A dot runs along the ribbon of each new call, and its tile is ringed.
+function useFlights(map, rows) {
+  const [list, setList] = useState([]);
+  const [hot, setHot] = useState(null);
+  const key = useRef(0);
+  const placeOf = useMemo(() => {
+    const places = new Map();
+    rows.forEach((row, place) => row.tools.forEach((tool) => places.set(tool.id, place)));
+    return places;
+  }, [map]);
+  useLive((event, data) => {
+    if (event !== "call" || data.operation !== "execute" || !placeOf.has(data.tool_id)) return;
+    setHot(data.tool_id);
+    setTimeout(() => setHot((now) => (now === data.tool_id ? null : now)), FLIGHT_MS);
+    if (still.matches || document.hidden) return;
+    const flight = { key: key.current++, place: placeOf.get(data.tool_id), failed: data.outcome === "failed" };
+    setList((now) => [...now.slice(-11), flight]);
+    setTimeout(() => setList((now) => now.filter((each) => each !== flight)), FLIGHT_MS + 100);
+  });
+  return { list, hot };
+}
+
+// The newest calls.
+function Live() {
+  const recent = useLoad((signal) => get(`calls?limit=${MOST_LIVE}`, { signal }), []);
+  const [news, setNews] = useState([]);
+  const [paused, setPaused] = useState(false);
+  useLive((event, data) => {
+    if (event === "call" && data.operation === "execute" && !paused) setNews((now) => [{ ...data, isNew: true }, ...now].slice(0, MOST_LIVE));
+  });
+  const seen = new Set(news.map((call) => call.id));
+  const older = (recent.value?.calls || []).filter((call) => call.operation === "execute" && !seen.has(call.call_id));
+  const shown = [...news, ...older].slice(0, MOST_LIVE);
+  const toggle = () => {
+    setPaused(!paused);
+    announce(paused ? "Live calls go on." : "Live calls are paused.");
+  };
+  return html`<section class="lv" aria-labelledby="lv">
+    <div class="sec"><h2 id="lv">Live calls</h2><button class="lnk" type="button" aria-pressed=${paused ? "true" : "false"} onClick=${toggle}>${paused ? "Go on" : "Pause"}</button></div>
+    ${shown.length ? null : html`<p class="foot">${recent.error ? plain(recent.error.message, 200) : "None yet. Each call appears here as it ends."}</p>`}
+    <ol class="live">${shown.map((call) => {
+      const id = call.call_id || call.id;
+      const bad = call.outcome !== "allowed" || call.tool === "error";
+      return html`<li key=${id} class=${call.isNew ? "new" : ""}>
+        <a href=${href("calls", { id })} onClick=${followed("calls", { id })}>${plain(call.name || nameOf(call.tool_id), 80)}</a>
+        <span class=${bad ? "no" : "ms"}>${bad ? call.outcome === "allowed" ? "failed" : plain(call.outcome.replace("_", " "), 30) : ms(call.duration_ms)}</span>
+      </li>`;
+    })}</ol>
+  </section>`;
+}
+
+const nameOf = (id) => (id || "").replace(/^[^:]*:/, "").replace(/#.*$/, "");

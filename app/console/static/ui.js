@@ -1,0 +1,211 @@
+// The parts that all pages are made of. Text from outside is only ever given to preact as text.
+
+import { h, Fragment } from "preact";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import htm from "htm";
+import { followed, href } from "./route.js";
+
+export const html = htm.bind(h);
+export { Fragment };
+
+// Figures and times.
+
+const NUMBER = new Intl.NumberFormat("en");
+export const number = (value) => (value == null ? "–" : NUMBER.format(value));
+
+export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+
+export function ms(value) {
+  if (value == null) return "–";
+  if (value < 100) return `${value.toFixed(1)} ms`;
+  if (value < 10_000) return `${NUMBER.format(Math.round(value))} ms`;
+  return `${(value / 1000).toFixed(1)} s`;
+}
+
+export function bytes(value) {
+  if (value == null) return "–";
+  if (value < 1024) return plural(value, "byte");
+  return value < 1024 * 1024 ? `${(value / 1024).toFixed(1)} KB` : `${(value / 1024 / 1024).toFixed(1)} MB`;
+}
+
+export function ago(epochS, now = Date.now() / 1000) {
+  if (epochS == null) return "never";
+  return `${lasting(now - epochS)} ago`;
+}
+
+export function lasting(seconds) {
+  const s = Math.max(0, seconds);
+  if (s < 1) return "under 1 s";
+  if (s < 90) return `${Math.round(s)} s`;
+  if (s < 5400) return `${Math.round(s / 60)} min`;
+  if (s < 172_800) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86_400)} days`;
+}
+
+export const clock = (epochS) => new Date(epochS * 1000).toLocaleTimeString("en-GB");
+export const moment = (epochS) =>
+  epochS == null ? "–" : new Date(epochS * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+
+export function Time({ at, short }) {
+  return html`<time dateTime=${new Date(at * 1000).toISOString()} title=${moment(at)}>${short ? clock(at) : ago(at)}</time>`;
+}
+
+// Foreign text: characters that hide or turn others are shown as what they are.
+// C0 and C1 controls, bidirectional marks, zero-width and tag characters.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udfff]/g;
+const LONGEST = 20_000;
+
+export function plain(text, longest = LONGEST) {
+  const whole = typeof text === "string" ? text : String(text ?? "");
+  const cut = whole.length > longest ? `${whole.slice(0, longest)} … (${number(whole.length - longest)} more characters)` : whole;
+  return cut.replace(HIDDEN, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
+}
+
+export const json = (value, longest) => plain(JSON.stringify(value, null, 2), longest);
+
+// Data: *load*(signal) is called at first and when *inputs* differ; `again` calls it once more.
+
+export function useLoad(load, inputs) {
+  const [state, setState] = useState({ value: undefined, error: null, busy: true });
+  const running = useRef(null);
+  const newest = useRef(load);
+  newest.current = load;
+  const again = useCallback(() => {
+    running.current?.abort();
+    const mine = (running.current = new AbortController());
+    setState((before) => ({ ...before, busy: true }));
+    newest.current(mine.signal).then(
+      (value) => mine.signal.aborted || setState({ value, error: null, busy: false }),
+      (error) => mine.signal.aborted || setState((before) => ({ ...before, error, busy: false })),
+    );
+  }, []);
+  useEffect(() => {
+    again();
+    return () => running.current?.abort();
+  }, inputs);
+  return { ...state, again };
+}
+
+export function useEvery(everyMs, act) {
+  const newest = useRef(act);
+  newest.current = act;
+  useEffect(() => {
+    const timer = setInterval(() => document.hidden || newest.current(), everyMs);
+    return () => clearInterval(timer);
+  }, [everyMs]);
+}
+
+export function useLater(value, waitMs) {
+  const [later, setLater] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setLater(value), waitMs);
+    return () => clearTimeout(timer);
+  }, [value, waitMs]);
+  return later;
+}
+
+// Parts of pages.
+
+export function Title({ children, name }) {
+  useEffect(() => {
+    document.title = `${name} · Wicketgate`;
+  }, [name]);
+  return html`<h1 id="title" tabindex="-1">${children}</h1>`;
+}
+
+export const Link = ({ page, query, children, ...more }) =>
+  html`<a href=${href(page, query)} onClick=${followed(page, query)} ...${more}>${children}</a>`;
+
+export function Section({ title, id, more, children, level = 2 }) {
+  return html`<section aria-labelledby=${id}>
+    <div class="sec">${h(`h${level}`, { id }, title)}${more}</div>
+    ${children}
+  </section>`;
+}
+
+export const Figures = ({ items }) =>
+  html`<dl class="figs">${items.map(
+    ([name, value, tone]) => html`<div class=${tone || ""} key=${name}><dt>${name}</dt><dd>${value}</dd></div>`,
+  )}</dl>`;
+
+// *kind*: reads, writes. *heat* 0 to 4 by calls.
+export const Tile = ({ writes, heat = 0, failed, label }) =>
+  html`<i class=${`t key${writes ? " w" : ""} h${heat}${failed ? " err" : ""}`} role=${label ? "img" : null} aria-label=${label} aria-hidden=${label ? null : "true"} />`;
+
+const TONES = { ready: "ok", connecting: "wait", down: "bad" };
+export const State = ({ state, children }) =>
+  html`<span class=${`state ${TONES[state] || ""}`}><i class="dot" aria-hidden="true" />${children ?? state}</span>`;
+
+export const Button = ({ main, danger, children, ...more }) =>
+  html`<button class=${`btn${main ? " p" : ""}${danger ? " d" : ""}`} type="button" ...${more}>${children}</button>`;
+
+export const Note = ({ children }) => html`<p class="foot">${children}</p>`;
+
+export function Failure({ error, again }) {
+  if (!error) return null;
+  return html`<div class="fail" role="alert">
+    <p>${plain(error.message, 500)}</p>
+    ${error.status === 403 && html`<p>The key of this tab lacks the permission for it.</p>`}
+    ${again && html`<${Button} onClick=${again}>Try again<//>`}
+  </div>`;
+}
+
+// What stands in the place of data: while it comes, if it does not, if there is none.
+export function Loaded({ data, children, empty }) {
+  if (data.value === undefined) {
+    return data.error ? html`<${Failure} error=${data.error} again=${data.again} />` : html`<p class="foot" role="status">Loading …</p>`;
+  }
+  return html`<${Fragment}>
+    ${data.error && html`<${Failure} error=${data.error} again=${data.again} />`}
+    ${empty && (Array.isArray(data.value) ? !data.value.length : false) ? html`<p class="empty">${empty}</p>` : children(data.value)}
+  <//>`;
+}
+
+export function Tabs({ label, tabs, tab, choose }) {
+  const move = (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1, Home: -tabs.length, End: tabs.length }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const at = tabs.findIndex(([id]) => id === tab);
+    const next = Math.abs(step) === 1 ? (at + step + tabs.length) % tabs.length : step < 0 ? 0 : tabs.length - 1;
+    choose(tabs[next][0]);
+    event.currentTarget.children[next].focus();
+  };
+  return html`<div class="tabs" role="tablist" aria-label=${label} onKeyDown=${move}>
+    ${tabs.map(
+      ([id, name]) =>
+        html`<button role="tab" type="button" id=${`tab-${id}`} key=${id} aria-selected=${tab === id ? "true" : "false"} aria-controls="pane"
+          tabindex=${tab === id ? 0 : -1} onClick=${() => choose(id)}>${name}</button>`,
+    )}
+  </div>`;
+}
+
+export const Pane = ({ tab, children }) =>
+  html`<div id="pane" role="tabpanel" aria-labelledby=${`tab-${tab}`} tabindex="0">${children}</div>`;
+
+export const Pre = ({ children, label }) => html`<pre tabindex="0" aria-label=${label}>${children}</pre>`;
+
+export function Copy({ text, children = "Copy" }) {
+  const [done, setDone] = useState(false);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      setDone(true);
+      setTimeout(() => setDone(false), 1500);
+    } catch {
+      // Pages without TLS and outside this machine may not; the text can be selected.
+    }
+  };
+  return html`<button class="lnk" type="button" onClick=${copy}>${done ? "Copied" : children}</button>`;
+}
+
+// One line for screen readers, said when it changes.
+let say = () => {};
+export const announce = (text) => say(text);
+export function Announcer() {
+  const [text, setText] = useState("");
+  useEffect(() => {
+    say = setText;
+  }, []);
+  return html`<p class="vh" role="status" aria-live="polite">${text}</p>`;
+}
