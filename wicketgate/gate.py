@@ -45,6 +45,7 @@ from wicketgate.fleet.turns import Turns
 from wicketgate.gateway.audit_events import AuditEvents
 from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
+from wicketgate.gateway.traffic import Traffic
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
@@ -75,7 +76,8 @@ class Gate:
         clock: Callable[[], float] = time,
         owner: Path | None = None,
     ) -> None:
-        meter = meter or NoMeter()
+        self.traffic = Traffic(clock)
+        meter = self.traffic.metered(meter or NoMeter())
         tokens, outgoing = shipped_token_counter(), outgoing_rules(settings)
         # The keys, and what ends with them.
         self._clock = clock
@@ -98,7 +100,14 @@ class Gate:
             else [guarded(upstream) for upstream in upstreams]
         )
         self.runtime = make_runtime(
-            settings, self.fleet, tokens, self._artifacts, self._learned, auditor=self.auditor, heap=heap
+            settings,
+            self.fleet,
+            tokens,
+            self._artifacts,
+            self._learned,
+            auditor=self.auditor,
+            heap=heap,
+            watch=self.traffic,
         )
         self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=settings.server.start_deadline_s)
         # The faces over it.

@@ -10,7 +10,7 @@ from wicketgate.config.plugins import make_plugin_chain
 from wicketgate.config.settings import Settings, StorageSettings, TaskSettings
 from wicketgate.config.settings.access import access_policy
 from wicketgate.fleet.member import MultiplexUpstream
-from wicketgate.gateway.audit import Auditor
+from wicketgate.gateway.audit import Auditor, Watch
 from wicketgate.gateway.options import CallPolicy, HeapKeeper, RetryPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.gateway.runtime import ProxyRuntime
@@ -35,6 +35,7 @@ def make_runtime(
     *,
     auditor: Auditor | None = None,
     heap: HeapKeeper | None = None,
+    watch: Watch | None = None,
 ) -> ProxyRuntime:
     """Makes a runtime without connecting anything. The caller closes the stores and *auditor*. Raises ConfigError."""
     return ProxyRuntime(
@@ -50,6 +51,7 @@ def make_runtime(
             learned=learned,
             running=running_limits(settings.tasks),
             new_id=partial(secrets.token_hex, 8),
+            watch=watch,
         ),
         cache_stable=settings.mcp.cache_stable,
     )

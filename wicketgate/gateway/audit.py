@@ -80,6 +80,16 @@ class AuditRecord:
     detail: str = ""
 
 
+class Watch(Protocol):
+    """Somebody who follows all operations. Must not wait or fail."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def note(self, record: AuditRecord) -> None: ...
+
+
 class AuditSink(Protocol):
     """A destination of records. Each is written whole or not at all."""
 

@@ -34,6 +34,7 @@ from wicketgate.gateway.audit import (
     AuditRecord,
     Leg,
     Phase,
+    Watch,
     approval_mark,
 )
 from wicketgate.gateway.plugin_chain import Stage
@@ -54,9 +55,10 @@ _INVALID = (ArgsInvalid, SchemaInvalid, PathInvalid, PathNotFound, HydrateFailed
 class AuditedCall:
     """Entered around one operation; everything set on it in between goes into the record that leaving it writes.
 
-    Without an auditor it only carries notes. *hidden*: what was asked for exists, but not for this caller. *sent*: the
-    call was on its way to the server. *answered*: the server gave an answer. *outcome*, if set, is recorded. Leaving
-    raises NotRecorded when the record could not be kept where it must be.
+    *watch* gets the record too, whatever becomes of it elsewhere; without it and an auditor this only carries notes.
+    *hidden*: what was asked for exists, but not for this caller. *sent*: the call was on its way to the server.
+    *answered*: the server gave an answer. *outcome*, if set, is recorded. Leaving raises NotRecorded when the record
+    could not be kept where it must be.
     """
 
     def __init__(
@@ -66,15 +68,17 @@ class AuditedCall:
         context: CallContext,
         now: Callable[[], float],
         tool_id: str = "",
+        watch: Watch | None = None,
     ) -> None:
         self._auditor = auditor
+        self._watch = watch
         self._operation = operation
         self._context = context
         self._now = now
         self._began = 0.0
         self._before_s = BEFORE_S
         self._refused = False
-        self._call_id = "" if auditor is None else secrets.token_hex(12)
+        self._call_id = "" if auditor is None and watch is None else secrets.token_hex(12)
         self.tool_id = tool_id
         self.server = ""
         self.arguments = ""
@@ -90,7 +94,7 @@ class AuditedCall:
 
     def beside(self, operation: AuditedOperation) -> "AuditedCall":
         """A record of its own for something that happens during this operation."""
-        other = AuditedCall(self._auditor, operation, self._context, self._now, self.tool_id)
+        other = AuditedCall(self._auditor, operation, self._context, self._now, self.tool_id, self._watch)
         other.server = self.server
         return other
 
@@ -123,7 +127,7 @@ class AuditedCall:
         if self._auditor is None:
             return
         try:
-            await self._patiently(self._auditor.intend(self._record(self._auditor, None, phase="intent")))
+            await self._patiently(self._auditor.intend(self._record(self._auditor.now, None, phase="intent")))
         except NotAdmitted:
             self._refused = True
             self.sent = False
@@ -133,24 +137,29 @@ class AuditedCall:
             raise
 
     async def __aenter__(self) -> Self:
+        self._began = self._now()
         if self._auditor is not None:
-            self._began = self._now()
             try:
                 await self._patiently(self._auditor.admit())
             except NotAdmitted as refused:
-                self._auditor.record_elsewhere(self._record(self._auditor, refused))
+                self._auditor.record_elsewhere(self._record(self._auditor.now, refused))
                 raise
             except asyncio.CancelledError as left:
-                self._auditor.record_soon(self._record(self._auditor, left))
+                self._auditor.record_soon(self._record(self._auditor.now, left))
                 raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        clock = self._auditor or self._watch
+        if clock is None:
+            return
+        record = self._record(clock.now, error)
+        if self._watch is not None:
+            self._watch.note(record)
         if self._auditor is None:
             return
-        record = self._record(self._auditor, error)
         # A call that was refused because its intent was not kept has no answer to withhold.
         if self._refused or isinstance(error, asyncio.CancelledError | GeneratorExit):
             self._auditor.record_soon(record)
@@ -177,18 +186,18 @@ class AuditedCall:
 
     def _record_decision(self, call: PendingCall, outcome: AuditOutcome, code: str) -> None:
         if self._auditor is not None:
-            record = self._record(self._auditor, None)
+            record = self._record(self._auditor.now, None)
             tool_id = call.tool_id[:_MAX_ID]
             self._auditor.record_soon(
                 replace(record, operation="approval", outcome=outcome, code=code, tool_id=tool_id, duration_ms=0.0)
             )
 
-    def _record(self, auditor: Auditor, error: BaseException | None, *, phase: Phase = "end") -> AuditRecord:
+    def _record(self, wall: Callable[[], float], error: BaseException | None, *, phase: Phase = "end") -> AuditRecord:
         transport, protocol = self._legs(error) if phase == "end" else ("none", "none")
         answered = protocol == "ok" and error is None
         duration = self._now() - self._began
         return AuditRecord(
-            at=auditor.now() - duration,
+            at=wall() - duration,
             operation=self._operation,
             actor=self._context.identity.actor,
             correlation_id=self._context.correlation_id,

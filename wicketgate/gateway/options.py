@@ -17,7 +17,7 @@ from wicketgate.catalog.pins import PinPolicy
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import GatewayError, UpstreamLost, UpstreamResting, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
-from wicketgate.gateway.audit import Auditor
+from wicketgate.gateway.audit import Auditor, Watch
 from wicketgate.gateway.learning import LearnScope
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.running_calls import RunningLimits
@@ -199,7 +199,8 @@ class RuntimeOptions:
 
     *artifacts* and *learned* default to stores in memory, as does *sessions*, which keeps the cards that were sent in
     cache-stable order (BROWSE-20 to BROWSE-28). *now* is a clock in seconds, for quotas, kept results and audit
-    records. *running* bounds the calls that outlive their requests, and *new_id* gives each an id.
+    records. *running* bounds the calls that outlive their requests, and *new_id* gives each an id. *watch* follows all
+    operations.
     """
 
     policies: RuntimePolicies = field(default_factory=RuntimePolicies)
@@ -213,3 +214,4 @@ class RuntimeOptions:
     learned: LearnedStore = field(default_factory=MemoryLearnedStore)
     running: RunningLimits = field(default_factory=RunningLimits)
     new_id: Callable[[], str] = field(default_factory=_counted)
+    watch: Watch | None = None

@@ -113,6 +113,7 @@ class ProxyRuntime:
         self._cache_stable = cache_stable
         self._now = options.now
         self._auditor = options.auditor
+        self._watch = options.watch
         # The parts that are made of them.
         self._calls = Calls(
             self.fleet,
@@ -448,7 +449,7 @@ class ProxyRuntime:
                 changed()
 
     def _audited(self, operation: AuditedOperation, context: CallContext, tool_id: str) -> AuditedCall:
-        return AuditedCall(self._auditor, operation, context, self._now, tool_id)
+        return AuditedCall(self._auditor, operation, context, self._now, tool_id, self._watch)
 
     def _stable(self, context: CallContext) -> bool:
         return self._cache_stable if context.cache_stable is None else context.cache_stable
