@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.console.files import ConsoleFiles
+from app.console.live import Feed
 from app.gauges import Gauges
 from app.lifespan import Program, service_lifespan
 from app.local_key import LocalKey, local_key
@@ -219,7 +220,7 @@ def _add_paths(
         operations_router(gate.operations, gate.shares.calls, max_values),
     ]
     if console is not None:
-        routers.append(console_router())
+        routers.append(console_router(gate, Feed(gate), heartbeat_s))
     for router in routers:
         app.include_router(router)
     # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.

@@ -1,15 +1,29 @@
-"""``/console/api``: the data of the console's pages, for callers with a key (OPS-220 and following).
+"""``/console/api``: the data of the console's pages, for callers with a key (OPS-220 to OPS-227).
 
 A caller sees what the faces would show it. ``ops:read`` shows all of the gate, ``ops:write`` lets it be changed.
 """
 
-from fastapi import APIRouter, Request
+import json
+from collections.abc import AsyncGenerator
+
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
+from app.console.figures import own_traffic, whole_traffic
+from app.console.live import Feed, Page, TooManyPages
+from app.console.map import Maps
+from routers.event_stream import EventStream
+from routers.refusals import refuse
 from wicketgate.access.identity import Identity
-from wicketgate.gate import VERSION
+from wicketgate.access.shares import RETRY_AFTER_S
+from wicketgate.errors import PathInvalid, PathNotFound
+from wicketgate.gate import VERSION, Gate
+from wicketgate.log_text import correlation_id
+from wicketgate.ports import CallContext, session_key, source_of
 
 PREFIX = "/console/api"
+
+_SESSION = "console"
 
 
 class May(BaseModel):
@@ -29,13 +43,101 @@ class Me(BaseModel):
     may: May
 
 
-def console_router() -> APIRouter:
+class MapModel(BaseModel):
+    """What a model is shown: *tools* of so many *tokens*, in place of the tools *behind* them."""
+
+    tools: int
+    tokens: int
+    behind: int
+
+
+class MapUpstream(BaseModel):
+    """*kind*: ``stdio``, ``http``, ``sse``, ``openapi``, ``python`` or ``embedded``. *tools* is the number that the
+    caller sees."""
+
+    name: str
+    kind: str
+    state: str
+    error: str
+    tools: int
+
+
+class MapRow(BaseModel):
+    """A card. Its tools stand in the columns from *first* on; *upstream* is a place in the list of upstreams. *leaf*:
+    the card of a single tool. *tokens*: of the definitions."""
+
+    path: str
+    label: str
+    leaf: bool
+    upstream: int
+    first: int
+    count: int
+    tokens: int
+
+
+class MapColumns(BaseModel):
+    """One value for each tool. *writes* is 1 if it changes things by its own word; *tokens* are of its definition."""
+
+    id: list[str]
+    name: list[str]
+    writes: list[int]
+    tokens: list[int]
+    about: list[str]
+
+
+class GateMap(BaseModel):
+    """*held*: the tools in quarantine; *suspicious*: ids of tools in use whose definitions look suspicious. Both only
+    for callers with ``ops:read``."""
+
+    version: str
+    path: str
+    model: MapModel
+    held: int
+    suspicious: list[str]
+    upstreams: list[MapUpstream]
+    rows: list[MapRow]
+    columns: MapColumns
+
+
+class TrafficTotals(BaseModel):
+    """*waiting*: calls that wait for an approval. Tokens are estimates by four characters a token."""
+
+    calls: int
+    failed: int
+    median_ms: float | None
+    given_tokens: int
+    naive_tokens: int
+    waiting: int = 0
+
+
+class TrafficFigures(BaseModel):
+    """*since* is in seconds since the epoch. *tools* has by id the calls, those that failed, and the median in
+    milliseconds; *meta* the calls of the three tools."""
+
+    since: float
+    totals: TrafficTotals
+    meta: dict[str, int]
+    tools: dict[str, tuple[int, int, float | None]]
+
+
+# Parameters are read by hand, so that refusals have our shape; these are their schemas (OPS-153).
+_PATH = {
+    "parameters": [{"name": "path", "in": "query", "required": False, "schema": {"type": "string", "default": "/"}}]
+}
+
+_EVENTS = """A stream of server-sent events, as long as it is read: `call` (an operation has ended), `server` (the
+state of an upstream), `catalog` (other tools are in force), `tokens`, `approval`, and `gap` when this reader was too
+slow and has missed some."""
+
+
+def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:
     router = APIRouter(prefix=PREFIX, tags=["console"])
+    maps = Maps(gate)
 
     @router.get("/me", operation_id="console_me")
     async def me(request: Request) -> Me:
         """The caller, and what it may do here."""
-        identity: Identity = request.scope["state"]["identity"]
+        identity = identity_of(request)
         return Me(
             actor=identity.actor,
             key_id=identity.key_id,
@@ -44,4 +146,58 @@ def console_router() -> APIRouter:
             may=May(read=identity.allows("ops:read"), write=identity.allows("ops:write")),
         )
 
+    @router.get("/map", operation_id="console_map", response_model=GateMap, openapi_extra=_PATH)
+    async def gate_map(request: Request) -> Response:
+        """The cards that a browse of `path` could give, with the tools behind each. It has an entity tag."""
+        context, path = context_of(request), request.query_params.get("path", "/")
+        try:
+            body, etag = await maps.draw(path, context, everything=context.identity.allows("ops:read"))
+        except PathInvalid as error:
+            return refuse(400, "invalid_request", error.message)
+        except PathNotFound as error:
+            return refuse(404, "not_found", error.message)
+        headers = {"etag": etag, "cache-control": "private, no-cache"}
+        if request.headers.get("if-none-match") == etag:
+            return Response(None, 304, headers)
+        return Response(body, 200, headers, "application/json")
+
+    @router.get("/traffic", operation_id="console_traffic")
+    async def traffic(request: Request) -> TrafficFigures:
+        """What was called since the process began; for callers without `ops:read` by themselves, of late."""
+        identity = identity_of(request)
+        whole = identity.allows("ops:read")
+        found = whole_traffic(gate.traffic) if whole else own_traffic(gate.traffic, identity.actor)
+        return TrafficFigures.model_validate(found)
+
+    @router.get("/events", operation_id="console_events", description=_EVENTS, response_class=Response)
+    async def events(request: Request) -> Response:
+        try:
+            page = feed.open(identity_of(request))
+        except TooManyPages:
+            headers = {"retry-after": str(RETRY_AFTER_S)}
+            return refuse(429, "too_many_requests", "Too many pages follow the news already", headers)
+
+        async def end() -> None:
+            page.close()
+
+        return EventStream(_pieces(page), heartbeat_s=heartbeat_s, on_leave=page.close, on_end=end)
+
     return router
+
+
+def identity_of(request: Request) -> Identity:
+    identity: Identity = request.scope["state"]["identity"]
+    return identity
+
+
+def context_of(request: Request) -> CallContext:
+    """The context of what a page asks for: one browsing session for each actor's console."""
+    identity = identity_of(request)
+    session = session_key(_SESSION, identity.actor, "")
+    return CallContext(identity, correlation_id.get(), session, source=source_of(request.scope))
+
+
+async def _pieces(page: Page) -> AsyncGenerator[bytes, None]:
+    while news := await page.next():
+        lines = (f"event: {event}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n" for event, data in news)
+        yield "".join(lines).encode("ascii")

@@ -196,6 +196,11 @@ class Catalog:
             return kept[1]
         return build_inner_card(node.path, node.label, node.namespace, node.tool_count, node.members, self._tokens)
 
+    def chars_of(self, tool_id: str) -> int:
+        """As ``definition_chars``, of one tool; 0 for one that is not there."""
+        entry = self._tables.by_id.get(ToolId(tool_id))
+        return 0 if entry is None else entry.chars
+
     def definition_chars(self, visible: Visible | None = None) -> int:
         """The length of name, description and parameters of the visible tools together, as JSON: what a prompt is
         spared."""

@@ -48,13 +48,14 @@ function useTraffic() {
 
 // The rows with what was called in each: {row, tools, calls, failed, p50}.
 function counted(map, traffic) {
-  const { id, name, writes, tokens, state, about } = map.columns;
+  const { id, name, writes, tokens, about } = map.columns;
+  const odd = new Set(map.suspicious);
   const of = traffic?.tools || {};
   return map.rows.map((row) => {
     const tools = [];
     for (let at = row.first; at < row.first + row.count; at++) {
       const [calls, failed, p50] = of[id[at]] || [0, 0, null];
-      tools.push({ at, id: id[at], name: name[at], writes: !!writes[at], tokens: tokens[at], held: state[at] === 2, about: about[at], calls, failed, p50 });
+      tools.push({ at, id: id[at], name: name[at], writes: !!writes[at], tokens: tokens[at], odd: odd.has(id[at]), about: about[at], calls, failed, p50 });
     }
     const timed = tools.filter((tool) => tool.p50 != null).sort((a, b) => a.p50 - b.p50);
     const half = sum(timed.map((tool) => tool.calls)) / 2;
@@ -218,7 +219,7 @@ function Upstream({ upstream }) {
 }
 
 const tileLabel = (tool) =>
-  `${plain(tool.name, 100)}, ${tool.writes ? "changes things" : "reads"}, ${plural(tool.calls, "call")}${tool.failed ? `, ${tool.failed} failed` : ""}${tool.held ? ", quarantined" : ""}. ${plain(tool.about, 120)}`;
+  `${plain(tool.name, 100)}, ${tool.writes ? "changes things" : "reads"}, ${plural(tool.calls, "call")}${tool.failed ? `, ${tool.failed} failed` : ""}${tool.odd ? ", suspicious" : ""}. ${plain(tool.about, 120)}`;
 
 function Row({ row, tools, calls, failed, p50, leads, most, enter, leave, point, unpoint, open, hot }) {
   const leaf = row.leaf && tools.length === 1;
@@ -231,7 +232,7 @@ function Row({ row, tools, calls, failed, p50, leads, most, enter, leave, point,
           ? html`<${Canvas} tools=${tools} open=${open} point=${point} unpoint=${unpoint} />`
           : tools.map(
               (tool, place) => html`<button type="button" key=${tool.id} tabindex=${leads && !place ? 0 : -1} aria-label=${tileLabel(tool)}
-                class=${`t h${heat(tool.calls)}${tool.writes ? " w" : ""}${tool.failed ? " err" : ""}${tool.held ? " held" : ""}${hot === tool.id ? " on" : ""}`}
+                class=${`t h${heat(tool.calls)}${tool.writes ? " w" : ""}${tool.failed ? " err" : ""}${tool.odd ? " held" : ""}${hot === tool.id ? " on" : ""}`}
                 onMouseEnter=${(event) => point(event, tool)} onFocus=${(event) => point(event, tool)} onBlur=${unpoint} onClick=${() => open(tool)} />`,
             )}</div>`}
     <span class=${calls ? "" : "z"}>${number(calls)}<span class="vh"> calls</span></span>
@@ -329,7 +330,7 @@ function paint(canvas, tools, across, size, step) {
     if (tool.writes) on.rect(x + 0.5, y + 0.5, size - 1, size - 1);
     else on.arc(x + size / 2, y + size / 2, size / 2 - 0.5, 0, Math.PI * 2);
     on.fillStyle = tool.failed ? bad : fills[heat(tool.calls)];
-    on.strokeStyle = tool.held ? wait : tool.failed ? bad : edge;
+    on.strokeStyle = tool.odd ? wait : tool.failed ? bad : edge;
     on.fill();
     on.stroke();
   });

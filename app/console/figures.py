@@ -1,0 +1,59 @@
+"""The figures of a gate's traffic, as one caller may see them (OPS-225)."""
+
+from collections import Counter
+from collections.abc import Iterable
+from statistics import median
+from typing import Any
+
+from wicketgate.gateway.audit import AuditRecord
+from wicketgate.gateway.traffic import ToolTraffic, Traffic
+
+Figure = tuple[int, int, float | None]
+"""Calls, those that failed, and the median of the last durations in milliseconds."""
+
+
+def whole_traffic(traffic: Traffic) -> dict[str, Any]:
+    """The traffic of all callers since the process began."""
+    return {
+        "since": traffic.since,
+        "totals": {
+            "calls": traffic.all.calls,
+            "failed": traffic.all.failed,
+            "median_ms": traffic.all.median_ms,
+            "given_tokens": traffic.cost.shown,
+            "naive_tokens": traffic.cost.naive,
+        },
+        "meta": dict(traffic.meta),
+        "tools": {tool_id: _figure(each) for tool_id, each in traffic.tools()},
+    }
+
+
+def own_traffic(traffic: Traffic, actor: str) -> dict[str, Any]:
+    """That of one actor, as far as its records are still kept. Tokens are counted for all together, and left out."""
+    records = [kept.record for kept in traffic.records() if kept.record.actor == actor]
+    tools = dict[str, ToolTraffic]()
+    executed = [record for record in records if record.operation == "execute"]
+    for record in reversed(executed):
+        tools.setdefault(record.tool_id, ToolTraffic()).add(record)
+    counted = Counter(record.operation for record in records)
+    return {
+        "since": traffic.since,
+        "totals": {
+            "calls": len(executed),
+            "failed": sum(each.failed for each in tools.values()),
+            "median_ms": _median(executed),
+            "given_tokens": 0,
+            "naive_tokens": 0,
+        },
+        "meta": {"tool_browse": 0, "tool_execute": counted["execute"], "tool_view": counted["view"]},
+        "tools": {tool_id: _figure(each) for tool_id, each in tools.items()},
+    }
+
+
+def _figure(traffic: ToolTraffic) -> Figure:
+    return traffic.calls, traffic.failed, traffic.median_ms
+
+
+def _median(records: Iterable[AuditRecord]) -> float | None:
+    durations = [record.duration_ms for record in records]
+    return round(median(durations), 3) if durations else None

@@ -1,0 +1,152 @@
+"""The news of a gate for open pages: calls as they end, states of servers, catalogs (OPS-226, OPS-227).
+
+Each page has a queue of its own. One that does not read in time is told that it has missed something.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.tool_id import parse_tool_id
+from wicketgate.errors import CatalogError
+from wicketgate.gate import Gate
+from wicketgate.gateway.audit import AuditRecord
+from wicketgate.gateway.upstream_reports import UpstreamReport
+
+MOST_WAITING = 256
+MOST_PAGES = 64
+MOST_PAGES_OF_ACTOR = 8
+
+News = tuple[str, Mapping[str, Any]]
+"""The name of an event, and its data."""
+
+GAP: News = ("gap", {})
+
+
+class TooManyPages(Exception):
+    """No further page can follow the news now."""
+
+
+class Feed:
+    """Hands the news on to the pages that follow. Use from one event loop only."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._pages: list[Page] = []
+        self._looking = False
+        self._ended = False
+        gate.drain.follow(self.end)
+        gate.traffic.listen(self._called)
+        gate.traffic.listen_to_cost(self._cost)
+        gate.runtime.watch(self._catalog)
+
+    def open(self, identity: Identity) -> "Page":
+        """A page of this caller, which hears what it may see. Raises TooManyPages."""
+        own = sum(page.identity.actor == identity.actor for page in self._pages)
+        if self._ended or len(self._pages) >= MOST_PAGES or own >= MOST_PAGES_OF_ACTOR:
+            raise TooManyPages
+        if not self._looking:
+            # The states of upstreams are polled from here on, which a gate that nobody looks at is spared.
+            self._looking = True
+            self._gate.on_upstream(self._upstream)
+        page = Page(identity, self._pages.remove)
+        self._pages.append(page)
+        return page
+
+    def end(self) -> None:
+        """End all streams, which would otherwise keep a stop waiting; no page is opened any more."""
+        self._ended = True
+        for page in list(self._pages):
+            page.close()
+
+    def tell(self, event: str, data: Mapping[str, Any], actor: str | None = None) -> None:
+        """Tell pages that may read the whole gate, and those of *actor*; with None, of everybody."""
+        for page in self._pages:
+            if actor is None or page.everything or page.identity.actor == actor:
+                page.put((event, data))
+
+    def _called(self, record: AuditRecord) -> None:
+        if self._pages:
+            self.tell("call", call_news(record), record.actor)
+
+    def _cost(self) -> None:
+        traffic = self._gate.traffic
+        for page in self._pages:
+            if page.everything:
+                cost = {"given": traffic.cost.shown, "naive": traffic.cost.naive}
+                page.put_latest(("tokens", {**cost, "meta": dict(traffic.meta)}))
+
+    def _upstream(self, report: UpstreamReport) -> None:
+        for page in self._pages:
+            if page.everything:
+                page.put(("server", {"name": report.name, "state": report.phase, "error": report.error}))
+
+    def _catalog(self) -> None:
+        self.tell("catalog", {"version": self._gate.runtime.catalog().version})
+
+
+class Page:
+    """One page that follows: call ``next`` until it gives nothing, and ``close`` at the end."""
+
+    def __init__(self, identity: Identity, leave: Callable[["Page"], None]) -> None:
+        self.identity = identity
+        self.everything = identity.allows("ops:read")
+        self._leave = leave
+        self._news: deque[News] = deque()
+        self._come = asyncio.Event()
+        self._open = True
+
+    def put(self, news: News) -> None:
+        if len(self._news) >= MOST_WAITING:
+            self._news.clear()
+            news = GAP
+        self._news.append(news)
+        self._come.set()
+
+    def put_latest(self, news: News) -> None:
+        """As ``put``, in place of the last one if that is of the same kind and still waits."""
+        if self._news and self._news[-1][0] == news[0]:
+            self._news[-1] = news
+        else:
+            self.put(news)
+
+    async def next(self) -> list[News]:
+        """All that is new, as soon as there is something; nothing once the page is closed."""
+        await self._come.wait()
+        self._come.clear()
+        news = list(self._news)
+        self._news.clear()
+        return news
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._leave(self)
+            self._news.clear()
+            self._come.set()
+
+
+def call_news(record: AuditRecord) -> dict[str, Any]:
+    return {
+        "id": record.call_id,
+        "at": record.at,
+        "operation": record.operation,
+        "tool_id": record.tool_id,
+        "name": name_of(record.tool_id),
+        "server": record.server,
+        "actor": record.actor,
+        "outcome": record.outcome,
+        "tool": record.tool,
+        "code": record.code,
+        "duration_ms": record.duration_ms,
+    }
+
+
+def name_of(tool_id: str) -> str:
+    """The name part of a tool's id; the whole text if it is none."""
+    try:
+        return parse_tool_id(tool_id).name
+    except CatalogError:
+        return tool_id
