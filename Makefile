@@ -111,7 +111,7 @@ lock: ## resolve the dependencies anew (needs uv)
 	  --extra demo --extra build -c requirements/dev.lock -o requirements/run.lock pyproject.toml
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links \
-	  --extra build -c requirements/dev.lock -o requirements/service.lock pyproject.toml
+	  --extra build --extra postgres -c requirements/dev.lock -o requirements/service.lock pyproject.toml
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --upgrade --group servers -o requirements/servers.lock
 
