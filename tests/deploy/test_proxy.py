@@ -16,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.deploy.files import DEPLOY, read_yaml
+from tests.e2e.test_drain import TOOLS, Holding
 from tests.e2e.test_serve import ECHO, HEADERS, address
 from tests.support.debian import Program as Nginx
 from tests.support.debian import debian_program
@@ -54,6 +55,7 @@ def nginx_conf(folder: Path, port: int, hosts: dict[str, str]) -> Path:
 
 
 def gate_config(folder: Path, model: ModelServer) -> Path:
+    (folder / "holding_tools.py").write_text(TOOLS)
     path = folder / "wicketgate.yaml"
     key = {"id": "test", "sha256": hash_key(KEY), "actor": "owner_1", "permissions": ["tools:*", "ops:read"]}
     key["expires_at"] = "2999-01-01T00:00:00Z"
@@ -63,7 +65,7 @@ def gate_config(folder: Path, model: ModelServer) -> Path:
         "auth": {"keys": [key]},
         "model": {"provider": "openai-chat", "base_url": model.base_url, "model": "m"},
         "plugins": {"auditing": {"_global": [audit]}},
-        "upstreams": [ECHO],
+        "upstreams": [ECHO, {"name": "held", "python": "holding_tools:registry", "cwd": str(folder)}],
     }
     path.write_text(json.dumps(config))
     return path
@@ -104,8 +106,10 @@ async def running(tmp_path: Path) -> AsyncIterator[Fleet]:
         yield made
 
 
-def client(fleet: Fleet) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=fleet.proxy, headers=HEADERS, trust_env=False, timeout=BOUND_S)
+def client(fleet: Fleet, source: str = "127.0.0.3") -> httpx.AsyncClient:
+    """A client of the proxy, at the address *source*."""
+    way = httpx.AsyncHTTPTransport(local_address=source, trust_env=False)
+    return httpx.AsyncClient(base_url=fleet.proxy, headers=HEADERS, transport=way, timeout=BOUND_S)
 
 
 async def posts(fleet: Fleet, name: str) -> int:
@@ -122,9 +126,9 @@ async def test_events_come_through_as_they_are_made_from_each_gate_in_turn(runni
         go_on = asyncio.Event()
         begin, end = chunk({"content": "first"}), [chunk({"content": "second"}), chunk({}, "stop"), DONE]
         running.model.script.append(Reply([begin, go_on, *end]))
-        # The address that came before is another's word: the gate takes the one that nginx adds.
+        # Words of the client about its own address: the gate takes the one that nginx saw.
         headers = {"X-Forwarded-For": "203.0.113.9", "Forwarded": "for=203.0.113.8"}
-        async with client(running) as http, asyncio.timeout(BOUND_S):
+        async with client(running, "127.0.0.2") as http, asyncio.timeout(BOUND_S):
             body = chat_body("hi", correlation_id=f"turn-{each}")
             async with http.stream("POST", "/engine/chat", json=body, headers=headers) as answer:
                 assert answer.status_code == 200
@@ -140,7 +144,7 @@ async def test_events_come_through_as_they_are_made_from_each_gate_in_turn(runni
     logged = [line for gate in running.gates.values() for line in gate.logs() if "/engine/chat" in line["message"]]
     assert sorted(line["correlation_id"] for line in logged) == ["turn-0", "turn-1"]
     assert [await posts(running, name) for name in (FIRST, SECOND)] == [1, 1]
-    assert {line["client"] for line in logged} == {"203.0.113.9"}, "127.0.0.1 is a trusted proxy here"
+    assert {line["client"] for line in logged} == {"127.0.0.2"}
 
 
 @requirement("OPS-211")
@@ -169,13 +173,13 @@ async def test_a_gate_that_drains_or_is_gone_refuses_nobody(running: Fleet) -> N
     assert len(running.model.requests) == 11, "no chat ran twice"
 
 
-async def holder(fleet: Fleet) -> str:
-    """The gate that has the only stream."""
+async def holder(fleet: Fleet, kind: str = "chat") -> str:
+    """The gate that has the only place of the *kind*."""
     for name, url in fleet.urls.items():
         async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False) as http:
-            if 'wicketgate_active{kind="chat"} 1.0' in (await http.get("/metrics")).text:
+            if f'wicketgate_active{{kind="{kind}"}} 1.0' in (await http.get("/metrics")).text:
                 return name
-    raise AssertionError("no gate has a stream")
+    raise AssertionError(f"no gate has a place of {kind}")
 
 
 async def until_draining(url: str) -> None:
@@ -185,23 +189,23 @@ async def until_draining(url: str) -> None:
 
 
 @requirement("OPS-211")
-async def test_a_chat_whose_gate_is_killed_before_the_answer_is_sent_to_no_other(running: Fleet) -> None:
-    async with client(running) as http, asyncio.timeout(BOUND_S):
-        hold = asyncio.Event()
-        running.model.script.append(Reply([hold], silent=True))
-        asked = asyncio.create_task(http.post("/engine/chat", json=chat_body()))
-        while not running.model.requests:
-            await asyncio.sleep(0.01)
-        running.gates[await holder(running)].process.send_signal(signal.SIGKILL)
-        try:
-            answer = await asked
-            assert answer.status_code == 502 or "event: done" not in answer.text
-        except httpx.TransportError:
-            pass
-        assert len(running.model.requests) == 1
+async def test_a_call_whose_gate_is_killed_is_sent_to_no_other(running: Fleet) -> None:
+    async with client(running) as http, Holding() as holding, asyncio.timeout(BOUND_S):
+        body = {"operation": "/held/hold", "input": {"port": holding.port}}
+        asked = asyncio.create_task(http.post("/operations/call", json=body))
+        await holding.arrived(1)
+        running.gates[await holder(running, "calls")].process.send_signal(signal.SIGKILL)
+        assert (await asked).status_code == 502
+        # The other gate answers what is new, and has not been given that call.
+        statuses = [(await http.get("/healthz")).status_code for _ in range(4)]
+        assert statuses == [200] * 4
+        assert (await http.get("/metrics")).status_code == 404
         running.model.script.append(text_turn("well"))
         assert (await http.post("/engine/chat", json=chat_body())).status_code == 200
-        assert (await http.get("/metrics")).status_code == 404
+        (alive,) = [url for name, url in running.urls.items() if running.gates[name].process.returncode is None]
+        async with httpx.AsyncClient(base_url=alive, headers=HEADERS, trust_env=False) as direct:
+            assert 'path="/operations/call"' not in (await direct.get("/metrics")).text
+            assert 'wicketgate_active{kind="calls"} 0.0' in (await direct.get("/metrics")).text
 
 
 _NAME = re.compile(r"\b(?:wicketgate|process)_\w+")
