@@ -52,6 +52,8 @@ def test_two_equal_replicas_and_all_that_they_need_are_started_in_order(variable
         for volume in service.get("volumes", ()):
             source = volume.partition(":")[0]
             assert (DEPLOY / source).exists() if source.startswith(".") else source in made["volumes"], volume
+    known = [f"{name}:{services[name]['networks']['inner']['ipv4_address']}" for name in GATES]
+    assert services["nginx"]["extra_hosts"] == known
     assert set(services["gate-1"]["depends_on"]) == {"redis", "postgres"}
     build = services["gate-1"]["build"]
     assert (DEPLOY / build["context"] / "Dockerfile").resolve() == ROOT / "Dockerfile"
@@ -118,10 +120,13 @@ def started_redis(service: dict[str, Any], folder: Path) -> Iterator[int]:
     shell, option, script = service["command"]
     for inside, source in mounted.items():
         script = script.replace(inside, str(DEPLOY / source))
-    script = script.replace("redis-server -", f"{program.path} --port {port} --bind 127.0.0.1 -")
-    assert str(port) in script
+    script = script.replace("/tmp/", f"{folder}/")
+    script = script.replace("exec redis-server", f"exec {program.path}") + f" --port {port} --bind 127.0.0.1"
     process = subprocess.Popen(
-        [shell, option, script], cwd=folder, env={**program.environment, **service["environment"]}, stdout=-3
+        [shell, option, script],
+        cwd=folder,
+        env={**program.environment, **service["environment"]},
+        stdout=subprocess.DEVNULL,
     )
     try:
         give_up_at = time.monotonic() + BOUND_S
