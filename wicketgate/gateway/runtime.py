@@ -71,13 +71,14 @@ class Browse:
     """The cards of one browse, in the order in which they are shown.
 
     *spared_chars*: the length of the definitions of all tools that the caller may use, which are not shown. *written*
-    is the text, if it is there already.
+    is the text, if it is there already. *seen*: ids of those that are as this session was sent them before.
     """
 
     cards: tuple[ChoiceCard, ...]
     hint: str = ""
     spared_chars: int = 0
     written: str | None = None
+    seen: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
@@ -308,7 +309,10 @@ class ProxyRuntime:
             elsewhere = best_namespaces(scores, [catalog.items[tool_id].namespace for tool_id, _ in ranked])
         forms = hints(named, elsewhere) if ranked else iter([NOTHING_MATCHES])
         text, hint = answer_text(cards, forms, self.tokens)
-        return Browse(cards, hint, audience.definition_chars, text), [card.id for card in best]
+        # A card that was not sent before is the one that was made above.
+        made = {card.id: card for card in best}
+        seen = frozenset(card.id for card in cards if card.id in made and card is not made[card.id])
+        return Browse(cards, hint, audience.definition_chars, text, seen), [card.id for card in best]
 
     def browse_path(self, path: str, context: CallContext = LOCAL_CALL) -> Browse:
         """The children of *path* (BROWSE-12). Raises PathInvalid or PathNotFound."""
