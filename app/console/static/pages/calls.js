@@ -88,7 +88,7 @@ function List({ search, filters, id, me }) {
       <${Failure} error=${older.error} again=${more} />
       ${page.next_cursor && calls.length < MOST && html`<div class="btns"><${Button} disabled=${older.busy} onClick=${more}>${OLDER[page.older] || "Older ones"}<//></div>`}
       ${page.older === "unread" && html`<${Note}>The audit database cannot be read now, so older records are not shown.<//>`}
-      ${!page.next_cursor && page.older === "none" && calls.length > 0 && html`<${Note}>These are all. Without an audit database, the last 10,000 records of this process are kept.<//>`}
+      ${!page.next_cursor && page.older === "none" && calls.length > 0 && html`<${Note}>These are all that are kept.<//>`}
     <//>`;
   }}<//></section>`;
 }

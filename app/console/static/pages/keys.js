@@ -18,13 +18,12 @@ export default function Keys() {
       ${found && html`<${Figures} items=${[["Not good any more", ended, ended ? "bad" : ""], ["End soon", soon, soon ? "wait" : ""]]} />`}</div>
     <p class="lede">Keys are made with <code>wicketgate key new</code> and stand in the configuration as hashes, which are not shown here.</p>
     <${Loaded} data=${data}>${({ keys, more, now, since }) => html`<${Fragment}>
-      <div class="scroll keys" tabindex="0" role="region" aria-label="Keys"><table><thead><tr><th>Key</th><th>Actor</th><th>Permissions</th><th>State</th><th>Good until</th><th>Last use</th></tr></thead>
+      <div class="scroll keys" tabindex="0" role="region" aria-label="Keys"><table><thead><tr><th>Key</th><th>State</th><th>Actor</th><th>Permissions</th><th>Good until</th><th>Last use</th></tr></thead>
         <tbody>${keys.map((key) => {
           const [state, label] = STATES[key.state] || ["down", key.state];
           return html`<tr key=${key.id}>
-            <td class="nm">${plain(key.id || "–", 64)}</td><td>${plain(key.actor, 130)}</td>
+            <td class="nm">${plain(key.id || "–", 64)}</td><td><${State} state=${state}>${label}<//></td><td>${plain(key.actor, 130)}</td>
             <td>${key.permissions.length ? html`<ul class="may">${key.permissions.slice(0, 20).map((each) => html`<li><code>${plain(each, 100)}</code></li>`)}${key.permissions.length > 20 && html`<li>${key.permissions.length - 20} more</li>`}</ul>` : "none"}</td>
-            <td><${State} state=${state}>${label}<//></td>
             <td class=${ends(key, now) ? "wait" : ""}>${key.expires_at == null ? "no end" : html`${moment(key.expires_at)}<small>${key.expires_at > now ? `in ${lasting(key.expires_at - now)}` : ""}</small>`}${key.not_before > now && html`<small>good from ${moment(key.not_before)}</small>`}</td>
             <td>${key.last_used == null ? "not yet" : html`<${Time} at=${key.last_used} />`}</td>
           </tr>`;

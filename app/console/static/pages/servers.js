@@ -1,6 +1,6 @@
 // The servers behind the gate: how each is, what happened to it, its last words, and what an operator may do.
 
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { useLive } from "../live.js";
 import { Button, Failure, Figures, Fragment, Link, Loaded, Note, Section, State, Time, Title, announce, html, lasting, number, plain, plural, useEvery, useLoad } from "../ui.js";
@@ -8,7 +8,7 @@ import { Button, Failure, Figures, Fragment, Link, Loaded, Note, Section, State,
 const KINDS = { stdio: "stdio", http: "streamable HTTP", sse: "SSE", openapi: "OpenAPI", python: "Python", embedded: "in this program" };
 const WHAT = { ready: "connected", down: "down", reconnect: "connected anew by an operator", disabled: "disabled by an operator", enabled: "enabled by an operator" };
 const REFRESH_MS = 5000;
-const SHORTEST_S = 600;
+const SHORTEST_S = 120;
 const LONGEST_S = 86_400;
 const FIRST_EVENTS = 8;
 
@@ -20,7 +20,10 @@ export default function Servers({ query, me }) {
   useEvery(REFRESH_MS, data.again);
   const servers = data.value?.servers || [];
   const bad = servers.filter(troubled).length;
-  const name = query.name || servers[0]?.name;
+  // The order follows the states; what is chosen stays.
+  const first = useRef();
+  first.current ||= servers[0]?.name;
+  const name = query.name || first.current;
   const title = !data.value ? "Servers" : !servers.length ? "No servers" : bad ? `${bad} of ${plural(servers.length, "server")} ${bad === 1 ? "needs" : "need"} attention` : `${plural(servers.length, "server")}, ${servers.length === 1 ? "ready" : "all well"}`;
   return html`<${Fragment}>
     <div class="top">
@@ -32,7 +35,7 @@ export default function Servers({ query, me }) {
         ["Queued", number(sum(servers, (each) => each.places.queued))],
       ]} />`}
     </div>
-    <${Loaded} data=${data} empty="">${(found) => found.servers.length ? html`<div class="two desk">
+    <${Loaded} data=${data} empty="">${(found) => found.servers.length ? html`<div class=${`two desk${query.name ? " chosen" : ""}`}>
       <${List} found=${found} name=${name} />
       <${Detail} name=${name} me=${me} seen=${data.value} changed=${data.again} key=${name} />
     </div>` : html`<p class="empty">Nothing stands behind this gate yet. <code>wicketgate init</code> writes a configuration with some, and <code>wicketgate import</code> takes over those of an MCP client.</p>`}<//>
@@ -99,7 +102,7 @@ function Detail({ name, me, seen, changed }) {
       <dt>Places</dt><dd><${Meter} taken=${server.places.taken} most=${server.places.most} label="run" /><${Meter} taken=${server.places.queued} most=${server.places.most_queued} label="wait" /></dd>
       <dt>Breaker</dt><dd>${server.breaker === "closed" ? "closed" : html`<b class="bad">${server.breaker.replace("_", " ")}</b>`}${server.breaker_opened ? `, opened ${plural(server.breaker_opened, "time")}` : ""}${server.held_off ? `, ${plural(server.held_off, "caller")} kept away` : ""}${server.turned_away ? `, ${plural(server.turned_away, "call")} turned away` : ""}</dd>
       ${server.connections > 0 && html`<dt>Sessions</dt><dd>${number(server.connections)}</dd>`}
-      ${server.last_error && html`<dt>Last end</dt><dd>${plain(server.last_error, 400)}</dd>`}
+      ${server.last_error && server.last_error !== server.error && html`<dt>Last end</dt><dd>${plain(server.last_error, 400)}</dd>`}
       <dt>Calls</dt><dd><${Link} page="calls" query=${{ server: server.name }}>its calls<//></dd>
     </dl>
     <${Happened} server=${server} />
