@@ -29,7 +29,7 @@ from wicketgate.config.engine import (
 )
 from wicketgate.config.plugins import make_auditor
 from wicketgate.config.reload import Applied, Changes, changed_sections
-from wicketgate.config.runtime import make_artifact_store, make_learned_store, make_redis_link, make_runtime
+from wicketgate.config.runtime import make_artifact_store, make_learned_store, make_peers, make_redis_link, make_runtime
 from wicketgate.config.settings import Settings
 from wicketgate.config.shares import make_shares
 from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules, upstream_limits
@@ -90,7 +90,7 @@ class Gate:
         # The runtime: upstreams, catalog, calls.
         self.storage = StorageMeasures()
         self._redis = make_redis_link(settings, self.storage)
-        self.peers = peers or Alone()
+        self.peers = make_peers(self._redis) or peers or Alone()
         """The other processes of the service."""
         self._artifacts = make_artifact_store(settings.storage, self.storage, self._redis)
         self._learned = make_learned_store(settings.storage, self.storage, self._redis)
@@ -175,6 +175,11 @@ class Gate:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return await self._open.__aexit__(kind, error, trace)
+
+    @property
+    def has_peers(self) -> bool:
+        """True if other processes may serve the same clients, and be reached."""
+        return not isinstance(self.peers, Alone)
 
     @property
     def settings(self) -> Settings:
