@@ -29,7 +29,14 @@ from wicketgate.config.engine import (
 )
 from wicketgate.config.plugins import make_auditor
 from wicketgate.config.reload import Applied, Changes, changed_sections
-from wicketgate.config.runtime import make_artifact_store, make_learned_store, make_peers, make_redis_link, make_runtime
+from wicketgate.config.runtime import (
+    make_artifact_store,
+    make_call_store,
+    make_learned_store,
+    make_peers,
+    make_redis_link,
+    make_runtime,
+)
 from wicketgate.config.settings import Settings
 from wicketgate.config.shares import make_shares
 from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules, upstream_limits
@@ -103,7 +110,15 @@ class Gate:
             else [guarded(upstream) for upstream in upstreams]
         )
         self.runtime = make_runtime(
-            settings, self.fleet, tokens, self._artifacts, self._learned, auditor=self.auditor, heap=heap
+            settings,
+            self.fleet,
+            tokens,
+            self._artifacts,
+            self._learned,
+            auditor=self.auditor,
+            heap=heap,
+            peers=self.peers,
+            calls=make_call_store(settings.storage, self.storage, self._redis),
         )
         self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=settings.server.start_deadline_s)
         # The faces over it.
