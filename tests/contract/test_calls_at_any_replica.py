@@ -2,12 +2,13 @@
 other."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.contract.replicas import two_gates
+from tests.contract.replicas import SEAL, two_gates
 from tests.contract.test_held_calls import FORMS, answers, asked, text
 from tests.contract.test_long_calls import Job, body, result_of, view
 from tests.contract.test_tasks import KNOWS, become, created, get
@@ -15,8 +16,10 @@ from tests.support.asking_server import asking_server
 from tests.support.mcp_client import NEW, OLD, mcp_client
 from tests.support.redis import RedisServer, redis_server
 from tests.support.requirement import requirement
-from tests.support.service import BOUND_S, OTHER_KEY, FileServer, RunningService
+from tests.support.script import ScriptModel, calls, says
+from tests.support.service import BOUND_S, OTHER_KEY, FileServer, RunningService, running_service
 from tests.support.wire_client import WireClient
+from wicketgate.models.provider import ToolCall
 
 SOON = {"tasks": {"after_s": 0.05}}
 
@@ -164,3 +167,19 @@ async def test_results_outlive_the_gate_that_made_them(redis: RedisServer) -> No
             "tool_view", {"handle": handle, "selector": {"type": "wait", "timeout_s": 1}}
         )
         assert shown["result"]["structuredContent"]["summary"] == "at last"
+
+
+@requirement("FACE-108")
+async def test_a_chat_views_a_handle_of_the_other_gate(redis: RedisServer) -> None:
+    settings = {"storage": {"url": redis.url}, **SEAL, "tasks": {"after_s": 2}}
+    slow = FileServer()
+    async with running_service(upstreams=[slow], settings=settings) as here:
+        execute = {"tool_id": "files:slow", "args": {}}
+        handle = (await client(here, "/mcp").call("tool_execute", execute))["result"]["structuredContent"]["handle"]
+        viewing = {"handle": handle, "selector": {"type": "wait", "timeout_s": 5}}
+        model = ScriptModel(calls(ToolCall("c1", "tool_view", viewing, json.dumps(viewing))), says("seen"))
+        async with running_service(model, [FileServer()], settings=settings) as there:
+            chat = asyncio.create_task(there.chat())
+            slow.release.set()
+            events = await chat
+    assert "at last" in str(events)

@@ -32,8 +32,9 @@ class TestMailPeers(PeersContract):
             async with other.answering():
                 await one.ask(other.own_id, "shout", {"say": b"x" * 100_000})
                 assert await keys_without_an_end(link) == []
+                boxes = [peers._mailbox(peers.own_id) for peers in (one, other)]
                 async with asyncio.timeout(BOUND_S):
-                    while any([await link.run(lambda c: c.xlen(p._mailbox(p.own_id))) for p in (one, other)]):
+                    while await link.run(lambda client: client.exists(*boxes)):
                         await asyncio.sleep(0.01)
             left = await link.run(lambda c: c.exists(other._mark(other.own_id), other._mailbox(other.own_id)))
             assert left == 0
