@@ -6,6 +6,7 @@ given up by then never runs. The end of a channel is the end of the asker, or of
 
 import asyncio
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -34,6 +35,7 @@ _KEPT = (
     *("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path"),
     *("headers", "client", "server"),
 )
+_PEER = re.compile("[0-9a-f-]{1,40}")
 _TAKEN, _BEGIN, _OTHER = "taken", "begin", "other"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -133,6 +135,8 @@ class ChannelPeers(PeerAnswers, ABC):
     @asynccontextmanager
     async def _begun(self, peer: str, wanted: Mapping[str, Any]) -> AsyncIterator[Channel]:
         """A channel whose request *peer* begins to answer. Raises NotReached."""
+        if not _PEER.fullmatch(peer):  # clients can write what they like
+            raise NotReached(gone=True)
         channel = await self.open(peer)
         try:
             try:

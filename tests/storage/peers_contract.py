@@ -13,11 +13,10 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.log_text import correlation_id
-from wicketgate.peer_channels import ChannelPeers
-from wicketgate.peers import AsgiMessage, AsgiReceive, AsgiScope, AsgiSend, NotReached
+from wicketgate.peers import AsgiMessage, AsgiReceive, AsgiScope, AsgiSend, NotReached, Peers
 
 BOUND_S = 30.0
-Make = Callable[[], ChannelPeers]
+Make = Callable[[], Peers]
 LARGE = os.urandom(3_000_000)
 SCOPE: AsgiScope = {
     "type": "http",
@@ -40,7 +39,7 @@ async def shout(payload: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @asynccontextmanager
-async def two(make: Make) -> AsyncIterator[tuple[ChannelPeers, ChannelPeers]]:
+async def two(make: Make) -> AsyncIterator[tuple[Peers, Peers]]:
     one, other = make(), make()
     async with one.answering(), other.answering():
         yield one, other

@@ -25,8 +25,8 @@ class TestMailPeers(PeersContract):
         return lambda: MailPeers(link)
 
     @requirement("OPS-163", "OPS-201")
-    async def test_what_was_read_is_removed_and_all_lapses(self, make: Make, link: RedisLink) -> None:
-        one, other = make(), make()
+    async def test_what_was_read_is_removed_and_all_lapses(self, link: RedisLink) -> None:
+        one, other = MailPeers(link), MailPeers(link)
         other.answer("shout", shout)
         async with one.answering():
             async with other.answering():

@@ -1,5 +1,6 @@
 """Makes the runtime from the settings: the policies of calls, the store of artifacts, plugins and audit."""
 
+import logging
 import secrets
 from functools import partial
 from time import monotonic, time
@@ -24,6 +25,8 @@ from wicketgate.storage.sqlite_calls import SQLiteCallStore
 from wicketgate.storage.sqlite_learned import SQLiteLearnedStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
 from wicketgate.tokens import TokenCounter
+
+log = logging.getLogger("wicketgate.storage")
 
 if TYPE_CHECKING:
     from wicketgate.storage.redis.client import RedisLink
@@ -76,11 +79,13 @@ def make_redis_link(settings: Settings, measures: StorageMeasures | None = None)
     return RedisLink(place, ca_file=settings.network.ca_file, measures=measures)
 
 
-def make_peers(redis: "RedisLink | None") -> Peers | None:
+def make_peers(settings: Settings, redis: "RedisLink | None") -> Peers | None:
     """Makes the ways to the other replicas, and to all of their workers, over the Redis that they share; None without
-    one."""
+    one. Logs a warning if they cannot open what each other has sealed."""
     if redis is None:
         return None
+    if not settings.auth.seal_keys:
+        log.warning("replicas do not open tasks and states of questions of each other: set auth.seal_keys")
     from wicketgate.storage.redis.mail import MailPeers
 
     return MailPeers(redis)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from wicketgate.errors import UpstreamLost, UpstreamUnavailable
-from wicketgate.gateway.lent_callers import LentCallers
+from wicketgate.gateway.lent_callers import ANSWERS_WITHIN_S, LentCallers
 from wicketgate.gateway.peer_json import as_payload, from_payload, written
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
 from wicketgate.peers import Answer, NotReached, Peers
@@ -101,7 +101,8 @@ class KeptCalls:
             return
         self._kept.add(call.id)
         kept_s = self._running.limits.kept_s
-        if not await store.put(call.owner, call.id, await written(row), self._longest_s + kept_s):
+        life_s = self._longest_s + ANSWERS_WITHIN_S + kept_s
+        if not await store.put(call.owner, call.id, await written(row), life_s):
             log.warning("%s: a call goes on without its request, and is unknown if this process ends", call.label)
 
         async def end() -> None:

@@ -90,8 +90,6 @@ class MailPeers(ChannelPeers):
         return False
 
     async def open(self, peer: str) -> Channel:
-        if not peer.isalnum():
-            raise NotReached(gone=True)
         return self._channel(peer, secrets.token_hex(8), asks=True)
 
     @asynccontextmanager
