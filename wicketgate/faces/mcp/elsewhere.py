@@ -1,4 +1,4 @@
-"""Held calls and tasks whose home is another process, and those of this one for the others (FACE-105 to FACE-111).
+"""Held calls and tasks whose home is another process, and those of this one for the others (FACE-105 to FACE-110).
 
 A second attempt and what is asked of a task go to the home of the call, which the client's state or id names. Once that
 has ended, what it kept of the call answers; without that, its fate is unknown.
