@@ -11,10 +11,12 @@ from typing import Any
 
 import httpx
 
+from tests.contract.test_held_calls import FORMS, answers
 from tests.contract.test_tasks import KNOWS, created, get
 from tests.e2e.test_drain import Holding
-from tests.e2e.test_serve import HEADERS, address
-from tests.e2e.test_workers import config, workers_of
+from tests.e2e.test_serve import HEADERS, address, write_config
+from tests.e2e.test_workers import TOOLS, config, workers_of
+from tests.support.asking_server import asking_server
 from tests.support.process import program
 from tests.support.redis import redis_server
 from tests.support.requirement import requirement
@@ -37,6 +39,11 @@ class Fresh(httpx.AsyncClient):
 
 def client(url: str, path: str = "/mcp/namespaced") -> WireClient:
     return WireClient(RunningService(url, Fresh(base_url=url), None), path=path, capabilities=KNOWS)
+
+
+def asker(url: str) -> WireClient:
+    """A client that answers questions with a second attempt."""
+    return WireClient(RunningService(url, Fresh(base_url=url), None), capabilities=FORMS)
 
 
 async def handle_of(url: str, port: int) -> str:
@@ -82,11 +89,15 @@ async def check_lost(url: str, task_id: str, handle: str) -> None:
 
 
 @asynccontextmanager
-async def replica(folder: Path, redis_url: str) -> AsyncIterator[tuple[Any, str]]:
+async def replica(folder: Path, redis_url: str, asking_url: str) -> AsyncIterator[tuple[Any, str]]:
     folder.mkdir()
-    file = config(folder, **SHARED)
-    text = re.sub(r"url: sqlite:\S+", f"url: {redis_url}", file.read_text())
-    file.write_text(text.replace("auth:\n", "auth:\n  seal_keys: ['" + "k" * 40 + "']\n", 1))
+    (folder / "worker_tools.py").write_text(TOOLS)
+    upstreams = [
+        {"name": "mine", "python": "worker_tools:registry", "cwd": str(folder)},
+        {"name": "old", "url": asking_url, "era": "2025-11-25"},
+    ]
+    file = write_config(folder, upstreams=upstreams, storage={"url": redis_url}, **SHARED)
+    file.write_text(file.read_text().replace("auth:\n", "auth:\n  seal_keys: ['" + "k" * 40 + "']\n", 1))
     async with program("app", "serve", "--config", str(file), "--port", "0") as running:
         yield running, await address(running)
 
@@ -96,9 +107,11 @@ async def test_what_a_killed_replica_ran_is_lost_at_the_other_and_runs_once(tmp_
     with redis_server(tmp_path / "redis") as redis:
         async with (
             Holding() as holding,
-            replica(tmp_path / "a", redis.url) as (killed, first),
-            replica(tmp_path / "b", redis.url) as (_, second),
+            asking_server() as server,
+            replica(tmp_path / "a", redis.url, server.url) as (killed, first),
+            replica(tmp_path / "b", redis.url, server.url) as (_, second),
         ):
+            question = await asker(first).call("old__ask")
             task_id = await created(client(first), "mine__hold", {"port": holding.port})
             handle = await handle_of(first, holding.port)
             await holding.arrived(2)
@@ -113,6 +126,10 @@ async def test_what_a_killed_replica_ran_is_lost_at_the_other_and_runs_once(tmp_
             await link.aclose()
             await check_lost(second, task_id, handle)
             assert holding.arrivals == 2
+            answered = (await asker(second).call("old__ask", more=answers(question)))["result"]
+            assert (answered["isError"], answered["structuredContent"]["error"]) == (True, "UPSTREAM_ERROR")
+            assert LOST in answered["content"][0]["text"]
+            assert server.calls == ["ask"]
 
 
 @requirement("FACE-109", "FACE-110", "OPS-199")
