@@ -47,6 +47,7 @@ from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.models.provider import Provider
+from wicketgate.peers import Alone, Peers
 from wicketgate.ports import Upstream
 from wicketgate.storage.measures import StorageMeasures, StorageState
 from wicketgate.tokens import shipped_token_counter
@@ -59,7 +60,8 @@ class Gate:
 
     *upstreams* and *provider* stand in for the configured ones. *keys* are valid besides the configured ones, also
     after a reload. *clock* gives seconds since the epoch, for the life of keys. *owner* is the socket of the process
-    that runs stdio servers for several gates. Making one connects nothing, opens nothing and needs no event loop.
+    that runs stdio servers for several gates, *peers* the other processes of the service, where they are workers of one
+    host. Making one connects nothing, opens nothing and needs no event loop.
     Raises ConfigError.
     """
 
@@ -74,6 +76,7 @@ class Gate:
         heap: HeapKeeper | None = None,
         clock: Callable[[], float] = time,
         owner: Path | None = None,
+        peers: Peers | None = None,
     ) -> None:
         meter = meter or NoMeter()
         tokens, outgoing = shipped_token_counter(), outgoing_rules(settings)
@@ -87,6 +90,8 @@ class Gate:
         # The runtime: upstreams, catalog, calls.
         self.storage = StorageMeasures()
         self._redis = make_redis_link(settings, self.storage)
+        self.peers = peers or Alone()
+        """The other processes of the service."""
         self._artifacts = make_artifact_store(settings.storage, self.storage, self._redis)
         self._learned = make_learned_store(settings.storage, self.storage, self._redis)
         self.auditor = make_auditor(settings.plugins, time, settings.auth.digest_key)
@@ -154,6 +159,7 @@ class Gate:
                 stack.callback(self.audit_events.end_window)
             if self._redis is not None:
                 await stack.enter_async_context(self._redis.running())
+            await stack.enter_async_context(self.peers.answering())
             stack.push_async_callback(self._artifacts.aclose)
             stack.push_async_callback(self._learned.aclose)
             stack.push_async_callback(self._approvals.aclose)
