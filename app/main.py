@@ -111,7 +111,15 @@ def _make_app(
     gate.authenticator.observe(metrics.auth_failed)
     gate.authenticator.observe(gate.audit_events.login_failed)
     limits = _door_limits(settings)
-    doors = McpDoors(gate.faces, version=VERSION, seal=gate.seal, limits=limits, calls=gate.shares.calls)
+    doors = McpDoors(
+        gate.faces,
+        version=VERSION,
+        seal=gate.seal,
+        limits=limits,
+        calls=gate.shares.calls,
+        kept=gate.mcp_sessions,
+        peers=gate.peers,
+    )
     gate.runtime.watch(doors.catalog_changed)
     gate.runtime.watch_access(doors.access_changed)
     gate.drain.follow(doors.end_listening)

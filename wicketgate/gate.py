@@ -29,7 +29,13 @@ from wicketgate.config.engine import (
 )
 from wicketgate.config.plugins import make_auditor
 from wicketgate.config.reload import Applied, Changes, changed_sections
-from wicketgate.config.runtime import make_artifact_store, make_learned_store, make_redis_link, make_runtime
+from wicketgate.config.runtime import (
+    make_artifact_store,
+    make_learned_store,
+    make_mcp_session_store,
+    make_redis_link,
+    make_runtime,
+)
 from wicketgate.config.settings import Settings
 from wicketgate.config.shares import make_shares
 from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules, upstream_limits
@@ -94,6 +100,7 @@ class Gate:
         """The other processes of the service."""
         self._artifacts = make_artifact_store(settings.storage, self.storage, self._redis)
         self._learned = make_learned_store(settings.storage, self.storage, self._redis)
+        self.mcp_sessions = make_mcp_session_store(settings.storage, self.storage, self._redis)
         self.auditor = make_auditor(settings.plugins, time, settings.auth.digest_key)
         self.audit_events = AuditEvents(self.auditor)
         turns, self._haste = Turns(), asyncio.Event()
@@ -162,6 +169,7 @@ class Gate:
             await stack.enter_async_context(self.peers.answering())
             stack.push_async_callback(self._artifacts.aclose)
             stack.push_async_callback(self._learned.aclose)
+            stack.push_async_callback(self.mcp_sessions.aclose)
             stack.push_async_callback(self._approvals.aclose)
             stack.push_async_callback(self._provider.aclose)
             await self.runtime.learning.load()

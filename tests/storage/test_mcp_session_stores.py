@@ -42,19 +42,19 @@ class WithClock(McpSessionStoreContract):
         await store.open("s1", session(), "one")
         clock.now += IDLE_S - 1
         await store.renew({"s1": Renewal(session(), IDLE_S - 1)}, "one")
-        assert await store.join("s1", "two") is not None
+        assert await store.join("s1", "ann", "two") is not None
         clock.now += IDLE_S - 1
         await store.renew({"s1": Renewal(session(), 10)}, "one")
         clock.now += IDLE_S - 11
         assert await store.members("s1") == await store.leave("s1", "three")
         clock.now += 1
-        assert await store.join("s1", "two") is None
+        assert await store.join("s1", "ann", "two") is None
 
     @requirement("FACE-118")
     async def test_a_process_that_does_not_renew_it_has_it_no_more(self, store: McpSessionStore, clock: Clock) -> None:
         await store.open("s1", session(), "one")
         clock.now += MEMBER_S / 2
-        await store.join("s1", "two")
+        await store.join("s1", "ann", "two")
         clock.now += MEMBER_S / 2
         assert list(await store.members("s1")) == ["two"]
 
@@ -76,11 +76,11 @@ class TestMemory(WithClock):
         store = MemoryMcpSessionStore(clock, max_kept=2)
         for name in "abc":
             await store.open(name, session(), "one")
-        assert [await store.join(name, "one") is None for name in "abc"] == [True, False, False]
+        assert [await store.join(name, "ann", "one") is None for name in "abc"] == [True, False, False]
         for name in "abc":
             await store.end(name)
         await store.renew({name: Renewal(session(), 0.0) for name in "abc"}, "one")
-        assert [await store.join(name, "one") is None for name in "abc"] == [False, True, True]
+        assert [await store.join(name, "ann", "one") is None for name in "abc"] == [False, True, True]
 
 
 class TestSQLite(WithClock):
@@ -95,7 +95,7 @@ class TestSQLite(WithClock):
         with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
             with pytest.raises(SessionsAway):
-                await store.join("s1", "one")
+                await store.join("s1", "ann", "one")
 
     @requirement("FACE-117")
     async def test_a_file_that_was_removed_gets_the_sessions_back(self, store: McpSessionStore, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ class TestSQLite(WithClock):
         for file in tmp_path.iterdir():
             file.unlink()
         await store.renew({"s1": Renewal(session(), 0.0)}, "one")
-        assert await store.join("s1", "two") == session()
+        assert await store.join("s1", "ann", "two") == session()
 
 
 class TestRedis(McpSessionStoreContract):
@@ -118,8 +118,8 @@ class TestRedis(McpSessionStoreContract):
         await store.end("s2")
         await store.renew({f"r{n}": Renewal(session(), IDLE_S - 60 * (n % 2)) for n in range(40)}, "one")
         assert await keys_without_an_end(link) == []
-        assert await store.join("r0", "one") is None, "its time was over"
-        assert await store.join("r1", "one") is not None
+        assert await store.join("r0", "ann", "one") is None, "its time was over"
+        assert await store.join("r1", "ann", "one") is not None
 
     @requirement("FACE-118")
     async def test_a_process_that_does_not_renew_it_has_it_no_more(
@@ -143,7 +143,7 @@ class TestRedis(McpSessionStoreContract):
             await client.hset(key, "facts", b'{"actor": 1}')
 
         await link.run(spoil)
-        assert await store.join("s1", "one") is None
+        assert await store.join("s1", "ann", "one") is None
 
 
 @requirement("FACE-119")
@@ -154,7 +154,11 @@ async def test_a_redis_that_is_gone_is_away(tmp_path: Path) -> None:
         store = RedisMcpSessionStore(link)
         await store.open("s1", session(), "one")
         server.kill()
-        for doing in (store.join("s1", "one"), store.members("s1"), store.renew({"s1": Renewal(session(), 0)}, "one")):
+        for doing in (
+            store.join("s1", "ann", "one"),
+            store.members("s1"),
+            store.renew({"s1": Renewal(session(), 0)}, "one"),
+        ):
             with pytest.raises(SessionsAway):
                 await doing
         await link.aclose()

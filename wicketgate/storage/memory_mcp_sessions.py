@@ -33,9 +33,9 @@ class MemoryMcpSessionStore:
         if len(self._rows) > self._max_kept:
             del self._rows[next(iter(self._rows))]
 
-    async def join(self, name: str, member: str) -> KeptSession | None:
+    async def join(self, name: str, actor: str, member: str) -> KeptSession | None:
         row = self._row(name)
-        if row is None:
+        if row is None or row.session.actor != actor:
             return None
         now = self._now()
         row.members[member] = now

@@ -25,17 +25,29 @@ log = logging.getLogger("wicketgate.mcp")
 T = TypeVar("T")
 
 # An ended session has no facts any more.
-_TABLES = (
-    "CREATE TABLE IF NOT EXISTS mcp_session (name TEXT PRIMARY KEY, facts BLOB, key_id BLOB NOT NULL, "
-    "log_level TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS mcp_session_uri (name TEXT NOT NULL, uri BLOB NOT NULL, PRIMARY KEY (name, uri)) "
-    "WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS mcp_session_member (name TEXT NOT NULL, member TEXT NOT NULL, at REAL NOT NULL, "
-    "PRIMARY KEY (name, member)) WITHOUT ROWID",
-    "CREATE INDEX IF NOT EXISTS mcp_session_by_end ON mcp_session (until)",
-    "CREATE TRIGGER IF NOT EXISTS mcp_session_dropped AFTER DELETE ON mcp_session BEGIN "
-    "DELETE FROM mcp_session_uri WHERE name = old.name; DELETE FROM mcp_session_member WHERE name = old.name; END",
-)
+_SESSION = """
+CREATE TABLE IF NOT EXISTS mcp_session (
+    name TEXT PRIMARY KEY, facts BLOB, key_id BLOB NOT NULL, log_level TEXT NOT NULL, until REAL NOT NULL
+) WITHOUT ROWID
+"""
+_URI = """
+CREATE TABLE IF NOT EXISTS mcp_session_uri (
+    name TEXT NOT NULL, uri BLOB NOT NULL, PRIMARY KEY (name, uri)
+) WITHOUT ROWID
+"""
+_MEMBER = """
+CREATE TABLE IF NOT EXISTS mcp_session_member (
+    name TEXT NOT NULL, member TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (name, member)
+) WITHOUT ROWID
+"""
+_BY_END = "CREATE INDEX IF NOT EXISTS mcp_session_by_end ON mcp_session (until)"
+_DROPPED = """
+CREATE TRIGGER IF NOT EXISTS mcp_session_dropped AFTER DELETE ON mcp_session BEGIN
+    DELETE FROM mcp_session_uri WHERE name = old.name;
+    DELETE FROM mcp_session_member WHERE name = old.name;
+END
+"""
+_TABLES = (_SESSION, _URI, _MEMBER, _BY_END, _DROPPED)
 
 
 class SQLiteMcpSessionStore:
@@ -54,8 +66,8 @@ class SQLiteMcpSessionStore:
     async def open(self, name: str, session: KeptSession, member: str) -> None:
         await self._run(lambda disk: self._open(disk, name, session, member, IDLE_S))
 
-    async def join(self, name: str, member: str) -> KeptSession | None:
-        return await self._run(lambda disk: self._join(disk, name, member))
+    async def join(self, name: str, actor: str, member: str) -> KeptSession | None:
+        return await self._run(lambda disk: self._join(disk, name, actor, member))
 
     async def renew(self, renewals: Mapping[str, Renewal], member: str) -> Collection[str]:
         return await self._run(lambda disk: self._renew(disk, renewals, member))
@@ -101,7 +113,7 @@ class SQLiteMcpSessionStore:
         )
         self._put_member(disk, name, member)
 
-    def _join(self, disk: sqlite3.Connection, name: str, member: str) -> KeptSession | None:
+    def _join(self, disk: sqlite3.Connection, name: str, actor: str, member: str) -> KeptSession | None:
         now = self._now()
         row = disk.execute(
             "SELECT facts, key_id, log_level FROM mcp_session WHERE name = ? AND until > ? AND facts IS NOT NULL",
@@ -112,9 +124,10 @@ class SQLiteMcpSessionStore:
         facts, key_id, log_level = row
         uris = [_string(uri) for (uri,) in disk.execute("SELECT uri FROM mcp_session_uri WHERE name = ?", (name,))]
         session = session_of_facts(facts, _string(key_id), log_level, uris)
-        if session is not None:
-            disk.execute("UPDATE mcp_session SET until = max(until, ?) WHERE name = ?", (now + IDLE_S, name))
-            self._put_member(disk, name, member)
+        if session is None or session.actor != actor:
+            return None
+        disk.execute("UPDATE mcp_session SET until = max(until, ?) WHERE name = ?", (now + IDLE_S, name))
+        self._put_member(disk, name, member)
         return session
 
     def _renew(self, disk: sqlite3.Connection, renewals: Mapping[str, Renewal], member: str) -> Collection[str]:

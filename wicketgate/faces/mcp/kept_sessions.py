@@ -65,8 +65,9 @@ class McpSessionStore(Protocol):
 
     async def open(self, name: str, session: KeptSession, member: str) -> None: ...
 
-    async def join(self, name: str, member: str) -> KeptSession | None:
-        """Returns the session, which *member* has in use from now on; None if there is none, or it has ended."""
+    async def join(self, name: str, actor: str, member: str) -> KeptSession | None:
+        """Returns the session of *actor*, which *member* has in use from now on; None if there is none, it has ended,
+        or it is another actor's, for which nothing changes."""
         ...
 
     async def renew(self, renewals: Mapping[str, Renewal], member: str) -> Collection[str]:
@@ -100,4 +101,4 @@ class SessionChanges(Protocol):
 
 
 CHANGES_KEY = "wicketgate.session_changes"
-"""Under this key of a connection's ``state`` stands the SessionChanges of its session, where it has one that is kept."""
+"""Under this key of a connection's ``state`` stands the SessionChanges of a session that is kept."""

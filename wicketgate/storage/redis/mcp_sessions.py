@@ -1,7 +1,8 @@
 """Sessions of the handshake era in Redis, for all replicas (FACE-115).
 
-A session is one hash: ``facts``, ``key``, ``level``, ``u:<uri>`` for each resource that it follows, and ``m:<member>``
-with the time of its last renewal for each process that has it in use. That of an ended one has only ``ended``.
+A session is one hash: ``actor``, ``facts``, ``key``, ``level``, ``u:<uri>`` for each resource that it follows, and
+``m:<member>`` with the time of its last renewal for each process that has it in use. That of an ended one has only
+``ended``.
 """
 
 import asyncio
@@ -49,14 +50,14 @@ local function live(ms)
 end
 """
 
-# ARGV: member, life in ms, whether an existing one is replaced, facts, key, level, URIs. Returns 1 if it has ended.
+# ARGV: member, life in ms, 1 if an existing one is replaced, actor, facts, key, level, URIs. Returns 1 if it has ended.
 _KEEP = Script(
     _HEAD
     + """
 if redis.call('HEXISTS', row, 'ended') == 1 then return 1 end
 if ARGV[3] == '1' or redis.call('HEXISTS', row, 'facts') == 0 then
-  redis.call('HSET', row, 'facts', ARGV[4], 'key', ARGV[5], 'level', ARGV[6])
-  for index = 7, #ARGV do redis.call('HSET', row, 'u:' .. ARGV[index], '') end
+  redis.call('HSET', row, 'actor', ARGV[4], 'facts', ARGV[5], 'key', ARGV[6], 'level', ARGV[7])
+  for index = 8, #ARGV do redis.call('HSET', row, 'u:' .. ARGV[index], '') end
 end
 redis.call('HSET', row, 'm:' .. ARGV[1], now)
 live(tonumber(ARGV[2]))
@@ -64,11 +65,11 @@ return 0
 """
 )
 
-# ARGV: member, life in ms. Returns names and values of the hash in turn.
+# ARGV: member, life in ms, actor. Returns names and values of the hash in turn.
 _JOIN = Script(
     _HEAD
     + """
-if redis.call('HEXISTS', row, 'facts') == 0 then return {} end
+if redis.call('HGET', row, 'actor') ~= ARGV[3] then return {} end
 redis.call('HSET', row, 'm:' .. ARGV[1], now)
 live(tonumber(ARGV[2]))
 return redis.call('HGETALL', row)
@@ -114,8 +115,8 @@ class RedisMcpSessionStore:
     async def open(self, name: str, session: KeptSession, member: str) -> None:
         await self._script(_KEEP, name, _kept(session, member, _IDLE_MS, anew=True))
 
-    async def join(self, name: str, member: str) -> KeptSession | None:
-        found = await self._script(_JOIN, name, (member, _IDLE_MS))
+    async def join(self, name: str, actor: str, member: str) -> KeptSession | None:
+        found = await self._script(_JOIN, name, (member, _IDLE_MS, _bytes(actor)))
         row = dict(zip(found[::2], found[1::2], strict=True))
         if b"facts" not in row:
             return None
@@ -186,7 +187,7 @@ class RedisMcpSessionStore:
 
 def _kept(session: KeptSession, member: str, life_ms: int, *, anew: bool = False) -> Sequence[Argument]:
     uris = [_bytes(uri) for uri in session.uris]
-    facts = packed_facts(session), _bytes(session.key_id), session.log_level
+    facts = _bytes(session.actor), packed_facts(session), _bytes(session.key_id), session.log_level
     return [member, life_ms, "1" if anew else "0", *facts, *uris]
 
 
