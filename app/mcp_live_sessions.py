@@ -59,14 +59,15 @@ class Part(Protocol):
 
 
 class LiveSession:
-    """*identity* used it last here, *used_at* is when. *calls*: requests under way, without *streams*, on which its
-    client listens."""
+    """*identity* used it last here, *used_at* is when. *last_key* used it last anywhere, as far as is known here.
+    *calls*: requests under way, without *streams*, on which its client listens."""
 
     def __init__(self, id: str, name: str, kept: KeptSession, identity: Identity, now: float) -> None:
         self.id = id
         self.name = name
         self.kept = kept
         self.identity = identity
+        self.last_key = kept.key_id
         self.calls = 0
         self.streams = 0
         self.used_at = now
@@ -153,7 +154,8 @@ class LiveSessions:
     def used(self, live: LiveSession, identity: Identity, *, listens: bool = False) -> Iterator[None]:
         """A request in a session. *listens*: it is a stream without end, which is no call."""
         live.identity, live.ended = identity, False
-        if live.kept.key_id != identity.key_id:
+        if live.last_key != identity.key_id:
+            live.last_key = identity.key_id
             self._spawn(self._keep_key(live, identity.key_id))
         live.calls += not listens
         live.streams += listens
@@ -206,7 +208,7 @@ class LiveSessions:
 
     def end_of(self, key_id: str) -> int:
         """Ends the sessions that this key used last, as soon as their calls have been answered. Returns how many."""
-        ended = [live for live in self._live.values() if live.identity.key_id == key_id]
+        ended = [live for live in self._live.values() if live.last_key == key_id]
         for live in ended:
             live.ended = True
             self._end_if_quiet(live)
@@ -284,7 +286,7 @@ class LiveSessions:
         processes see to their own calls."""
         with suppress(SessionsAway):
             kept = await self._store.join(live.name, live.kept.actor, self._peers.own_id)
-            if kept is not None and kept.key_id in (live.identity.key_id, live.kept.key_id):
+            if kept is not None and kept.key_id == live.last_key:
                 await self._store.end(live.name)
             else:
                 await self._store.leave(live.name, self._peers.own_id)
@@ -326,6 +328,7 @@ class LiveSessions:
                 self._drop(live)
             case "reload":
                 kept = await self.refresh(live)
+                live.last_key = kept.key_id
                 if live.part is not None:
                     await live.part.take_up(kept, live.identity, listens=live.streams > 0)
             case "take":
