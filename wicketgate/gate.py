@@ -33,6 +33,7 @@ from wicketgate.config.runtime import (
     make_artifact_store,
     make_learned_store,
     make_mcp_session_store,
+    make_peers,
     make_redis_link,
     make_runtime,
 )
@@ -96,7 +97,7 @@ class Gate:
         # The runtime: upstreams, catalog, calls.
         self.storage = StorageMeasures()
         self._redis = make_redis_link(settings, self.storage)
-        self.peers = peers or Alone()
+        self.peers = make_peers(self._redis) or peers or Alone()
         """The other processes of the service."""
         self._artifacts = make_artifact_store(settings.storage, self.storage, self._redis)
         self._learned = make_learned_store(settings.storage, self.storage, self._redis)
@@ -183,6 +184,11 @@ class Gate:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return await self._open.__aexit__(kind, error, trace)
+
+    @property
+    def has_peers(self) -> bool:
+        """True if other processes may serve the same clients, and be reached."""
+        return not isinstance(self.peers, Alone)
 
     @property
     def settings(self) -> Settings:

@@ -4,10 +4,13 @@ Each process has an id for its life. It stands inside what clients carry between
 tasks and sessions, handles of calls), so a request that belongs to another process finds it without a look-up.
 """
 
+import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
+
+log = logging.getLogger("wicketgate.peers")
 
 AsgiMessage = MutableMapping[str, Any]
 AsgiScope = MutableMapping[str, Any]
@@ -22,7 +25,8 @@ Answer = Callable[[Payload], Awaitable[Payload]]
 """Answers one operation. What it raises is logged, and the asker gets NotReached."""
 
 ASK_S = 5.0
-MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
+"""The largest message: a result of a tool may stand in it."""
 
 
 class NotReached(Exception):
@@ -48,16 +52,16 @@ class Peers(Protocol):
         ...
 
     async def ask(self, peer: str, operation: str, payload: Payload, timeout_s: float = ASK_S) -> Payload:
-        """The answer of *peer*, this process included. It is not asked twice. Raises NotReached, within a second
-        unless it takes requests and is slow to answer."""
+        """The answer of *peer*, this process included. It is asked once. Raises NotReached: within two seconds for a
+        peer that takes no requests, after *timeout_s* for one that does not answer, and then it is cancelled there."""
         ...
 
     async def forward(self, peer: str, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         """Let *peer* answer an HTTP request, as the application of ``answer_with`` there. It gets the client's own
         headers, and authenticates it anew. The correlation id goes along.
 
-        Raises NotReached while nothing was sent to the client; for a process that ends later the answer is broken off
-        with ConnectionError.
+        Raises NotReached before anything is taken from *receive*; nothing has run then. Of a process that ends later
+        the client gets 503, or an answer that is broken off (ConnectionError).
         """
         ...
 
@@ -90,10 +94,16 @@ class PeerAnswers:
         self.app = app
 
     async def of(self, operation: str, payload: Payload) -> Payload:
-        """The answer to *operation*. Raises NotReached where this process, maybe an older release, knows none."""
+        """The answer to *operation*. Raises NotReached where there is none: this process may be of an older release."""
         if (answer := self._answers.get(operation)) is None:
             raise NotReached
-        return await answer(payload)
+        try:
+            return await answer(payload)
+        except NotReached:
+            raise
+        except Exception:
+            log.exception("%s: a peer was not answered", operation)
+            raise NotReached from None
 
 
 def new_peer_id() -> str:

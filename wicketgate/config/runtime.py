@@ -15,6 +15,7 @@ from wicketgate.gateway.audit import Auditor
 from wicketgate.gateway.options import CallPolicy, HeapKeeper, RetryPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.gateway.runtime import ProxyRuntime
+from wicketgate.peers import Peers
 from wicketgate.ports import ArtifactStore, LearnedStore
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_learned import MemoryLearnedStore
@@ -70,6 +71,16 @@ def make_redis_link(settings: Settings, measures: StorageMeasures | None = None)
     from wicketgate.storage.redis.client import RedisLink
 
     return RedisLink(place, ca_file=settings.network.ca_file, measures=measures)
+
+
+def make_peers(redis: "RedisLink | None") -> Peers | None:
+    """Makes the ways to the other replicas, and to all of their workers, over the Redis that they share; None without
+    one."""
+    if redis is None:
+        return None
+    from wicketgate.storage.redis.mail import MailPeers
+
+    return MailPeers(redis)
 
 
 def make_artifact_store(
