@@ -31,6 +31,9 @@ from wicketgate.storage.redis.names import hashed
 log = logging.getLogger("wicketgate.mcp")
 
 RENEW_S = 60.0
+_LOOK_S = 0.5
+_GRACE_S = 5.0
+"""After the store may have lost sessions, the processes have so long to keep theirs again."""
 _TELL_S = 1.0
 
 
@@ -105,6 +108,8 @@ class LiveSessions:
         self._opening: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._operation = f"mcp_session.{face}"
+        self._losses = store.losses
+        self._lost_until = float("-inf")
         self.limit = SessionLimit(face, self, most, per_actor)
         peers.answer(self._operation, self._answer)
 
@@ -130,6 +135,8 @@ class LiveSessions:
         if live is None:
             kept = await self._store.join(self._name(session_id), identity.actor, self._peers.own_id)
             if kept is None:
+                if self._may_be_lost():
+                    raise SessionsAway
                 return None
             if session_id not in self._live and (full := await self.limit.full_for_joined(identity)):
                 raise SessionsFull(full)
@@ -214,8 +221,9 @@ class LiveSessions:
             self._end_if_quiet(live)
         return len(ended)
 
-    async def renew(self) -> None:
-        """Keeps the sessions that are in use here, and leaves those that were idle for long."""
+    async def renew(self) -> bool:
+        """Keeps the sessions that are in use here, and leaves those that were idle for long. Returns false while the
+        store is away."""
         now, renewals = self._now(), dict[str, Renewal]()
         for live in list(self._live.values()):
             idle_s = now - live.used_at if live.idle else 0.0
@@ -226,9 +234,10 @@ class LiveSessions:
         try:
             ended = set(await self._store.renew(renewals, self._peers.own_id))
         except SessionsAway:
-            return
+            return False
         for live in [live for live in self._live.values() if live.name in ended]:
             self._drop(live)
+        return True
 
     # What the limit asks.
 
@@ -295,11 +304,22 @@ class LiveSessions:
         with suppress(SessionsAway):
             await self.change(live, SessionChange(key_id=key_id))
 
+    def _may_be_lost(self) -> bool:
+        """True for a while after the store was away: what it does not know may be known to another process."""
+        if self._store.losses != self._losses:
+            self._lost_until = self._now() + _GRACE_S
+        return self._now() < self._lost_until
+
     async def _renew_for_ever(self) -> None:
+        due = self._now() + RENEW_S
         while True:
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(_LOOK_S)
+            if not self._may_be_lost() and self._now() < due:
+                continue
+            losses = self._store.losses
             try:
-                await self.renew()
+                if await self.renew():
+                    self._losses, due = losses, self._now() + RENEW_S
             except Exception:
                 # The last boundary of this task.
                 log.exception("sessions could not be renewed")

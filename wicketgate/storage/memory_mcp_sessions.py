@@ -21,6 +21,8 @@ class MemoryMcpSessionStore:
     """Implements McpSessionStore without awaiting anything. *now* is a clock in seconds. Full, it drops the sessions
     that were opened first."""
 
+    losses = 0
+
     def __init__(self, now: Callable[[], float], *, max_kept: int = MAX_KEPT) -> None:
         self._now = now
         self._max_kept = max_kept

@@ -63,6 +63,10 @@ class SQLiteMcpSessionStore:
         # A file that is begun anew gets the sessions back as they are renewed.
         self._writer = SQLiteWriter(path, _make_tables, measures=measures)
 
+    @property
+    def losses(self) -> int:
+        return self._writer.generation
+
     async def open(self, name: str, session: KeptSession, member: str) -> None:
         await self._run(lambda disk: self._open(disk, name, session, member, IDLE_S))
 

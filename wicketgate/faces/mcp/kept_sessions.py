@@ -63,6 +63,11 @@ class McpSessionStore(Protocol):
     """Keeps sessions by *name*, letters and digits. *member* is the id of the process that asks. All raise
     SessionsAway, within a second."""
 
+    @property
+    def losses(self) -> int:
+        """Counts the times after which it may have lost sessions."""
+        ...
+
     async def open(self, name: str, session: KeptSession, member: str) -> None: ...
 
     async def join(self, name: str, actor: str, member: str) -> KeptSession | None:

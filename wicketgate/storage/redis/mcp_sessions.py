@@ -112,6 +112,10 @@ class RedisMcpSessionStore:
     def __init__(self, link: RedisLink) -> None:
         self._link = link
 
+    @property
+    def losses(self) -> int:
+        return self._link.losses
+
     async def open(self, name: str, session: KeptSession, member: str) -> None:
         await self._script(_KEEP, name, _kept(session, member, _IDLE_MS, anew=True))
 
