@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from time import time
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from wicketgate.access.authenticator import Authenticator, KeyUses, Revocation
 from wicketgate.access.identity import HashedKey, KeyLife, KeyRing, expiry_notes
@@ -48,6 +48,7 @@ from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.models.provider import Provider
 from wicketgate.ports import Upstream
+from wicketgate.storage.fail_modes import FailModes
 from wicketgate.storage.measures import StorageMeasures, StorageState
 from wicketgate.tokens import shipped_token_counter
 
@@ -85,7 +86,7 @@ class Gate:
         self.revocation = Revocation(self._keys)
         self.key_uses = KeyUses()
         # The runtime: upstreams, catalog, calls.
-        self.storage = StorageMeasures()
+        self.storage = StorageMeasures(FailModes(settings.storage.fail.modes()))
         self._redis = make_redis_link(settings, self.storage)
         self._artifacts = make_artifact_store(settings.storage, self.storage, self._redis)
         self._learned = make_learned_store(settings.storage, self.storage, self._redis)
@@ -205,8 +206,10 @@ class Gate:
         """Returns how the store of ``storage.url`` is, as far as that can be told without asking it."""
         settings = self._applied.settings.storage
         if self._redis is None:
-            return StorageState("memory" if settings.sqlite_file is None else "sqlite")
-        return StorageState("redis", self._redis.trouble, self._redis.shortfalls)
+            kind: Literal["memory", "sqlite"] = "memory" if settings.sqlite_file is None else "sqlite"
+            return StorageState(kind, degraded=self.storage.fail.degraded(away=False))
+        away = self._redis.trouble
+        return StorageState("redis", away, self._redis.shortfalls, self.storage.fail.degraded(away=bool(away)))
 
     def key_notes(self) -> list[str]:
         """Returns a line on each key that has expired or soon expires."""
