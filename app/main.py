@@ -122,6 +122,7 @@ def _make_app(
         calls=gate.shares.calls,
         kept=gate.mcp_sessions,
         peers=gate.peers,
+        fail=gate.storage.fail,
     )
     gate.runtime.watch(doors.catalog_changed)
     gate.runtime.watch_access(doors.access_changed)

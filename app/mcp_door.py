@@ -16,7 +16,8 @@ from app.mcp_calls import AsgiScope, CountedCalls, Receive, Send
 from app.mcp_faults import with_own_faults
 from app.mcp_handshake import OPENING, HandshakeEndpoint
 from app.mcp_listening import Listening
-from app.mcp_live_sessions import LiveSessions, SessionsFull
+from app.mcp_live_session import SessionsFull
+from app.mcp_live_sessions import LiveSessions
 from app.mcp_refusals import too_many
 from app.mcp_session_part import SECURITY, user_of
 from app.mcp_sessions import of_handshake_era, opens_session
@@ -30,6 +31,7 @@ from wicketgate.faces.mcp.kept_sessions import McpSessionStore
 from wicketgate.faces.mcp.server import McpDoor, calling
 from wicketgate.fleet.member import loop_time
 from wicketgate.peers import Peers
+from wicketgate.storage.fail_modes import FailModes
 
 _LAST_EVENT_ID = b"last-event-id"
 
@@ -57,6 +59,7 @@ class McpDoors:
         calls: Shares,
         kept: McpSessionStore,
         peers: Peers,
+        fail: FailModes,
     ) -> None:
         streams = limits.max_sessions_per_actor
         self._doors = {
@@ -64,7 +67,7 @@ class McpDoors:
             for name, face in faces.items()
         }
         self.endpoints = {
-            name: McpEndpoint(door, _sessions(name, kept, peers, limits), limits, calls)
+            name: McpEndpoint(door, _sessions(name, kept, peers, fail, limits), limits, calls)
             for name, door in self._doors.items()
         }
 
@@ -173,11 +176,12 @@ class McpEndpoint:
         await serve(scope, receive, send)
 
 
-def _sessions(face: str, kept: McpSessionStore, peers: Peers, limits: DoorLimits) -> LiveSessions:
+def _sessions(face: str, kept: McpSessionStore, peers: Peers, fail: FailModes, limits: DoorLimits) -> LiveSessions:
     return LiveSessions(
         face,
         kept,
         peers,
+        fail,
         loop_time,
         lambda: secrets.token_hex(16),
         most=limits.max_sessions,

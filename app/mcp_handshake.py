@@ -14,7 +14,8 @@ from starlette.responses import Response
 
 from app.json_body import given_again
 from app.mcp_calls import AsgiMessage, AsgiScope, Receive, Send
-from app.mcp_live_sessions import LiveSession, LiveSessions, Opening, SessionsFull
+from app.mcp_live_session import LiveSession, SessionsFull
+from app.mcp_live_sessions import LiveSessions, Opening
 from app.mcp_refusals import refused, too_many
 from app.mcp_session_messages import addressed
 from app.mcp_session_part import SessionPart

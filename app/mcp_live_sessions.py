@@ -10,13 +10,13 @@ A session holds no authority: each of its requests is authenticated by itself. I
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
+from app.mcp_live_session import LiveSession, SessionsFull
 from app.mcp_session_limit import SessionLimit
 from wicketgate.access.identity import Identity
-from wicketgate.access.shares import Scope
 from wicketgate.faces.mcp.kept_sessions import (
     IDLE_S,
     KeptSession,
@@ -26,7 +26,10 @@ from wicketgate.faces.mcp.kept_sessions import (
     SessionsAway,
 )
 from wicketgate.peers import NotReached, Payload, Peers
+from wicketgate.storage.fail_modes import FailModes
 from wicketgate.storage.redis.names import hashed
+
+T = TypeVar("T")
 
 log = logging.getLogger("wicketgate.mcp")
 
@@ -37,62 +40,17 @@ _GRACE_S = 5.0
 _TELL_S = 1.0
 
 
-class SessionsFull(Exception):
-    """There is no room for a further session, of the actor or at all."""
-
-    def __init__(self, scope: Scope) -> None:
-        super().__init__(scope)
-        self.scope = scope
-
-
-class Part(Protocol):
-    """Serves the requests of one session in this process."""
-
-    async def take(self, body: bytes, identity: Identity) -> bool:
-        """Takes a message that came to another process; returns false if it belongs to nothing that runs here."""
-        ...
-
-    async def take_up(self, session: KeptSession, identity: Identity, *, listens: bool) -> None:
-        """Puts in force what the client has set at another process."""
-        ...
-
-    def end(self) -> None:
-        """Ends all that runs. It must not wait."""
-        ...
-
-
-class LiveSession:
-    """*identity* used it last here, *used_at* is when. *last_key* used it last anywhere, as far as is known here.
-    *calls*: requests under way, without *streams*, on which its client listens."""
-
-    def __init__(self, id: str, name: str, kept: KeptSession, identity: Identity, now: float) -> None:
-        self.id = id
-        self.name = name
-        self.kept = kept
-        self.identity = identity
-        self.last_key = kept.key_id
-        self.calls = 0
-        self.streams = 0
-        self.used_at = now
-        self.ended = False
-        """True when it ends as soon as its calls have been answered."""
-        self.part: Part | None = None
-        self.part_made = asyncio.Lock()
-
-    @property
-    def idle(self) -> bool:
-        return not self.calls and not self.streams
-
-
 class LiveSessions:
-    """The sessions of a *face*. *most* bounds those in use here, *per_actor* is the operator's limit, None where there
-    is none. *now* is a clock in seconds. They are shared while ``running`` is entered."""
+    """The sessions of a *face*, shared while ``running`` is entered. *fail* decides what this process does without the
+    store. *now* is a clock in seconds. *most* bounds those in use here; *per_actor* is the operator's limit, None where
+    there is none."""
 
     def __init__(
         self,
         face: str,
         store: McpSessionStore,
         peers: Peers,
+        fail: FailModes,
         now: Callable[[], float],
         new_id: Callable[[], str],
         *,
@@ -102,6 +60,7 @@ class LiveSessions:
         self._face = face
         self._store = store
         self._peers = peers
+        self._fail = fail
         self._now = now
         self._new_id = new_id
         self._live: dict[str, LiveSession] = {}
@@ -133,7 +92,7 @@ class LiveSessions:
         """
         live = self._live.get(session_id)
         if live is None:
-            kept = await self._store.join(self._name(session_id), identity.actor, self._peers.own_id)
+            kept = await self._told(self._store.join(self._name(session_id), identity.actor, self._peers.own_id))
             if kept is None:
                 if self._may_be_lost():
                     raise SessionsAway
@@ -176,20 +135,20 @@ class LiveSessions:
 
     async def end(self, live: LiveSession) -> None:
         """Ends a session for all processes. Raises SessionsAway."""
-        members = await self._store.end(live.name)
+        members = await self._or_alone(self._store.end(live.name))
         self._drop(live)
         await self._ask(members, {"do": "end", "id": live.id})
 
     async def reopen(self, live: LiveSession, kept: KeptSession) -> None:
         """Keeps the facts of a further handshake. Raises SessionsAway."""
         live.kept = kept
-        await self._store.open(live.name, kept, self._peers.own_id)
+        await self._or_alone(self._store.open(live.name, kept, self._peers.own_id))
 
     async def change(self, live: LiveSession, change: SessionChange) -> None:
         """Keeps what the client has set; returns when the other processes know of it. Raises SessionsAway."""
         if live.kept.changed(change) == live.kept:
             return
-        members = await self._store.change(live.name, change)
+        members = await self._or_alone(self._store.change(live.name, change))
         live.kept = live.kept.changed(change)
         await self._ask(members, {"do": "reload", "id": live.id})
 
@@ -204,7 +163,8 @@ class LiveSessions:
 
         Raises SessionsAway if that cannot be known.
         """
-        answers = await self._ask(await self._store.members(live.name), {"do": "take", "id": live.id, "body": body})
+        members = await self._told(self._store.members(live.name))
+        answers = await self._ask(members, {"do": "take", "id": live.id, "body": body})
         if any(answer is not None and answer.get("taken") for answer in answers):
             return True
         if None in answers:
@@ -272,9 +232,30 @@ class LiveSessions:
 
     async def _begin(self, session_id: str, kept: KeptSession, identity: Identity) -> LiveSession:
         name = self._name(session_id)
-        await self._store.open(name, kept, self._peers.own_id)
+        # Without the store it is kept as soon as that is back.
+        await self._or_alone(self._store.open(name, kept, self._peers.own_id))
         live = self._live[session_id] = LiveSession(session_id, name, kept, identity, self._now())
         return live
+
+    async def _told(self, step: Awaitable[T]) -> T:
+        """Returns what the store says. Raises SessionsAway."""
+        try:
+            result = await step
+        except SessionsAway:
+            self._fail.without("sessions")
+            raise
+        self._fail.answered("sessions")
+        return result
+
+    async def _or_alone(self, step: Awaitable[Sequence[str] | None]) -> Sequence[str]:
+        """Returns the members that have a session in use; none while this process may go on without the store.
+        Raises SessionsAway where it may not."""
+        try:
+            return await self._told(step) or ()
+        except SessionsAway:
+            if self._fail.mode("sessions") == "open":
+                return ()
+            raise
 
     def _place_given_back(self, actor: str) -> None:
         self._opening -= Counter((actor,))

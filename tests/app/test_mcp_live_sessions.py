@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from app.mcp_live_sessions import LiveSession, LiveSessions, SessionsFull
+from app.mcp_live_session import LiveSession, SessionsFull
+from app.mcp_live_sessions import LiveSessions
 from tests.storage.mcp_session_store_contract import CLIENT
 from tests.support.requirement import requirement
 from tests.support.service import BOUND_S
 from wicketgate.access.identity import Identity
 from wicketgate.faces.mcp.kept_sessions import IDLE_S, KeptSession, SessionChange, SessionsAway
 from wicketgate.peers import Alone, NotReached, Payload
+from wicketgate.storage.fail_modes import USUAL, FailModes
 from wicketgate.storage.memory_mcp_sessions import MemoryMcpSessionStore
 
 ANN, BOB = Identity("ann", key_id="k1"), Identity("bob", key_id="k3")
@@ -68,8 +70,12 @@ class AwayStore(MemoryMcpSessionStore):
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("open", "join", "renew", "change", "members", "leave", "end") and self.away:
-            raise SessionsAway
+            return gone
         return super().__getattribute__(name)
+
+
+async def gone(*args: object) -> None:
+    raise SessionsAway
 
 
 class Group:
@@ -79,12 +85,13 @@ class Group:
         self.clock = Clock()
         self.store = AwayStore(self.clock)
         self.peers: dict[str, Linked] = {}
+        self.fail = FailModes()
         self._ids = count(1)
 
     def member(self, *, most: int = 100, per_actor: int | None = None) -> LiveSessions:
         peers = Linked(self.peers)
         new_id = lambda: f"s{next(self._ids)}"  # noqa: E731
-        return LiveSessions("gateway", self.store, peers, self.clock, new_id, most=most, per_actor=per_actor)
+        return LiveSessions("gateway", self.store, peers, self.fail, self.clock, new_id, most=most, per_actor=per_actor)
 
 
 async def opened(member: LiveSessions, identity: Identity = ANN) -> LiveSession:
@@ -225,6 +232,24 @@ async def test_while_the_store_is_away_nothing_is_taken_for_unknown(two: Two, gr
     group.store.away = False
     assert (await found(two[1], live)).kept == live.kept
     assert two[0].by_actor() == {"ann": 1}
+
+
+@requirement("FACE-122")
+async def test_a_process_that_may_go_on_alone_opens_and_serves_its_own(group: Group) -> None:
+    group.fail = FailModes({**USUAL, "sessions": "open"})
+    one, other = group.member(), group.member()
+    group.store.away = True
+    first, second = await opened(one), await opened(one)
+    await one.change(first, SessionChange(log_level="error"))
+    await one.end(second)
+    assert await one.find(first.id, ANN) is first
+    with pytest.raises(SessionsAway):
+        await other.find(first.id, ANN)
+    assert group.fail.degraded(away=False) == {"sessions": "open"}
+    group.store.away = False
+    assert await one.renew()
+    assert (await found(other, first)).kept.log_level == "error"
+    assert group.fail.degraded(away=False) == {}
 
 
 @requirement("FACE-42")
