@@ -100,7 +100,14 @@ def _of_storage(storage: StorageMeasures) -> Iterable[Metric]:
         "wicketgate_storage_refused", "Steps not tried, since the store was locked or away.", value=storage.refused
     )
     away = GaugeMetricFamily("wicketgate_storage_away", "1 while a shared store is away.", value=int(storage.away))
-    return waits, errors, refused, away
+    without = CounterMetricFamily(
+        "wicketgate_storage_without",
+        "Steps done without the store (open, partial) or refused (closed), by the kind of state.",
+        labels=["state", "mode"],
+    )
+    for (state, mode), count in storage.fail.counts.items():
+        without.add_metric([state, mode], count)
+    return waits, errors, refused, away, without
 
 
 def _histogram(durations: Durations) -> tuple[list[tuple[str, float]], float]:

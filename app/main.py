@@ -29,7 +29,6 @@ from app.port.connections import ConnectionCounts
 from app.process import Heap
 from app.workers.forwarding import WorkerPeers
 from app.workers.metrics import WorkerMetrics
-from app.workers.sessions import PlacedSessions
 from middleware.auth import AuthMiddleware
 from middleware.client_address import ClientAddressMiddleware, TrustedProxies
 from middleware.correlation import CorrelationMiddleware
@@ -115,7 +114,16 @@ def _make_app(
     gate.authenticator.observe(metrics.auth_failed)
     gate.authenticator.observe(gate.audit_events.login_failed)
     limits = _door_limits(settings)
-    doors = McpDoors(gate.faces, version=VERSION, seal=gate.seal, limits=limits, calls=gate.shares.calls)
+    doors = McpDoors(
+        gate.faces,
+        version=VERSION,
+        seal=gate.seal,
+        limits=limits,
+        calls=gate.shares.calls,
+        kept=gate.mcp_sessions,
+        peers=gate.peers,
+        fail=gate.storage.fail,
+    )
     gate.runtime.watch(doors.catalog_changed)
     gate.runtime.watch_access(doors.access_changed)
     gate.drain.follow(doors.end_listening)
@@ -136,10 +144,7 @@ def _make_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.gate = gate
-    endpoints: Mapping[str, ASGIApp] = doors.endpoints
-    if gate.has_peers:
-        endpoints = {name: PlacedSessions(endpoint, gate.peers) for name, endpoint in doors.endpoints.items()}
-    faces = _add_paths(app, gate, endpoints, metrics, metrics.read if workers is None else workers.metrics)
+    faces = _add_paths(app, gate, doors.endpoints, metrics, metrics.read if workers is None else workers.metrics)
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     server = settings.server

@@ -7,6 +7,7 @@ a refresh.
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -14,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from time import time
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from wicketgate.access.authenticator import Authenticator, KeyUses, Revocation
 from wicketgate.access.identity import HashedKey, KeyLife, KeyRing, expiry_notes
@@ -33,12 +34,13 @@ from wicketgate.config.runtime import (
     make_artifact_store,
     make_call_store,
     make_learned_store,
+    make_mcp_session_store,
     make_peers,
     make_redis_link,
     make_runtime,
 )
 from wicketgate.config.settings import Settings
-from wicketgate.config.shares import make_shares
+from wicketgate.config.shares import make_place_store, make_shares
 from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules, upstream_limits
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.limits import Drain, StreamLimit
@@ -56,6 +58,7 @@ from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.models.provider import Provider
 from wicketgate.peers import Alone, Peers
 from wicketgate.ports import Upstream
+from wicketgate.storage.fail_modes import FailModes
 from wicketgate.storage.measures import StorageMeasures, StorageState
 from wicketgate.tokens import shipped_token_counter
 
@@ -95,12 +98,13 @@ class Gate:
         self.revocation = Revocation(self._keys)
         self.key_uses = KeyUses()
         # The runtime: upstreams, catalog, calls.
-        self.storage = StorageMeasures()
+        self.storage = StorageMeasures(FailModes(settings.storage.fail.modes()))
         self._redis = make_redis_link(settings, self.storage)
         self.peers = make_peers(settings, self._redis) or peers or Alone()
         """The other processes of the service."""
         self._artifacts = make_artifact_store(settings.storage, self.storage, self._redis)
         self._learned = make_learned_store(settings.storage, self.storage, self._redis)
+        self.mcp_sessions = make_mcp_session_store(settings.storage, self.storage, self._redis)
         self.auditor = make_auditor(settings.plugins, time, settings.auth.digest_key)
         self.audit_events = AuditEvents(self.auditor)
         turns, self._haste = Turns(), asyncio.Event()
@@ -142,7 +146,8 @@ class Gate:
         self.engine = Engine(
             self._provider, self.surface, window, engine_limits(settings), meter, self._approvals, self._keys.stands
         )
-        self.shares = make_shares(settings)
+        places = make_place_store(settings, secrets.token_hex(8), self.storage, self._redis)
+        self.shares = make_shares(settings, places, self.storage)
         detached = DetachedRuns(self.shares.detached)
         self.streams = StreamLimit(self.shares.chat, detached.give_way)
         self.keyed = make_keyed_runs(self.engine, self.streams, detached, settings, self.storage)
@@ -175,8 +180,10 @@ class Gate:
             if self._redis is not None:
                 await stack.enter_async_context(self._redis.running())
             await stack.enter_async_context(self.peers.answering())
+            stack.push_async_callback(self.shares.aclose)
             stack.push_async_callback(self._artifacts.aclose)
             stack.push_async_callback(self._learned.aclose)
+            stack.push_async_callback(self.mcp_sessions.aclose)
             stack.push_async_callback(self._approvals.aclose)
             stack.push_async_callback(self._provider.aclose)
             await self.runtime.learning.load()
@@ -231,8 +238,10 @@ class Gate:
         """Returns how the store of ``storage.url`` is, as far as that can be told without asking it."""
         settings = self._applied.settings.storage
         if self._redis is None:
-            return StorageState("memory" if settings.sqlite_file is None else "sqlite")
-        return StorageState("redis", self._redis.trouble, self._redis.shortfalls)
+            kind: Literal["memory", "sqlite"] = "memory" if settings.sqlite_file is None else "sqlite"
+            return StorageState(kind, degraded=self.storage.fail.degraded(away=False))
+        away = self._redis.trouble
+        return StorageState("redis", away, self._redis.shortfalls, self.storage.fail.degraded(away=bool(away)))
 
     def key_notes(self) -> list[str]:
         """Returns a line on each key that has expired or soon expires."""

@@ -151,6 +151,7 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
         *plugin_lines(settings.plugins),
         *(f"warning: {note}" for note in gate.key_notes()),
         *(f"storage: warning: {line}" for line in gate.storage_state().shortfalls),
+        *_without_store(gate),
         *_kept_apart(gate),
     ]
     if away := gate.storage_state().away:
@@ -241,6 +242,12 @@ def _shortened(faults: Sequence[str]) -> Iterator[str]:
     for server, count in seen.items():
         if count > _SHOWN_LEFT_OUT:
             yield f"left out: {server}: {count - _SHOWN_LEFT_OUT} more; wicketgate check --all lists them"
+
+
+def _without_store(gate: Gate) -> Iterator[str]:
+    """The meaning of ``storage.fail`` where there is a store that may be away."""
+    if gate.storage_state().kind != "memory":
+        yield f"storage: while it cannot be used (storage.fail): {gate.storage.fail.summary()}"
 
 
 def _kept_apart(gate: Gate) -> Iterator[str]:

@@ -75,9 +75,7 @@ def serve_with_workers(
             with suppress(OSError, ValueError):
                 click.echo(text, err=not sys.stdout.isatty())
 
-        log.info(
-            "%d workers: places, quotas, breakers and sessions of clients are counted and kept by each of them", workers
-        )
+        log.info("%d workers: places, quotas and breakers are counted and kept by each of them", workers)
         return Supervisor(
             roles,
             drain_s=server.settle_s + server.drain_s,

@@ -10,6 +10,7 @@ from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.plugins import make_plugin_chain
 from wicketgate.config.settings import Settings, StorageSettings, TaskSettings
 from wicketgate.config.settings.access import access_policy
+from wicketgate.faces.mcp.kept_sessions import McpSessionStore
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Auditor
 from wicketgate.gateway.kept_calls import CallStore
@@ -20,9 +21,11 @@ from wicketgate.peers import Alone, Peers
 from wicketgate.ports import ArtifactStore, LearnedStore
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_learned import MemoryLearnedStore
+from wicketgate.storage.memory_mcp_sessions import MemoryMcpSessionStore
 from wicketgate.storage.memory_store import MemoryArtifactStore
 from wicketgate.storage.sqlite_calls import SQLiteCallStore
 from wicketgate.storage.sqlite_learned import SQLiteLearnedStore
+from wicketgate.storage.sqlite_mcp_sessions import SQLiteMcpSessionStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
 from wicketgate.tokens import TokenCounter
 
@@ -129,6 +132,19 @@ def make_call_store(
 
         return RedisCallStore(redis)
     return None if settings.sqlite_file is None else SQLiteCallStore(settings.sqlite_file, time, measures)
+
+
+def make_mcp_session_store(
+    settings: StorageSettings, measures: StorageMeasures | None = None, redis: "RedisLink | None" = None
+) -> McpSessionStore:
+    """Makes the configured store of handshake sessions, as ``make_artifact_store`` does. Raises ConfigError."""
+    if redis is not None:
+        from wicketgate.storage.redis.mcp_sessions import RedisMcpSessionStore
+
+        return RedisMcpSessionStore(redis)
+    if settings.sqlite_file is None:
+        return MemoryMcpSessionStore(monotonic)
+    return SQLiteMcpSessionStore(settings.sqlite_file, time, measures)
 
 
 def running_limits(settings: TaskSettings) -> RunningLimits:

@@ -29,6 +29,7 @@ from pydantic import ValidationError
 from wicketgate.access.identity import Identity
 from wicketgate.access.seal import Seal
 from wicketgate.errors import Forbidden, InputRequired, UpstreamError
+from wicketgate.faces.mcp.kept_sessions import CHANGES_KEY, SessionChange, SessionChanges, SessionsAway
 from wicketgate.gateway.lent_callers import LentCaller
 from wicketgate.ports import AnswerTime, Caller, CannotAsk, InputAnswers, PendingCall, approval_required
 
@@ -195,8 +196,26 @@ def _wire(result: t.Result) -> Mapping[str, Any]:
 
 async def set_log_level(ctx: Ctx, params: t.SetLevelRequestParams) -> t.EmptyResult:
     """``logging/setLevel`` of the handshake era: the lowest level that this session gets from now on."""
-    connection_of(ctx).state[_LEVEL_KEY] = params.level
+    await keep_change(ctx, SessionChange(log_level=params.level))
+    restore_log_level(connection_of(ctx), params.level)
     return t.EmptyResult()
+
+
+def restore_log_level(connection: Connection, level: str) -> None:
+    """The level that the client of this connection has set, maybe at another process; empty for none."""
+    if level in _LEVELS:
+        connection.state[_LEVEL_KEY] = level
+
+
+async def keep_change(ctx: Ctx, change: SessionChange) -> None:
+    """Keep what the client has set for all processes that serve its session. Raises MCPError."""
+    changes: SessionChanges | None = connection_of(ctx).state.get(CHANGES_KEY)
+    if changes is None:
+        return
+    try:
+        await changes.changed(change)
+    except SessionsAway:
+        raise MCPError(t.INTERNAL_ERROR, "This cannot be kept at the moment. Try again.") from None
 
 
 def connection_of(ctx: Ctx) -> Connection:

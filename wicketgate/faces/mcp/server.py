@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from mcp import types as t
 from mcp.server.caching import CacheHint
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
@@ -34,6 +35,7 @@ from wicketgate.faces.mcp.caller import (
     ask_held,
     ask_later,
     read_answers,
+    restore_log_level,
     seal_states,
     set_log_level,
 )
@@ -45,6 +47,7 @@ from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.extensions import ShownExtensions
 from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ours
 from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCaller, HeldCalls, NotHeld
+from wicketgate.faces.mcp.kept_sessions import KeptSession
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.mcp.tasks import Tasks
 from wicketgate.faces.meta_tool import compact_json
@@ -124,8 +127,10 @@ class McpDoor:
         self.server.add_notification_handler(
             "notifications/initialized", t.NotificationParams, self.announcer.session_opened
         )
+        self._offer_methods: OfferMethods | None = None
         if face.offers is not None:
-            OfferMethods(face.offers, self.announcer, self._carry, self._context).add_to(self.server)
+            self._offer_methods = OfferMethods(face.offers, self.announcer, self._carry, self._context)
+            self._offer_methods.add_to(self.server)
         self.server.middleware.append(RequestCheck(self.server))
         if face.offers is not None:
             self.server.middleware.append(ShownExtensions(face.offers))
@@ -160,6 +165,19 @@ class McpDoor:
     def ask_no_more(self) -> None:
         """Tell the servers of held calls that nobody answers, because no answer is taken from now on (FACE-76)."""
         self._held.give_up()
+
+    async def take_up(
+        self, connection: Connection, session_id: str, session: KeptSession, identity: Identity, *, listens: bool
+    ) -> None:
+        """Bring what the client of a session has set, maybe at another process, to the connection that it has here.
+        *listens*: it hears of changes through this connection."""
+        restore_log_level(connection, session.log_level)
+        if not listens:
+            return
+        self.announcer.follow(connection)
+        if self._offer_methods is not None:
+            key = session_key("mcp", identity.actor, session_id)
+            await self._offer_methods.follow(connection, session.uris, CallContext(identity, self._new_id(), key))
 
     async def prepare(self, identity: Identity) -> None:
         """Work out beside the event loop what requests of this caller ask at once, the SDK included (BROWSE-59)."""

@@ -72,6 +72,8 @@ class RedisLink:
         self.measures = measures or StorageMeasures()
         self.shortfalls: tuple[str, ...] = ()
         """The promises that this Redis does not keep; known once it has answered in ``running``."""
+        self.losses = 0
+        """Counts the times after which Redis may have lost what it kept: it was away, or a key was gone."""
         self._ca_file = ca_file
         self._presence = Presence()
         self._client: Any = None
@@ -139,6 +141,7 @@ class RedisLink:
     def _failed(self, trouble: Trouble) -> None:
         self.measures.errors[trouble] += 1
         if self._presence.failed(trouble, asyncio.get_running_loop().time()):
+            self.losses += 1
             log.error("%s %s; nothing is kept there until it is back", self.place, explain(trouble))
             self._look_now.set()
         self.measures.away = self._presence.trouble is not None

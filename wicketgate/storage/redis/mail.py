@@ -169,6 +169,7 @@ class MailPeers(ChannelPeers):
 
     def _doubt(self) -> None:
         """The mark of this process was gone, so those of others may be gone too, and so may what was in mailboxes."""
+        self._link.losses += 1
         self._sure_from = asyncio.get_running_loop().time() + 2 * RENEW_S
         for channel in list(self._channels.values()):
             channel.break_off()

@@ -45,10 +45,13 @@ class RedisOnceStore:
         life_ms = int((max(until - now, 0.0) + SKEW_S) * 1_000)
         arguments = (repr(float(until)), repr(float(now)), secrets.token_hex(8), life_ms)
         try:
-            return await self._link.run(lambda client: self._add(client, name, arguments))
+            added = await self._link.run(lambda client: self._add(client, name, arguments))
         except RedisAway as away:
+            self._link.measures.fail.without("approvals")
             log.error("%s, so nothing that is approved can run", away)
             raise NotAdmitted("Approvals cannot be kept at the moment, so nothing that needs one can run.") from None
+        self._link.measures.fail.answered("approvals")
+        return added
 
     async def _add(self, client: Any, name: str, arguments: tuple[str, str, str, int]) -> bool:
         if self._link.place.kind != "sentinel":
