@@ -75,7 +75,11 @@ def serve_with_workers(
             with suppress(OSError, ValueError):
                 click.echo(text, err=not sys.stdout.isatty())
 
-        log.info("%d workers: places, quotas and breakers are counted and kept by each of them", workers)
+        log.info(
+            "%d workers: what one actor may hold or do (max_..._per_actor, quota) holds for all of them; what all actors may hold, "
+            "and breakers, are counted and kept by each",
+            workers,
+        )
         return Supervisor(
             roles,
             drain_s=server.settle_s + server.drain_s,

@@ -1,4 +1,4 @@
-"""The limit of an actor over two real processes of one Redis, and after the kill of one of them (ACCESS-97, ACCESS-98)."""
+"""The limit of an actor over two real processes of one Redis, and after the kill of one (ACCESS-97, ACCESS-98)."""
 
 import asyncio
 import signal
