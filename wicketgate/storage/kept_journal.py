@@ -6,92 +6,20 @@ runs that wait at once are written together. While the store is away, runs go on
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from wicketgate.engine.events import join_texts
 from wicketgate.engine.keyed_runs import Claim, Entry, EventsGone, Follower, JournalAway
 from wicketgate.errors import NotAdmitted
 from wicketgate.storage.memory_journal import MemoryJournal
+from wicketgate.storage.run_store import LEASE_S, NewEvents, RunStore, StoreAway
 
 log = logging.getLogger("wicketgate.engine")
 
-LEASE_S = 6.0
-"""A run whose process has not renewed its lease for so long is given up."""
 _POLL_S = 0.1
 _JOINED_BYTES = 8 * 1024
-
-
-class StoreAway(Exception):
-    """The store cannot be read or written at the moment, which it logs."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRun:
-    """A run in the store, which holds its events from *first* to *last*. *lost*: its process ended before it did."""
-
-    run_id: str
-    digest: str
-    first: int
-    last: int
-    ended: bool
-    lost: bool
-
-
-@dataclass(frozen=True, slots=True)
-class NewEvents:
-    """The next entries of a run, and the ids of the calls whose results are among them."""
-
-    entries: Sequence[Entry]
-    completed: Sequence[str]
-
-
-class RunStore(Protocol):
-    """Runs with their events and the claims of their calls, shared by processes. Each method is one step for all of
-    them. A process holds a lease on its runs: it renews it by ``renew`` and ``append``. A run whose lease lapsed is
-    given up by the next process that finds it: it ends with ``lost_events``, and its former holder changes nothing in
-    it any more. Every method raises StoreAway.
-    """
-
-    async def claim(self, name: str, run_id: str, digest: str, owner: str) -> KeptRun | None:
-        """Take *name*, and return None; or return the run that has it. Raises ShareRefused if no more can be kept."""
-        ...
-
-    async def find(self, name: str) -> KeptRun | None: ...
-
-    async def append(self, events: Mapping[str, NewEvents]) -> Sequence[str]:
-        """Add the next events of runs of this process, and complete the claims of calls. Returns the names of the runs
-        that are not its own any more, to which nothing was added. What was added before is not added twice."""
-        ...
-
-    async def claim_call(self, name: str, call_id: str) -> bool:
-        """Claim a call so that not even a power cut forgets it. False if it was claimed before, or the run is not ours
-        any more. A claim is never given back."""
-        ...
-
-    async def end(self, name: str) -> None:
-        """End a run of this process; with ``lost_events`` if its last event is not an end."""
-        ...
-
-    async def read(self, name: str, after: int) -> tuple[KeptRun, Sequence[Entry]] | None:
-        """A bounded number of events behind *after*, and the state of the run when they were read."""
-        ...
-
-    async def renew(self) -> None:
-        """Renew the lease on all runs of this process."""
-        ...
-
-    async def attend(self, name: str, for_s: float) -> None:
-        """Say that a reader of another process reads the run for so long."""
-        ...
-
-    async def attended_s(self, name: str) -> float:
-        """Seconds for which a reader elsewhere has said that it reads."""
-        ...
-
-    async def aclose(self) -> None: ...
 
 
 @dataclass(eq=False, slots=True)

@@ -1,0 +1,40 @@
+"""Runs in a SQLite file, under the contract of every RunStore."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.storage.run_store_contract import Hosts, RunStoreContract
+from wicketgate.storage.memory_journal import JournalBounds
+from wicketgate.storage.run_store import RunStore
+from wicketgate.storage.sqlite_runs import SQLiteRunStore
+
+BOUNDS = JournalBounds(total_bytes=2_000_000, run_bytes=200_000, unread_bytes=50_000, joins=False)
+
+
+class _OneFile:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._now = 1_000_000.0
+        self._stores: list[SQLiteRunStore] = []
+
+    def process(self) -> RunStore:
+        store = SQLiteRunStore(self._path, BOUNDS, lambda: self._now, f"process {len(self._stores)}", lease_s=6)
+        self._stores.append(store)
+        return store
+
+    async def lapse(self) -> None:
+        self._now += 7
+
+    async def aclose(self) -> None:
+        await asyncio.gather(*(store.aclose() for store in self._stores))
+
+
+class TestSQLiteRunStore(RunStoreContract):
+    @pytest.fixture
+    async def hosts(self, tmp_path: Path) -> AsyncIterator[Hosts]:
+        file = _OneFile(tmp_path / "a.db")
+        yield file
+        await file.aclose()
