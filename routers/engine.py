@@ -29,7 +29,8 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.shares import RETRY_AFTER_S, ShareRefused
 from wicketgate.engine.contract import ChatRequest, InvalidRequest, call_context, parse_chat_request
 from wicketgate.engine.events import Done, ErrorEvent, Event, encode
-from wicketgate.engine.keyed_runs import JournalAway, KeyedRuns, OnDisconnect, Resumption
+from wicketgate.engine.journal import JournalAway
+from wicketgate.engine.keyed_runs import KeyedRuns, OnDisconnect, Resumption
 from wicketgate.engine.limits import Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ProviderError

@@ -19,7 +19,7 @@ from tests.support.requirement import requirement
 from tests.support.service import KEY, frames
 from wicketgate.access.identity import hash_key
 from wicketgate.catalog.tool_id import derive_tool_id
-from wicketgate.engine.keyed_runs import FATE_UNKNOWN
+from wicketgate.engine.journal import FATE_UNKNOWN
 
 BOUND_S = 40.0
 RUNS = 24

@@ -10,7 +10,7 @@ from typing import Protocol
 from tests.storage.journal_contract import event
 from tests.support.requirement import requirement
 from wicketgate.engine.events import Done, encode
-from wicketgate.engine.keyed_runs import Entry, lost_events
+from wicketgate.engine.journal import Entry, lost_events
 from wicketgate.models.provider import Usage
 from wicketgate.storage.run_store import NewEvents, Part, RunStore
 
@@ -83,8 +83,10 @@ class RunStoreContract:
         assert [orphan is not None for orphan in taken].count(True) == 1
         assert await still.append({"a": NewEvents(entries(2, event(2)), [], [Part(1, 2, b"one")])}) == ["a"]
         assert not await still.claim_call("a", "c1")
-        await still.renew()
+        await claimed(still, "b")
+        assert await still.renew() == ["a"]
         await still.end("a")
+        assert await still.renew() == []
         assert await still.take("a") is None
         read = await others[0].read("a", 0)
         assert read is not None
@@ -97,7 +99,7 @@ class RunStoreContract:
         await claimed(slow, "b")
         await hosts.lapse()
         assert await slow.lapsed(9) == [], "of its own runs a process knows better"
-        await slow.renew()
+        assert await slow.renew() == []
         assert await here.lapsed(9) == []
         assert await here.take("a") is None
         assert await slow.append({"b": NewEvents(entries(1, event(1)), [])}) == []

@@ -15,7 +15,7 @@ from tests.storage.journal_contract import BOUND_S, JournalContract, event, read
 from tests.support.requirement import requirement
 from wicketgate.access.shares import ShareRefused
 from wicketgate.engine.events import Done, encode
-from wicketgate.engine.keyed_runs import EventsGone, Journal, JournalAway, lost_events
+from wicketgate.engine.journal import EventsGone, Journal, JournalAway, lost_events
 from wicketgate.errors import NotAdmitted
 from wicketgate.models.provider import Usage
 from wicketgate.storage.kept_journal import KeptJournal

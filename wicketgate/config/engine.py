@@ -17,7 +17,8 @@ from wicketgate.context.build import CountedTexts
 from wicketgate.engine.approvals import ApprovalDesk, OnceStore, Report
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience
-from wicketgate.engine.keyed_runs import Journal, KeyedRuns, ResumeLimits
+from wicketgate.engine.journal import Journal
+from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits
 from wicketgate.engine.limits import StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.engine.tool_rounds import EngineLimits

@@ -8,20 +8,20 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import ShareRefused
 from wicketgate.engine.contract import ChatRequest, InvalidRequest, call_context
 from wicketgate.engine.detached import DetachedRuns
-from wicketgate.engine.events import Done, ErrorEvent, ToolFailure, ToolOutput, encode, is_end
+from wicketgate.engine.events import Done, ToolFailure, ToolOutput, encode, is_end
+from wicketgate.engine.journal import LOST, Claim, EventsGone, Follower, Journal
 from wicketgate.engine.limits import Interrupted, Interruption, Place, StreamLimit
 from wicketgate.engine.loop import Engine
-from wicketgate.errors import ProviderError
 from wicketgate.models.provider import Usage
 from wicketgate.ports import NO_META, CallContext
 
@@ -32,117 +32,7 @@ OnDisconnect = Literal["cancel", "continue"]
 MAX_READERS = 8
 """Readers of one run at once, in this process."""
 
-_LOST = encode(ErrorEvent(ProviderError.code, ProviderError.safe_message))
 _CANCELLED = encode(Done("cancelled", Usage()))
-
-FATE_UNKNOWN = (
-    "fate unknown: this call was sent, and the process that waited for its result ended. It may have had its effect. "
-    "It was not made again; look what it has changed before you make it anew."
-)
-
-
-def lost_events(unfinished: Sequence[str]) -> Sequence[bytes]:
-    """The last events of a run whose process ended, encoded. *unfinished* are the ids of calls that were claimed and
-    have no result (CHAT-112)."""
-    return [*(encode(ToolFailure(call_id, FATE_UNKNOWN)) for call_id in unfinished), _LOST]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A run by its name. *run_id* is part of every event's id; *digest* is that of the request that took the name."""
-
-    run_id: str
-    digest: str
-    mine: bool
-    """True for the one caller that has to run it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One event, encoded, at its *position*: 1, 2, 3 and so on."""
-
-    position: int
-    event: bytes
-
-
-class EventsGone(Exception):
-    """The requested events are not kept any more, or never were."""
-
-
-class JournalAway(Exception):
-    """The journal cannot be read or written at the moment, or this run may not be added to any more."""
-
-
-class Follower(Protocol):
-    """One reader's position in a run."""
-
-    async def next(self) -> Sequence[Entry]:
-        """The entries since the last call, at least one; none at the end of the run.
-
-        Also none if the owner is gone and will not append any more: then the last event was not an end.
-        """
-        ...
-
-
-class Journal(Protocol):
-    """Keeps the events of runs for clients that come back.
-
-    Bounded in bytes, for a run and in all, and in time: a while after its end a run is forgotten, and its name is free
-    again. Room is shared among owners: who holds most loses first. The caller makes names that other actors cannot
-    guess. The first to claim a name owns the run and alone appends; all others follow, from the beginning or from a
-    position. No method needs more than an append-only stream for each run, so that a shared store can stand behind it
-    as well as memory. ``claim``, ``find``, ``follow`` and ``append`` raise JournalAway.
-    """
-
-    async def claim(self, name: str, run_id: str, digest: str, owner: str) -> Claim:
-        """Take *name* if it is free; otherwise return the claim that holds it. Exact among several processes.
-
-        Raises ShareRefused if no further run of *owner* can be kept now.
-        """
-        ...
-
-    async def find(self, name: str) -> Claim | None:
-        """The claim that holds *name*. Takes nothing."""
-        ...
-
-    async def append(self, name: str, events: Sequence[bytes], completed: Sequence[str] = ()) -> None:
-        """Add the owner's next events, encoded, without ids. Waits while followers have too much left to read.
-        *completed* are the ids of the calls whose results are among them.
-
-        Texts that have no reader yet may be joined into one event. If space runs out, the beginning is dropped, never
-        events that a follower has still to read.
-        """
-        ...
-
-    async def claim_call(self, name: str, call_id: str) -> bool:
-        """True the first time that the owner claims this call of the run, and never again (CHAT-111).
-
-        Raises NotAdmitted while claims cannot be kept.
-        """
-        ...
-
-    async def end(self, name: str) -> None:
-        """Close the run: the owner will not append any more. The time to live begins."""
-        ...
-
-    def follow(self, name: str, after: int) -> AbstractAsyncContextManager[Follower]:
-        """Read from behind *after*; 0 is the beginning. A position behind the end gives the last event again.
-
-        While the context is open, the run counts as attended. Raises EventsGone when entered.
-        """
-        ...
-
-    async def wait_unattended(self, name: str, for_s: float) -> None:
-        """Return when the run had no follower for *for_s*, counted from the claim at the earliest."""
-        ...
-
-    async def wait_attended(self, name: str, within_s: float) -> bool:
-        """Return true as soon as the run has a follower, false when it had none for *within_s*."""
-        ...
-
-    async def aclose(self) -> None:
-        """Forget everything that this process holds."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +83,7 @@ class RunReader:
                 yield b"".join(b"id: %b-%d\n%b" % (self._run_id, entry.position, entry.event) for entry in entries)
             if not is_end(event):
                 log.error("stream failed: the run was lost")
-                yield _LOST
+                yield LOST
         except Interrupted:
             # Without an id: it is no event of the run.
             if self._interruption.reason == "revoked" and not is_end(event):

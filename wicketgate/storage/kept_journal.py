@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 from wicketgate.engine.events import join_texts
-from wicketgate.engine.keyed_runs import Claim, Entry, EventsGone, Follower, JournalAway
+from wicketgate.engine.journal import Claim, Entry, EventsGone, Follower, JournalAway
 from wicketgate.errors import NotAdmitted
 from wicketgate.storage.memory_journal import MemoryJournal
 from wicketgate.storage.run_store import LEASE_S, NewEvents, RunStore, StoreAway

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from wicketgate.access.shares import ShareRefused, full_scope
 from wicketgate.engine.events import join_texts
-from wicketgate.engine.keyed_runs import Claim, Entry, EventsGone
+from wicketgate.engine.journal import Claim, Entry, EventsGone
 
 _ENTRY_BYTES = 150
 """Counted for an entry besides its event."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from wicketgate.engine.keyed_runs import Entry
+from wicketgate.engine.journal import Entry
 
 LEASE_S = 6.0
 """A run whose process has not renewed its lease for so long may be taken over."""
@@ -105,8 +105,9 @@ class RunStore(Protocol):
         """A bounded number of events behind *after*, and the state of the run when they were read."""
         ...
 
-    async def renew(self) -> None:
-        """Renew the lease on all runs of this process."""
+    async def renew(self) -> Sequence[str]:
+        """Renew the lease on all runs of this process. Returns the names of those that were its own and are not any
+        more, as ``append`` does."""
         ...
 
     async def lapsed(self, most: int) -> Sequence[str]:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from wicketgate.access.shares import ShareRefused, full_scope
 from wicketgate.engine.events import is_end
-from wicketgate.engine.keyed_runs import Entry, lost_events
+from wicketgate.engine.journal import Entry, lost_events
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_journal import JournalBounds
 from wicketgate.storage.run_store import LEASE_S, KeptRun, NewEvents, Orphan, Part, StoreAway
@@ -175,15 +175,9 @@ class SQLiteRunStore:
         # The state is read first: what is behind the end of an ended run is all that there is.
         return run, await self._read(lambda disk: _entries(disk, name, after))
 
-    async def renew(self) -> None:
-        until = self._now() + self._lease_s
-        await self._write(
-            lambda disk: (
-                disk.execute(
-                    "UPDATE run SET lease_until = ? WHERE keep_until IS NULL AND replica = ?", (until, self._replica)
-                ).rowcount
-            )
-        )
+    async def renew(self) -> Sequence[str]:
+        mine = list(self._mine)
+        return await self._write(lambda disk: self._renew(disk, mine))
 
     async def lapsed(self, most: int) -> Sequence[str]:
         found = (
@@ -340,6 +334,13 @@ class SQLiteRunStore:
         disk.execute(
             "UPDATE run SET first = ?, last = ?, held_bytes = ? WHERE id = ?", (first, last, held_bytes, row.id)
         )
+
+    def _renew(self, disk: sqlite3.Connection, mine: Sequence[str]) -> Sequence[str]:
+        until = self._now() + self._lease_s
+        kept = (until, self._replica)
+        disk.execute("UPDATE run SET lease_until = ? WHERE keep_until IS NULL AND replica = ?", kept)
+        held = disk.execute("SELECT name FROM run WHERE keep_until IS NULL AND replica = ?", (self._replica,))
+        return list(set(mine) - {name for (name,) in held})
 
     def _claim_call(self, disk: sqlite3.Connection, name: str, call_id: str) -> bool:
         row = self._own(disk, name)
