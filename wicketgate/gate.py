@@ -161,6 +161,9 @@ class Gate:
             await self.runtime.learning.load()
             await stack.enter_async_context(self.lifecycle.running())
             stack.push_async_callback(self.keyed.aclose)
+            taking_over = asyncio.create_task(self._take_over(), name="runs of processes that are gone")
+            self.drain.follow(partial(_cancel, taking_over))
+            stack.push_async_callback(_cancelled, taking_over)
             stack.push_async_callback(_cancelled, asyncio.create_task(self.revocation.watch(), name="ends of keys"))
             self._open = stack.pop_all()
         return self
@@ -235,6 +238,10 @@ class Gate:
         self.audit_events.reloaded(changed_sections(before, self.settings), changes.waiting)
         return changes
 
+    async def _take_over(self) -> None:
+        await self.lifecycle.wait_ready()
+        await self.keyed.take_over(self._keys.resumes)
+
     def _put_in_force(self, settings: Settings) -> None:
         self._keys.replace([*(key.hashed() for key in settings.auth.keys), *self._extra_keys])
         self.revocation.enforce()
@@ -255,6 +262,10 @@ async def running_engine(
     async with Gate(settings, upstreams=upstreams, provider=provider) as gate:
         await gate.wait_ready()
         yield gate.engine
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -5,7 +5,8 @@ Two journals on one file stand for two processes; one that is not closed has bee
 
 import asyncio
 import sqlite3
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.storage.journal_contract import BOUND_S, JournalContract, event, read
 from tests.support.requirement import requirement
 from wicketgate.access.shares import ShareRefused
 from wicketgate.engine.events import Done, encode
-from wicketgate.engine.journal import EventsGone, Journal, JournalAway, lost_events
+from wicketgate.engine.journal import Abandoned, EventsGone, Journal, JournalAway, lost_events
 from wicketgate.errors import NotAdmitted
 from wicketgate.models.provider import Usage
 from wicketgate.storage.kept_journal import KeptJournal
@@ -39,8 +40,10 @@ class Host:
         store = SQLiteRunStore(self.path, bounds, lambda: self.now, f"process {self._processes}", lease_s=6)
         return KeptJournal(MemoryJournal(bounds, lambda: self.now), store, bounds.run_bytes, lease_s=0.4)
 
-    def lapse(self) -> None:
-        """Let every lease lapse."""
+    def lapse(self, gone: KeptJournal | None = None) -> None:
+        """Let every lease lapse; *gone* has been killed, or stands still, and renews none."""
+        if gone is not None and gone._tending is not None:
+            gone._tending.cancel()
         self.now += 7
 
 
@@ -59,8 +62,26 @@ class TestKeptJournal(JournalContract):
         return KeptJournal(MemoryJournal(BOUNDS, now), SQLiteRunStore(self._path, BOUNDS, now, "here"), 200_000)
 
 
-async def begun(journal: Journal, name: str = "a") -> None:
-    assert (await journal.claim(name, "run", "digest", "bob")).mine
+async def begun(journal: Journal, name: str = "a", part: bytes = b"") -> None:
+    assert (await journal.claim(name, "run", "digest", "bob", part)).mine
+
+
+@asynccontextmanager
+async def looking(journal: KeptJournal) -> AsyncIterator[asyncio.Queue[Abandoned]]:
+    """Takes runs over while it is open, and gives those that can be gone on with."""
+    found: asyncio.Queue[Abandoned] = asyncio.Queue()
+
+    async def look() -> None:
+        while True:
+            found.put_nowait(await journal.next_abandoned())
+
+    task = asyncio.create_task(look())
+    try:
+        async with asyncio.timeout(BOUND_S):
+            yield found
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @requirement("CHAT-110")
@@ -98,9 +119,10 @@ async def test_a_run_whose_process_is_gone_ends_with_what_was_kept_and_one_error
     await gone.append("a", [event(1)], ["c1"])
     following = asyncio.create_task(read_all(here, "a"))
     assert not (await here.claim("a", "other", "digest", "bob")).mine
-    host.lapse()
+    host.lapse(gone)
     whole = [(1, event(1)), *enumerate(lost_events(["c2"]), 2)]
-    assert await following == whole
+    async with looking(here):
+        assert await following == whole
     assert b'"c2"' in whole[1][1]
     assert whole[-1][1].startswith(b"event: error")
     assert await read_all(here, "a", 3) == whole[2:]
@@ -116,8 +138,9 @@ async def test_a_run_that_was_over_when_its_process_ended_is_not_lost(host: Host
     gone, here = host.process(), host.process()
     await begun(gone)
     await gone.append("a", [event(1), DONE])
-    host.lapse()
-    assert await read_all(here, "a") == [(1, event(1)), (2, DONE)]
+    host.lapse(gone)
+    async with looking(here):
+        assert await read_all(here, "a") == [(1, event(1)), (2, DONE)]
     await here.aclose()
 
 
@@ -150,8 +173,9 @@ async def test_a_process_that_stood_still_adds_nothing_to_a_run_that_was_given_u
     still, here = host.process(), host.process()
     await begun(still)
     await still.append("a", [event(1)])
-    host.lapse()
-    whole = await read_all(here, "a")
+    host.lapse(still)
+    async with looking(here):
+        whole = await read_all(here, "a")
     assert not await still.claim_call("a", "c1")
     with pytest.raises(JournalAway):
         await still.append("a", [event(2)])
@@ -162,22 +186,94 @@ async def test_a_process_that_stood_still_adds_nothing_to_a_run_that_was_given_u
     await here.aclose()
 
 
-@requirement("CHAT-113")
-async def test_a_process_does_not_give_up_its_own_runs_nor_at_once_those_that_nobody_asks_for(host: Host) -> None:
+@requirement("CHAT-113", "CHAT-124")
+async def test_a_process_keeps_its_own_runs_and_those_of_a_process_that_is_back_in_time(host: Host) -> None:
     here, there = host.process(), host.process()
     await begun(here)
-    host.lapse()
-    await begun(here, "b")
-    await begun(there, "c")
-    await here.append("a", [event(1), DONE])
-    await here.end("a")
-    assert await read_all(there, "a") == [(1, event(1)), (2, DONE)]
-    host.now += 100
-    await begun(there, "d")
-    with pytest.raises(JournalAway):
-        await here.append("b", [event(1)])
+    async with looking(there):
+        # Every lease lapses, as when the store was away; their holders renew them before the second look.
+        host.lapse()
+        await asyncio.sleep(0.2)
+        await here.append("a", [event(1), DONE])
+        await here.end("a")
+        assert await read_all(there, "a") == [(1, event(1)), (2, DONE)]
     await here.aclose()
     await there.aclose()
+
+
+@requirement("CHAT-123", "CHAT-125")
+async def test_a_run_between_two_turns_is_gone_on_with_and_all_its_readers_read_one_journal(host: Host) -> None:
+    still, here, third = host.process(), host.process(), host.process()
+    await begun(still, part=b"zero")
+    await still.append("a", [event(1)], (), b"one")
+    there = asyncio.create_task(read_all(third, "a"))
+    at_the_former = asyncio.create_task(read_all(still, "a"))
+    before = asyncio.create_task(read_all(here, "a"))
+    await asyncio.sleep(0.01)
+    host.lapse(still)
+    async with looking(here) as found:
+        abandoned = await found.get()
+        assert (abandoned.name, abandoned.run_id, abandoned.parts) == ("a", "run", [b"zero", b"one"])
+        assert abandoned.alone_s == 0.0
+    behind = asyncio.create_task(read_all(here, "a", 1))
+    assert await here.claim_call("a", "c2")
+    await here.append("a", [event(2)], ["c2"], b"two")
+    # The former process has its place again, and nothing that it does counts.
+    with pytest.raises(JournalAway):
+        await still.append("a", [event(9)])
+    assert not await still.claim_call("a", "c9")
+    await still.end("a")
+    await here.append("a", [DONE])
+    await here.end("a")
+    whole = [(1, event(1)), (2, event(2)), (3, DONE)]
+    for read in (there, before, at_the_former, asyncio.create_task(read_all(still, "a"))):
+        assert await read == whole
+    assert await behind == whole[1:]
+    await here.aclose()
+    await still.aclose()
+    # Its key is kept for a day, because its client may have been away with its server.
+    host.now += LOST_KEEP_S - 10
+    assert await read_all(third, "a", 1) == whole[1:]
+    await third.aclose()
+
+
+@requirement("CHAT-124")
+@pytest.mark.parametrize("case", ["words were shown", "no parts", "a call has no result", "a reader has seen more"])
+async def test_a_run_that_cannot_be_gone_on_with_ends(host: Host, case: str) -> None:
+    gone, here = host.process(), host.process()
+    await begun(gone, part=b"" if case == "no parts" else b"zero")
+    await gone.append("a", [event(1)], (), b"" if case == "no parts" else b"one")
+    if case == "words were shown":
+        await gone.append("a", [text("x")])
+    if case == "a call has no result":
+        assert await gone.claim_call("a", "c1")
+    host.lapse(gone)
+    after = 7 if case == "a reader has seen more" else 0
+    async with looking(here) as found:
+        whole = await read_all(here, "a", after)
+        assert found.empty()
+    assert whole[-1][1] == lost_events([])[-1]
+    unknown = lost_events(["c1"])[0] in [encoded for _, encoded in whole]
+    assert unknown == (case == "a call has no result")
+    await here.aclose()
+
+
+@requirement("CHAT-126")
+async def test_what_the_store_has_not_taken_is_shown_only_once_the_lease_is_over(host: Host) -> None:
+    here = host.process()
+    await begun(here)
+    async with asyncio.timeout(BOUND_S), here.follow("a", 0) as follower:
+        with closing(sqlite3.connect(host.path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            adding = asyncio.create_task(here.append("a", [event(1)]))
+            reading = asyncio.ensure_future(follower.next())
+            done, _ = await asyncio.wait([reading], timeout=0.3)
+            assert not done
+            other.execute("ROLLBACK")
+        assert [entry.event for entry in await reading] == [event(1)]
+        await adding
+    await here.end("a")
+    await here.aclose()
 
 
 @requirement("CHAT-114")

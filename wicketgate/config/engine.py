@@ -122,7 +122,7 @@ def make_keyed_runs(
     """Makes the runs with a key, and their journal: in the file of ``storage.url``, or in memory. Raises
     ConfigError."""
     resume = settings.engine.resume
-    limits = ResumeLimits(resume.grace_s, resume.detached_s, settings.engine.on_disconnect)
+    limits = ResumeLimits(resume.grace_s, resume.detached_s, settings.engine.on_disconnect, resume.state_bytes)
     journal = _make_journal(resume, settings.storage.sqlite_file, measures)
     return KeyedRuns(engine, journal, streams, detached, limits, partial(secrets.token_hex, 6))
 

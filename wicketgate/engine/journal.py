@@ -41,6 +41,17 @@ class Entry:
     event: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """A run that its process has left, to be gone on with. *parts* as they were kept. *alone_s* is the time for which
+    nobody has read it, as far as is known."""
+
+    name: str
+    run_id: str
+    parts: Sequence[bytes]
+    alone_s: float
+
+
 class EventsGone(Exception):
     """The requested events are not kept any more, or never were."""
 
@@ -70,8 +81,14 @@ class Journal(Protocol):
     as well as memory. ``claim``, ``find``, ``follow`` and ``append`` raise JournalAway.
     """
 
-    async def claim(self, name: str, run_id: str, digest: str, owner: str) -> Claim:
-        """Take *name* if it is free; otherwise return the claim that holds it. Exact among several processes.
+    @property
+    def outlives(self) -> bool:
+        """True if runs outlive their process, so that parts of them are to be kept."""
+        ...
+
+    async def claim(self, name: str, run_id: str, digest: str, owner: str, part: bytes = b"") -> Claim:
+        """Take *name* if it is free; otherwise return the claim that holds it. Exact among several processes. *part* is
+        the first of what is needed to go on with the run; empty for none.
 
         Raises ShareRefused if no further run of *owner* can be kept now.
         """
@@ -81,9 +98,12 @@ class Journal(Protocol):
         """The claim that holds *name*. Takes nothing."""
         ...
 
-    async def append(self, name: str, events: Sequence[bytes], completed: Sequence[str] = ()) -> None:
+    async def append(
+        self, name: str, events: Sequence[bytes], completed: Sequence[str] = (), part: bytes = b""
+    ) -> None:
         """Add the owner's next events, encoded, without ids. Waits while followers have too much left to read.
-        *completed* are the ids of the calls whose results are among them.
+        *completed* are the ids of the calls whose results are among them, *part* is what they add to what is needed to
+        go on with the run from behind them.
 
         Texts that have no reader yet may be joined into one event. If space runs out, the beginning is dropped, never
         events that a follower has still to read.
@@ -99,6 +119,14 @@ class Journal(Protocol):
 
     async def end(self, name: str) -> None:
         """Close the run: the owner will not append any more. The time to live begins."""
+        ...
+
+    async def next_abandoned(self) -> Abandoned:
+        """Wait for a run that another process has left between two turns. This process is its owner from now on.
+
+        Runs that cannot be gone on with are ended meanwhile: with the results of calls whose fate is unknown, and an
+        error.
+        """
         ...
 
     def follow(self, name: str, after: int) -> AbstractAsyncContextManager[Follower]:
