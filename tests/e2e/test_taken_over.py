@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 import yaml
 
 from tests.contract.test_coming_back import ids
 from tests.e2e.test_keyed_after_a_kill import BOUND_S, TOOL, configuration, effects
 from tests.support.effect_server import UNANSWERED
-from tests.support.process import Program, children, program
+from tests.support.process import children, program
 from tests.support.requirement import requirement
 from tests.support.service import KEY, frames
 from wicketgate.engine.journal import FATE_UNKNOWN
@@ -92,16 +91,17 @@ def _call(index: int, number: int) -> Mapping[str, Any]:
 class Client:
     """One client of a run: what it has read, and how it asks for the rest."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, number: int = 0) -> None:
         self.key = key
+        self.name = f"{key.replace(' ', '-')}-{number}"
         self.text = ""
 
     async def read(self, url: str) -> None:
         body = {
             "messages": [{"role": "user", "content": ASKED[self.key]}],
-            "metadata": {"correlation_id": self.key.replace(" ", "-")},
+            "metadata": {"correlation_id": self.name},
         }
-        headers = {"Authorization": f"Bearer {KEY}", "Idempotency-Key": self.key.replace(" ", "-")}
+        headers = {"Authorization": f"Bearer {KEY}", "Idempotency-Key": self.name}
         if self.key == "alone":
             headers["X-On-Disconnect"] = "continue"
         # What was read in part does not count.
@@ -188,3 +188,37 @@ async def test_another_gate_goes_on_with_runs_between_two_turns_and_ends_the_oth
                 await asyncio.sleep(0.02)
             await clients["alone"].read_to_the_end(second)
             judge(clients, model, tmp_path)
+
+
+def sockets(pid: int) -> int:
+    with suppress(OSError):
+        return sum(str(fd.readlink()).startswith("socket:") for fd in Path(f"/proc/{pid}/fd").iterdir())
+    return 0
+
+
+@requirement("CHAT-123", "CHAT-125")
+async def test_a_worker_that_is_killed_leaves_its_runs_to_the_others(tmp_path: Path) -> None:
+    async with HoldingModel() as model, asyncio.timeout(2 * BOUND_S):
+        config = str(await write_config(tmp_path, model))
+        async with program("app", "serve", "--config", config, "--port", "0", "--workers", "2") as running:
+            url = (await running.wait_for(READY)).group(1)
+            clients = [Client("waits", number) for number in range(5)] + [Client("used tools")]
+            reading = [asyncio.create_task(client.read(url)) for client in clients]
+            while model.held != Counter({"wait": 5, "charge 1 2": 1}) or clients[-1].text.count("tool-result") < 2:
+                await asyncio.sleep(0.01)
+            os.kill(max(children(running.process.pid), key=sockets), signal.SIGKILL)
+            # Those whose worker was killed come back, to whichever worker takes their connection.
+            done, _ = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.gather(*done)
+            model.released.set()
+            await asyncio.gather(*reading)
+            left = [client for client in clients if "event: done" not in client.text]
+            assert left
+            await asyncio.gather(*(client.read_to_the_end(url) for client in left))
+            assert sorted(effects(tmp_path)) == [1, 2]
+            for client in clients:
+                seen = ids(client.text)
+                assert [int(each.rpartition("-")[2]) for each in seen] == list(range(1, len(seen) + 1))
+                assert [event for event, _ in client.events].count("done") == 1
+                assert client.words().endswith("well done")
+            assert await running.stop() == 0
