@@ -317,6 +317,27 @@ async def test_a_reader_at_another_process_keeps_a_run_alive(host: Host) -> None
     await there.aclose()
 
 
+@requirement("CHAT-128")
+async def test_the_time_without_a_reader_counts_from_the_last_one_wherever_it_was(tmp_path: Path) -> None:
+    now = asyncio.get_running_loop().time
+    here, there = (
+        KeptJournal(MemoryJournal(BOUNDS, now), SQLiteRunStore(tmp_path / "a.db", BOUNDS, now, name), 200_000, 0.3)
+        for name in ("here", "there")
+    )
+    await begun(here)
+    left = asyncio.create_task(here.wait_unattended("a", 0.1))
+    async with there.follow("a", 0):
+        done, _ = await asyncio.wait([left], timeout=0.6)
+        assert not done
+    until = now() + 0.1
+    async with asyncio.timeout(BOUND_S):
+        await left
+    assert now() >= until
+    await here.end("a")
+    await here.aclose()
+    await there.aclose()
+
+
 async def test_a_file_that_was_removed_is_begun_anew_with_the_runs_of_this_process(host: Host) -> None:
     journal = host.process()
     await begun(journal)
