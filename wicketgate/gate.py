@@ -161,9 +161,6 @@ class Gate:
             await self.runtime.learning.load()
             await stack.enter_async_context(self.lifecycle.running())
             stack.push_async_callback(self.keyed.aclose)
-            taking_over = asyncio.create_task(self._take_over(), name="runs of processes that are gone")
-            self.drain.follow(partial(_cancel, taking_over))
-            stack.push_async_callback(_cancelled, taking_over)
             stack.push_async_callback(_cancelled, asyncio.create_task(self.revocation.watch(), name="ends of keys"))
             self._open = stack.pop_all()
         return self
@@ -177,6 +174,12 @@ class Gate:
     def settings(self) -> Settings:
         """The settings in force. What waits for a restart is as it was."""
         return self._applied.settings
+
+    async def take_over_runs(self) -> None:
+        """Goes on with runs that other processes of the same store have left, until cancelled: for a process that
+        serves, because what it takes ends with it."""
+        await self.lifecycle.wait_ready()
+        await self.keyed.take_over(self._keys.resumes)
 
     def ready(self) -> bool:
         """Returns true once the upstreams had their turn, until the first sign of a stop."""
@@ -238,10 +241,6 @@ class Gate:
         self.audit_events.reloaded(changed_sections(before, self.settings), changes.waiting)
         return changes
 
-    async def _take_over(self) -> None:
-        await self.lifecycle.wait_ready()
-        await self.keyed.take_over(self._keys.resumes)
-
     def _put_in_force(self, settings: Settings) -> None:
         self._keys.replace([*(key.hashed() for key in settings.auth.keys), *self._extra_keys])
         self.revocation.enforce()
@@ -262,10 +261,6 @@ async def running_engine(
     async with Gate(settings, upstreams=upstreams, provider=provider) as gate:
         await gate.wait_ready()
         yield gate.engine
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -168,3 +168,21 @@ async def test_an_id_that_is_spelt_otherwise_than_it_was_issued_is_not_known(len
         run = await at.judge(request(decisions={spelling: "approve"}), of("ann"))
         assert run.standing == {}, spelling
     assert len((await at.judge(request(decisions={approver.waiting: "approve"}), of("ann"))).standing) == 1
+
+
+@requirement("CHAT-70", "CHAT-123")
+async def test_approvals_that_stood_stand_again_at_another_process_and_count_once_in_all() -> None:
+    clock = Clock()
+    used = MemoryOnceStore(clock)
+    here = desk(clock, used)
+    waiting, late = await ask(here), await ask(here)
+    run = await here.judge(request(decisions={waiting: "approve"}), of("ann"))
+    again = here.stand_again([*run.standing, "apr_unknown"], of("ann"))
+    assert list(again.standing) == [waiting]
+    assert here.stand_again([waiting], of("bob")).standing == {}
+    await CallApprover(run, CALL).approve(PENDING)
+    approver = CallApprover(again, CALL)
+    with pytest.raises(ApprovalRequired):
+        await approver.approve(PENDING)
+    clock.time += 60
+    assert here.stand_again([late], of("ann")).standing == {}

@@ -1,4 +1,4 @@
-"""The store of runs that outlive their process, as the journal needs it (CHAT-110 to CHAT-115, CHAT-123 to CHAT-134).
+"""The store of runs that outlive their process, as the journal needs it (CHAT-110 to CHAT-115, CHAT-123 to CHAT-128).
 
 A process holds a lease on each of its runs. A run whose lease has lapsed is taken by another process, which goes on
 with it or ends it. The lease decides who may add to a run; the claim of a call, never given back, decides that it is
