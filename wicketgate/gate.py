@@ -125,7 +125,7 @@ class Gate:
         self.shares = make_shares(settings)
         detached = DetachedRuns(self.shares.detached)
         self.streams = StreamLimit(self.shares.chat, detached.give_way)
-        self.keyed = make_keyed_runs(self.engine, self.streams, detached, settings, self.storage)
+        self.keyed = make_keyed_runs(self.engine, self.streams, detached, settings, self.storage, self._redis)
         # What changes while it runs, and how it ends.
         self.revocation.add(self.streams.end_of)
         self.revocation.add(self.key_uses.end_of)

@@ -1,10 +1,11 @@
 """The journal over a store of runs: the contract of journals, and what is left of a run whose process is gone.
 
-Two journals on one file stand for two processes; one that is not closed has been killed, or stands still.
+Two journals on one store stand for two processes; one that is not closed has been killed, or stands still.
 """
 
 import asyncio
 import sqlite3
+from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
@@ -21,24 +22,29 @@ from wicketgate.errors import NotAdmitted
 from wicketgate.models.provider import Usage
 from wicketgate.storage.kept_journal import KeptJournal
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
-from wicketgate.storage.sqlite_runs import LOST_KEEP_S, SQLiteRunStore
+from wicketgate.storage.redis.client import RedisLink
+from wicketgate.storage.redis.runs import RedisRunStore
+from wicketgate.storage.run_store import LOST_KEEP_S, RunStore
+from wicketgate.storage.sqlite_runs import SQLiteRunStore
 
 BOUNDS = JournalBounds(total_bytes=2_000_000, run_bytes=200_000, unread_bytes=50_000, joins=False)
 DONE = encode(Done("stop", Usage()))
 
 
 class Host:
-    """A file, a clock, and the processes that share them."""
+    """A store, a clock, and the processes that share them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "a.db"
+    def __init__(self) -> None:
         self.now = 1_000_000.0
         self._processes = 0
 
     def process(self, bounds: JournalBounds = BOUNDS) -> KeptJournal:
         self._processes += 1
-        store = SQLiteRunStore(self.path, bounds, lambda: self.now, f"process {self._processes}", lease_s=6)
+        store = self.store(bounds, f"process {self._processes}")
         return KeptJournal(MemoryJournal(bounds, lambda: self.now), store, bounds.run_bytes, lease_s=0.4)
+
+    @abstractmethod
+    def store(self, bounds: JournalBounds, replica: str) -> RunStore: ...
 
     def lapse(self, gone: KeptJournal | None = None) -> None:
         """Let every lease lapse; *gone* has been killed, or stands still, and renews none."""
@@ -47,9 +53,33 @@ class Host:
         self.now += 7
 
 
+class FileHost(Host):
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.path = folder / "a.db"
+
+    def store(self, bounds: JournalBounds, replica: str) -> RunStore:
+        return SQLiteRunStore(self.path, bounds, lambda: self.now, replica, lease_s=6)
+
+
+class RedisHost(Host):
+    def __init__(self, link: RedisLink) -> None:
+        super().__init__()
+        self._link = link
+        self._began = self.now
+
+    def store(self, bounds: JournalBounds, replica: str) -> RunStore:
+        return RedisRunStore(self._link, bounds, replica, 6, lambda: self.now - self._began)
+
+
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
+def file(tmp_path: Path) -> FileHost:
+    return FileHost(tmp_path)
+
+
+@pytest.fixture(params=["file", "redis"])
+def host(request: pytest.FixtureRequest, tmp_path: Path, link: RedisLink) -> Host:
+    return FileHost(tmp_path) if request.param == "file" else RedisHost(link)
 
 
 class TestKeptJournal(JournalContract):
@@ -60,6 +90,16 @@ class TestKeptJournal(JournalContract):
     def journal(self) -> Journal:
         now = asyncio.get_running_loop().time
         return KeptJournal(MemoryJournal(BOUNDS, now), SQLiteRunStore(self._path, BOUNDS, now, "here"), 200_000)
+
+
+class TestKeptJournalInRedis(JournalContract):
+    @pytest.fixture(autouse=True)
+    def _on(self, link: RedisLink) -> None:
+        self._link = link
+
+    def journal(self) -> Journal:
+        now = asyncio.get_running_loop().time
+        return KeptJournal(MemoryJournal(BOUNDS, now), RedisRunStore(self._link, BOUNDS, "here"), 200_000)
 
 
 async def begun(journal: Journal, name: str = "a", part: bytes = b"") -> None:
@@ -157,11 +197,11 @@ async def test_a_call_is_claimed_once(host: Host, kept: bool) -> None:
 
 
 @requirement("CHAT-111")
-async def test_a_claim_is_on_the_disk_before_the_call_leaves(host: Host) -> None:
-    journal = host.process()
+async def test_a_claim_is_on_the_disk_before_the_call_leaves(file: FileHost) -> None:
+    journal = file.process()
     await begun(journal)
     assert await journal.claim_call("a", "c1")
-    with closing(sqlite3.connect(host.path)) as disk:
+    with closing(sqlite3.connect(file.path)) as disk:
         assert disk.execute("SELECT call, completed FROM run_call").fetchall() == [(b"c1", 0)]
     claims = journal._store._claims._disk  # type: ignore[attr-defined]
     assert claims.execute("PRAGMA synchronous").fetchone() == (2,)
@@ -259,11 +299,11 @@ async def test_a_run_that_cannot_be_gone_on_with_ends(host: Host, case: str) -> 
 
 
 @requirement("CHAT-126")
-async def test_what_the_store_has_not_taken_is_shown_only_once_the_lease_is_over(host: Host) -> None:
-    here = host.process()
+async def test_what_the_store_has_not_taken_is_shown_only_once_the_lease_is_over(file: FileHost) -> None:
+    here = file.process()
     await begun(here)
     async with asyncio.timeout(BOUND_S), here.follow("a", 0) as follower:
-        with closing(sqlite3.connect(host.path, isolation_level=None)) as other:
+        with closing(sqlite3.connect(file.path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             adding = asyncio.create_task(here.append("a", [event(1)]))
             reading = asyncio.ensure_future(follower.next())
@@ -277,10 +317,10 @@ async def test_what_the_store_has_not_taken_is_shown_only_once_the_lease_is_over
 
 
 @requirement("CHAT-114")
-async def test_while_the_file_is_locked_nothing_begins_and_what_runs_is_written_later(host: Host) -> None:
-    journal = host.process()
+async def test_while_the_file_is_locked_nothing_begins_and_what_runs_is_written_later(file: FileHost) -> None:
+    journal = file.process()
     await begun(journal)
-    with closing(sqlite3.connect(host.path, isolation_level=None)) as other:
+    with closing(sqlite3.connect(file.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         await journal.append("a", [event(1)])
         await journal.append("a", [event(2)])
@@ -295,7 +335,7 @@ async def test_while_the_file_is_locked_nothing_begins_and_what_runs_is_written_
     async with asyncio.timeout(BOUND_S):
         while journal._live:
             await asyncio.sleep(0.02)
-    assert await read_all(host.process(), "a") == whole == [(1, event(1)), (2, event(2)), (3, DONE)]
+    assert await read_all(file.process(), "a") == whole == [(1, event(1)), (2, event(2)), (3, DONE)]
     await begun(journal, "b")
     await journal.aclose()
 
@@ -338,18 +378,18 @@ async def test_the_time_without_a_reader_counts_from_the_last_one_wherever_it_wa
     await there.aclose()
 
 
-async def test_a_file_that_was_removed_is_begun_anew_with_the_runs_of_this_process(host: Host) -> None:
-    journal = host.process()
+async def test_a_file_that_was_removed_is_begun_anew_with_the_runs_of_this_process(file: FileHost) -> None:
+    journal = file.process()
     await begun(journal)
     assert await journal.claim_call("a", "c1")
     await journal.append("a", [event(1)])
-    for file in host.path.parent.iterdir():
-        file.unlink()
+    for each in file.path.parent.iterdir():
+        each.unlink()
     assert not await journal.claim_call("a", "c1")
     await journal.append("a", [event(2), DONE], ["c1"])
     await journal.end("a")
     assert await read_all(journal, "a") == [(1, event(1)), (2, event(2)), (3, DONE)]
-    anew = host.process()
+    anew = file.process()
     assert await read_all(anew, "a", 1) == [(2, event(2)), (3, DONE)]
     with pytest.raises(EventsGone):
         await read_all(anew, "a")
@@ -357,9 +397,9 @@ async def test_a_file_that_was_removed_is_begun_anew_with_the_runs_of_this_proce
 
 
 @requirement("CHAT-76", "CHAT-91")
-async def test_the_file_is_bounded_and_who_holds_most_loses_first(host: Host) -> None:
+async def test_the_file_is_bounded_and_who_holds_most_loses_first(file: FileHost) -> None:
     bounds = replace(BOUNDS, run_bytes=50_000, total_bytes=200_000, max_runs=20)
-    journal = host.process(bounds)
+    journal = file.process(bounds)
     large = event(1) + b" " * 10_000
     assert (await journal.claim("alice's", "run", "", "alice")).mine
     await journal.append("alice's", [large, large, DONE])
@@ -368,12 +408,12 @@ async def test_the_file_is_bounded_and_who_holds_most_loses_first(host: Host) ->
         await begun(journal, f"b{number}")
         await journal.append(f"b{number}", [large] * 9 + [DONE])
         await journal.end(f"b{number}")
-    with closing(sqlite3.connect(host.path)) as disk:
+    with closing(sqlite3.connect(file.path)) as disk:
         (held,) = disk.execute("SELECT sum(length(event)) FROM run_event").fetchone()
         (said,) = disk.execute("SELECT sum(held_bytes) FROM run").fetchone()
     assert held == said <= bounds.total_bytes + bounds.run_bytes
     await journal.aclose()
-    anew = host.process(bounds)
+    anew = file.process(bounds)
     assert len(await read_all(anew, "alice's")) == 3
     assert await read_all(anew, "b0", 9) == [(10, DONE)], "the end stays"
     with pytest.raises(ShareRefused):

@@ -1,4 +1,4 @@
-"""Runs in a SQLite file, under the contract of every RunStore."""
+"""Runs in a SQLite file and in Redis, under the contract of every RunStore."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,6 +8,8 @@ import pytest
 
 from tests.storage.run_store_contract import Hosts, RunStoreContract
 from wicketgate.storage.memory_journal import JournalBounds
+from wicketgate.storage.redis.client import RedisLink
+from wicketgate.storage.redis.runs import RedisRunStore
 from wicketgate.storage.run_store import RunStore
 from wicketgate.storage.sqlite_runs import SQLiteRunStore
 
@@ -38,3 +40,23 @@ class TestSQLiteRunStore(RunStoreContract):
         file = _OneFile(tmp_path / "a.db")
         yield file
         await file.aclose()
+
+
+class _OneRedis:
+    def __init__(self, link: RedisLink) -> None:
+        self._link = link
+        self._ahead_s = 0.0
+        self._stores = 0
+
+    def process(self) -> RunStore:
+        self._stores += 1
+        return RedisRunStore(self._link, BOUNDS, f"process {self._stores}", 6, lambda: self._ahead_s)
+
+    async def lapse(self) -> None:
+        self._ahead_s += 7
+
+
+class TestRedisRunStore(RunStoreContract):
+    @pytest.fixture
+    def hosts(self, link: RedisLink) -> Hosts:
+        return _OneRedis(link)

@@ -13,6 +13,8 @@ from wicketgate.engine.journal import Entry
 
 LEASE_S = 6.0
 """A run whose process has not renewed its lease for so long may be taken over."""
+LOST_KEEP_S = 86_400.0
+"""A run that was lost is kept so long, because its client may have been away with its server."""
 
 
 class StoreAway(Exception):

@@ -18,7 +18,7 @@ from wicketgate.engine.events import is_end
 from wicketgate.engine.journal import Entry, lost_events
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_journal import JournalBounds
-from wicketgate.storage.run_store import LEASE_S, KeptRun, NewEvents, Orphan, Part, StoreAway
+from wicketgate.storage.run_store import LEASE_S, LOST_KEEP_S, KeptRun, NewEvents, Orphan, Part, StoreAway
 from wicketgate.storage.sqlite_file import connect, explain, prepare
 from wicketgate.storage.sqlite_writer import WAIT_S, SQLiteWriter
 
@@ -26,8 +26,6 @@ log = logging.getLogger("wicketgate.engine")
 
 T = TypeVar("T")
 
-LOST_KEEP_S = 86_400.0
-"""A run that was lost is kept so long, because its client may have been away with its server."""
 _AT_ONCE_BYTES = 32 * 1024
 _READERS = 2
 
