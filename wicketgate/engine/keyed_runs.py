@@ -20,7 +20,7 @@ from wicketgate.engine.checkpoint import Recorder, RunState, Saved, read_parts
 from wicketgate.engine.contract import ChatRequest, InvalidRequest, OnDisconnect, call_context
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.events import Done, ToolFailure, ToolOutput, encode, is_end
-from wicketgate.engine.journal import LOST, Abandoned, Claim, EventsGone, Follower, Journal, lost_events
+from wicketgate.engine.journal import LOST, Abandoned, Claim, EventsGone, Follower, Journal, JournalAway, lost_events
 from wicketgate.engine.limits import Interrupted, Interruption, Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.log_text import correlation_id
@@ -217,6 +217,8 @@ class KeyedRuns:
         if isinstance(found, list):
             try:
                 await self._journal.append(name, found)
+            except JournalAway:
+                log.warning("a run was taken by a further process before it ended here")
             finally:
                 await self._journal.end(name)
         else:
