@@ -12,6 +12,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -138,6 +139,9 @@ async def service_lifespan(
                 tasks.create_task(_greet_when_ready(gate, program, local, start)),
                 tasks.create_task(watch_loop(loop_late)),
             ]
+            taking_over = tasks.create_task(gate.take_over_runs(), name="runs of processes that are gone")
+            gate.drain.follow(partial(_cancel, taking_over))
+            running.append(taking_over)
             yield
             for task in running:
                 task.cancel()
@@ -231,6 +235,10 @@ async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey
         return
     with suppress(OSError, ValueError):  # the terminal is gone or closed
         click.echo(greeting, err=True)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
 
 
 async def _drain(gate: Gate) -> None:

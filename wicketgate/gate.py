@@ -150,7 +150,7 @@ class Gate:
         self.shares = make_shares(settings, places, self.storage)
         detached = DetachedRuns(self.shares.detached)
         self.streams = StreamLimit(self.shares.chat, detached.give_way)
-        self.keyed = make_keyed_runs(self.engine, self.streams, detached, settings, self.storage)
+        self.keyed = make_keyed_runs(self.engine, self.streams, detached, settings, self.storage, self._redis)
         # What changes while it runs, and how it ends.
         self.revocation.add(self.streams.end_of)
         self.revocation.add(self.key_uses.end_of)
@@ -207,6 +207,12 @@ class Gate:
     def settings(self) -> Settings:
         """The settings in force. What waits for a restart is as it was."""
         return self._applied.settings
+
+    async def take_over_runs(self) -> None:
+        """Goes on with runs that other processes of the same store have left, until cancelled: for a process that
+        serves, because what it takes ends with it."""
+        await self.lifecycle.wait_ready()
+        await self.keyed.take_over(self._keys.resumes)
 
     def ready(self) -> bool:
         """Returns true once the upstreams had their turn, until the first sign of a stop."""

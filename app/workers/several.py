@@ -76,8 +76,8 @@ def serve_with_workers(
                 click.echo(text, err=not sys.stdout.isatty())
 
         log.info(
-            "%d workers: what one actor may hold or do (max_..._per_actor, quota) holds for all of them; what all actors may hold, "
-            "and breakers, are counted and kept by each",
+            "%d workers: what one actor may hold or do (max_..._per_actor, quota) holds for all of them; what all "
+            "actors may hold, and breakers, are counted and kept by each",
             workers,
         )
         return Supervisor(

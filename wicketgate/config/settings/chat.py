@@ -92,6 +92,9 @@ class ResumeSettings(Section):
     """Bytes of events that are kept of one run."""
     total_bytes: int = Field(default=128 * 1024 * 1024, ge=1024 * 1024)
     """Bytes of events that are kept of all runs."""
+    state_bytes: int = Field(default=4 * 1024 * 1024, ge=64 * 1024)
+    """Bytes of its conversation that are kept of one run while it goes on, so that another process can go on with it; a
+    run with more ends with its process. Not with ``storage.url: memory://``, where all of them do."""
 
 
 class EngineSettings(Section):
