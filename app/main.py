@@ -27,7 +27,9 @@ from app.metrics import CONTENT_TYPE, Metrics
 from app.pace import Pace, PaceMiddleware
 from app.port.connections import ConnectionCounts
 from app.process import Heap
-from app.workers.peers import Peers
+from app.workers.forwarding import WorkerPeers
+from app.workers.metrics import WorkerMetrics
+from app.workers.sessions import PlacedSessions
 from middleware.auth import AuthMiddleware
 from middleware.client_address import ClientAddressMiddleware, TrustedProxies
 from middleware.correlation import CorrelationMiddleware
@@ -94,8 +96,9 @@ def _make_app(
         extra_keys = [local.hashed]
     # The gate, and the doors in front of it.
     metrics = Metrics()
+    place = program.place if program is not None else None
     with _logs(program, settings):
-        if program is not None and (program.place is None or program.place.number == 0):
+        if program is not None and (place is None or place.number == 0):
             log_configuration(settings)
         heap = None if program is None else Heap()
         gate = Gate(
@@ -106,7 +109,8 @@ def _make_app(
             meter=metrics,
             heap=heap,
             clock=clock,
-            owner=program.place.owner if program is not None and program.place is not None else None,
+            owner=place.owner if place is not None else None,
+            peers=WorkerPeers(place) if place is not None else None,
         )
     gate.authenticator.observe(metrics.auth_failed)
     gate.authenticator.observe(gate.audit_events.login_failed)
@@ -121,12 +125,11 @@ def _make_app(
 
     # Without the framework's documentation pages, which load scripts from other hosts.
     pace = Pace()
-    place = program.place if program is not None else None
-    peers = Peers(place, metrics.render) if place is not None else None
+    workers = WorkerMetrics(place, metrics.render) if place is not None else None
     app = FastAPI(
         title="Wicketgate",
         version=VERSION,
-        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace, peers),
+        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace, workers),
         openapi_url=None,
         redirect_slashes=False,
         # The framework would look for telemetry providers at each request; there are none here.
@@ -134,19 +137,19 @@ def _make_app(
     )
     app.state.gate = gate
     endpoints: Mapping[str, ASGIApp] = doors.endpoints
-    if peers is not None:
-        endpoints = {name: peers.placed(endpoint) for name, endpoint in doors.endpoints.items()}
-    faces = _add_paths(app, gate, endpoints, metrics, metrics.read if peers is None else peers.metrics)
+    if gate.has_peers:
+        endpoints = {name: PlacedSessions(endpoint, gate.peers) for name, endpoint in doors.endpoints.items()}
+    faces = _add_paths(app, gate, endpoints, metrics, metrics.read if workers is None else workers.metrics)
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     server = settings.server
     app.add_middleware(BodyLimitMiddleware, max_bytes=server.max_body_bytes, timeout_s=server.body_timeout_s)
     local_only = local is not None and local.file is None
-    if peers is not None:
+    if gate.has_peers:
         behind = AuthMiddleware(
             _by_path(faces, doors.endpoints), gate.authenticator, gate.key_uses, local_only=local_only
         )
-        peers.answer_with(DrainMiddleware(behind, gate.drain))
+        gate.peers.answer_with(DrainMiddleware(behind, gate.drain))
     app.add_middleware(AuthMiddleware, authenticator=gate.authenticator, uses=gate.key_uses, local_only=local_only)
     app.add_middleware(DrainMiddleware, drain=gate.drain)
     app.add_middleware(LastResortMiddleware)

@@ -29,7 +29,14 @@ from wicketgate.config.engine import (
 )
 from wicketgate.config.plugins import make_auditor
 from wicketgate.config.reload import Applied, Changes, changed_sections
-from wicketgate.config.runtime import make_artifact_store, make_learned_store, make_redis_link, make_runtime
+from wicketgate.config.runtime import (
+    make_artifact_store,
+    make_call_store,
+    make_learned_store,
+    make_peers,
+    make_redis_link,
+    make_runtime,
+)
 from wicketgate.config.settings import Settings
 from wicketgate.config.shares import make_shares
 from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules, upstream_limits
@@ -47,6 +54,7 @@ from wicketgate.gateway.lifecycle import Lifecycle
 from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.models.provider import Provider
+from wicketgate.peers import Alone, Peers
 from wicketgate.ports import Upstream
 from wicketgate.storage.measures import StorageMeasures, StorageState
 from wicketgate.tokens import shipped_token_counter
@@ -59,7 +67,8 @@ class Gate:
 
     *upstreams* and *provider* stand in for the configured ones. *keys* are valid besides the configured ones, also
     after a reload. *clock* gives seconds since the epoch, for the life of keys. *owner* is the socket of the process
-    that runs stdio servers for several gates. Making one connects nothing, opens nothing and needs no event loop.
+    that runs stdio servers for several gates, *peers* the other processes of the service, where they are workers of one
+    host. Making one connects nothing, opens nothing and needs no event loop.
     Raises ConfigError.
     """
 
@@ -74,6 +83,7 @@ class Gate:
         heap: HeapKeeper | None = None,
         clock: Callable[[], float] = time,
         owner: Path | None = None,
+        peers: Peers | None = None,
     ) -> None:
         meter = meter or NoMeter()
         tokens, outgoing = shipped_token_counter(), outgoing_rules(settings)
@@ -87,6 +97,8 @@ class Gate:
         # The runtime: upstreams, catalog, calls.
         self.storage = StorageMeasures()
         self._redis = make_redis_link(settings, self.storage)
+        self.peers = make_peers(settings, self._redis) or peers or Alone()
+        """The other processes of the service."""
         self._artifacts = make_artifact_store(settings.storage, self.storage, self._redis)
         self._learned = make_learned_store(settings.storage, self.storage, self._redis)
         self.auditor = make_auditor(settings.plugins, time, settings.auth.digest_key)
@@ -98,7 +110,15 @@ class Gate:
             else [guarded(upstream) for upstream in upstreams]
         )
         self.runtime = make_runtime(
-            settings, self.fleet, tokens, self._artifacts, self._learned, auditor=self.auditor, heap=heap
+            settings,
+            self.fleet,
+            tokens,
+            self._artifacts,
+            self._learned,
+            auditor=self.auditor,
+            heap=heap,
+            peers=self.peers,
+            calls=make_call_store(settings.storage, self.storage, self._redis),
         )
         self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=settings.server.start_deadline_s)
         # The faces over it.
@@ -154,6 +174,7 @@ class Gate:
                 stack.callback(self.audit_events.end_window)
             if self._redis is not None:
                 await stack.enter_async_context(self._redis.running())
+            await stack.enter_async_context(self.peers.answering())
             stack.push_async_callback(self._artifacts.aclose)
             stack.push_async_callback(self._learned.aclose)
             stack.push_async_callback(self._approvals.aclose)
@@ -169,6 +190,11 @@ class Gate:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return await self._open.__aexit__(kind, error, trace)
+
+    @property
+    def has_peers(self) -> bool:
+        """True if other processes may serve the same clients, and be reached."""
+        return not isinstance(self.peers, Alone)
 
     @property
     def settings(self) -> Settings:

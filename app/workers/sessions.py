@@ -1,6 +1,6 @@
-"""Sessions of the handshake era at ``/mcp``, which live in one worker and are served by all (OPS-186).
+"""Sessions of the handshake era at ``/mcp``, which live in one process and are served by all (OPS-186).
 
-The id of a session ends with the number of its worker, as its client sees it. A request that comes to another worker is
+The id of a session ends with that of its process, as its client sees it. A request that comes to another one is
 forwarded to that one.
 """
 
@@ -9,51 +9,53 @@ import re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.mcp_sessions import SESSION_ID
-from app.workers.forwarding import Forwarding, NotReached
+from wicketgate.peers import NotReached, Peers
 
-_PLACED = re.compile(rb"(.+)-w([0-9]{1,3})")
+_PLACED = re.compile(rb"(.+)\.([0-9a-f-]{1,40})")
 
 
 class PlacedSessions:
-    """Stands before an *endpoint* of worker *number*."""
+    """Stands before an *endpoint* of this process."""
 
-    def __init__(self, endpoint: ASGIApp, number: int, forwarding: Forwarding) -> None:
+    def __init__(self, endpoint: ASGIApp, peers: Peers) -> None:
         self._endpoint = endpoint
-        self._number = number
-        self._forwarding = forwarding
+        self._peers = peers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers, number = _own_id(scope["headers"])
+        headers, peer = _own_id(scope["headers"])
         own = {**scope, "headers": headers}
-        if number is None or number == self._number:
-            return await self._endpoint(own, receive, _placing(send, self._number))
+        if peer is None or peer == self._peers.own_id:
+            return await self._endpoint(own, receive, _placing(send, self._peers.own_id))
         try:
-            await self._forwarding.forward(number, own, receive, _placing(send, number))
-        except NotReached:
-            # The session has gone with its worker; by its whole id nobody knows it.
+            await self._peers.forward(peer, own, receive, _placing(send, peer))
+        except NotReached as error:
+            if not error.gone:
+                await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"1")]})
+                return await send({"type": "http.response.body", "body": b""})
+            # The session has gone with its process; by its whole id nobody knows it.
             await self._endpoint(scope, receive, send)
 
 
-def _own_id(headers: list[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], int | None]:
-    """Returns the headers with the id as its worker knows it, and the number of that worker."""
-    number = None
+def _own_id(headers: list[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], str | None]:
+    """Returns the headers with the id as its process knows it, and the id of that process."""
+    peer = None
     own = list[tuple[bytes, bytes]]()
     for key, value in headers:
         if key.lower() == SESSION_ID and (placed := _PLACED.fullmatch(value.strip())):
-            value, number = placed[1], int(placed[2])
+            value, peer = placed[1], placed[2].decode()
         own.append((key, value))
-    return own, number
+    return own, peer
 
 
-def _placing(send: Send, number: int) -> Send:
-    """Returns *send* with the number of the worker in the ids of sessions."""
+def _placing(send: Send, peer: str) -> Send:
+    """Returns *send* with the id of the process in the ids of sessions."""
 
     async def placing(message: Message) -> None:
         if message["type"] == "http.response.start":
             message = {
                 **message,
                 "headers": [
-                    (key, value + b"-w%d" % number if bytes(key).lower() == SESSION_ID else value)
+                    (key, value + b"." + peer.encode() if bytes(key).lower() == SESSION_ID else value)
                     for key, value in message.get("headers", ())
                 ],
             }

@@ -18,10 +18,12 @@ from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import GatewayError, UpstreamLost, UpstreamResting, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
 from wicketgate.gateway.audit import Auditor
+from wicketgate.gateway.kept_calls import CallStore
 from wicketgate.gateway.learning import LearnScope
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.models.provider import Usage
+from wicketgate.peers import Alone, Peers
 from wicketgate.ports import ArtifactStore, LearnedStore, SessionStore
 from wicketgate.storage.memory_learned import MemoryLearnedStore
 from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
@@ -199,7 +201,8 @@ class RuntimeOptions:
 
     *artifacts* and *learned* default to stores in memory, as does *sessions*, which keeps the cards that were sent in
     cache-stable order (BROWSE-20 to BROWSE-28). *now* is a clock in seconds, for quotas, kept results and audit
-    records. *running* bounds the calls that outlive their requests, and *new_id* gives each an id.
+    records. *running* bounds the calls that outlive their requests, and *new_id* gives each an id. *peers* are the
+    other processes of the service, and *calls* keeps what such calls came to beyond the end of this one.
     """
 
     policies: RuntimePolicies = field(default_factory=RuntimePolicies)
@@ -213,3 +216,5 @@ class RuntimeOptions:
     learned: LearnedStore = field(default_factory=MemoryLearnedStore)
     running: RunningLimits = field(default_factory=RunningLimits)
     new_id: Callable[[], str] = field(default_factory=_counted)
+    peers: Peers = field(default_factory=Alone)
+    calls: CallStore | None = None

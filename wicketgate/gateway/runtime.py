@@ -46,16 +46,25 @@ from wicketgate.gateway.audited_call import AuditedCall
 from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.calls import CalledTool, Calls, DryRun, Send
 from wicketgate.gateway.catalog_keeper import CatalogKeeper, Naming, RefreshReport
+from wicketgate.gateway.kept_calls import KeptCalls, Row, call_id, lost
 from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.offer_screening import OfferScreening
 from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
 from wicketgate.gateway.server_words import StillAllowed
 from wicketgate.gateway.unmatched import Judged, Unmatched
+from wicketgate.peers import Alone
 from wicketgate.plugin_api import Request
 from wicketgate.ports import LOCAL_CALL, CallContext, Upstream
 from wicketgate.results.firewall import is_bulky
 from wicketgate.results.view import View
+
+
+def _ids(options: RuntimeOptions) -> Callable[[], str]:
+    """Ids of calls, with that of this process where there are others, or may be later."""
+    if options.calls is None and isinstance(options.peers, Alone):
+        return options.new_id
+    return lambda: call_id(options.new_id(), options.peers.own_id)
 
 
 def _naming(policies: RuntimePolicies, members: Iterable[str]) -> Naming:
@@ -135,8 +144,11 @@ class ProxyRuntime:
         self._policies = policies
         self.learning = Learning(options.learned, policies.learn)
         self._unmatched = Unmatched(options.plugins)
-        self.running = RunningCalls(options.running, now=options.now, new_id=options.new_id)
+        self.running = RunningCalls(options.running, now=options.now, new_id=_ids(options))
         """The calls that may outlive their requests."""
+        longest_s = max(each.longest_s() for each in (*policies.calls.values(), policies.default_call))
+        self.kept = KeptCalls(self.running, options.peers, options.calls, longest_s)
+        """Those calls for other processes, and beyond the end of this one."""
         self.access = policies.access
         """The rules in force. Assign others at any time: calls that have begun end under those they began with, but
         for one that waits for a person: the rules have to allow it then too."""
@@ -161,6 +173,7 @@ class ProxyRuntime:
     async def aclose(self) -> None:
         """End the work that was begun for this runtime and belongs to no caller."""
         await self.running.aclose()
+        await self.kept.aclose()
         for close in self._closers:
             await close()
         refreshing = list(self._refreshing.values())
@@ -400,11 +413,24 @@ class ProxyRuntime:
         Raises ViewFailed."""
         async with self._audited("view", context, handle) as note:
             whole = self._viewable(handle, context, note)
-            _, tool_id, call_id = handle_parts(whole or "")
-            call = self.running.get(context.identity.actor, call_id)
+            _, tool_id, id = handle_parts(whole or "")
+            call = self.running.get(context.identity.actor, id)
             if call is None or call.label != tool_id:
                 raise no_such_call(handle)
             yield call
+
+    async def left_behind(self, handle: str, context: CallContext) -> Row:
+        """What is kept of the call of *handle*, whose home has ended, under ``outcome``; audited as a view. Raises
+        ViewFailed, UpstreamUnavailable, or UpstreamLost if nothing is known of its end."""
+        async with self._audited("view", context, handle) as note:
+            whole = self._viewable(handle, context, note)
+            _, tool_id, id = handle_parts(whole or "")
+            row = await self.kept.row(context.identity.actor, id)
+            if row is None or row.get("tool_id") != tool_id:
+                raise no_such_call(handle)
+            if "outcome" not in row:
+                raise lost(tool_id)
+            return row
 
     def may_still_use(self, tool_id: str, identity: Identity) -> bool:
         """False if the tool is hidden from this caller by now."""

@@ -39,6 +39,7 @@ from wicketgate.faces.mcp.caller import (
 )
 from wicketgate.faces.mcp.changes import Announcer
 from wicketgate.faces.mcp.codes import is_answered_by, mcp_error
+from wicketgate.faces.mcp.elsewhere import Elsewhere, TaskState, not_now, state_of
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.extensions import ShownExtensions
@@ -48,6 +49,7 @@ from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.mcp.tasks import Tasks
 from wicketgate.faces.meta_tool import compact_json
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
+from wicketgate.gateway.kept_calls import HomeAway
 from wicketgate.gateway.running_calls import AttendedCaller
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, Caller, InputAnswers, session_key, source_of
@@ -98,8 +100,10 @@ class McpDoor:
         self._local = local
         self._new_id = new_id
         self._listings = ToolListings()
-        self._held = HeldCalls(face.running, answer_s, face.may_still_use)
-        self._tasks = Tasks(self._held, seal, name, self._who)
+        self._elsewhere = Elsewhere(name, face.kept)
+        self._held = HeldCalls(face.running, answer_s, face.may_still_use, self._elsewhere.keep)
+        self._elsewhere.attach(self._held)
+        self._tasks = Tasks(self._held, self._elsewhere, seal, name, self._who)
         self._shown: Sequence[SurfaceTool] = ()
         self._by_name: tuple[Sequence[SurfaceTool], dict[str, SurfaceTool]] = ((), {})
         self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
@@ -229,6 +233,8 @@ class McpDoor:
             case Asked():
                 return ask_held(answer.id, answer.requests)
             case HeldCall():
+                return cast(R, self._tasks.created(ctx, state_of(answer)))
+            case TaskState():
                 return cast(R, self._tasks.created(ctx, answer))
         return answer
 
@@ -238,11 +244,14 @@ class McpDoor:
         caller: ClientCaller,
         given: InputAnswers | HeldAnswers | None,
         run: Callable[[CallContext], Awaitable[R]],
-    ) -> R | Asked | HeldCall[R]:
+    ) -> R | Asked | HeldCall[R] | TaskState:
         """Run it for *caller*, or go on with the call that its answers are for. Raises NotHeld, and as *run*."""
         after_s = self._tasks.after_s(ctx)
         if isinstance(given, HeldAnswers):
-            return await self._held.resume(caller, self._who(ctx), given.id, given.responses, after_s=after_s)
+            try:
+                return await self._elsewhere.resume(caller, self._who(ctx), given, after_s)
+            except HomeAway as error:
+                raise not_now(error) from None
         may_be_held = caller.answers == "later" and ctx.method in INPUT_REQUIRED_METHODS
         if not may_be_held and after_s is None:
             return await run(self._context(ctx, AttendedCaller(caller), given))

@@ -113,6 +113,11 @@ class RedisLink:
             with contextlib.suppress(exceptions.RedisError, OSError):
                 await self._closing.pop()()
 
+    def waiting_client(self, longest_s: float) -> Any:
+        """Returns a client of its own for steps that wait in Redis for *longest_s* at most. Its errors are redis-py's
+        and of the network, and it is closed with the link."""
+        return self._open(longest_s + WAIT_S)
+
     async def _try(self, work: Callable[[Any], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -175,13 +180,13 @@ class RedisLink:
 
     def _opened(self) -> Any:
         if self._client is None:
-            self._client = self._open()
+            self._client = self._open(WAIT_S)
         return self._client
 
-    def _open(self) -> Any:
+    def _open(self, timeout_s: float) -> Any:
         place = self.place
         common: dict[str, Any] = {
-            "socket_timeout": WAIT_S,
+            "socket_timeout": timeout_s,
             "socket_connect_timeout": _CONNECT_S,
             "client_name": "wicketgate",
             "protocol": 2,
