@@ -40,6 +40,7 @@ class HoldingModel:
         self.released = asyncio.Event()
         self.held = Counter[str]()
         self.asked = Counter[str]()
+        self._answering = set[asyncio.Task[Any]]()
 
     async def __aenter__(self) -> "HoldingModel":
         self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
@@ -48,12 +49,15 @@ class HoldingModel:
 
     async def __aexit__(self, *error: object) -> None:
         self._server.close()
+        self.released.set()
+        await asyncio.gather(*self._answering)
 
     async def _hold(self, words: str) -> None:
         self.held[words] += 1
         await self.released.wait()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._answering.add(asyncio.current_task())  # type: ignore[arg-type]
         with suppress(OSError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
             length = int(head.split("content-length:")[1].split("\r\n")[0])
@@ -75,6 +79,8 @@ class HoldingModel:
             writer.write(b"data: [DONE]\n\n")
             await writer.drain()
         writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
     def _write(self, writer: asyncio.StreamWriter, delta: Mapping[str, Any], reason: str | None = None) -> None:
         chunk: dict[str, Any] = {"id": "1", "object": "chat.completion.chunk", "model": "m"}
@@ -91,8 +97,9 @@ def _call(index: int, number: int) -> Mapping[str, Any]:
 class Client:
     """One client of a run: what it has read, and how it asks for the rest."""
 
-    def __init__(self, key: str, number: int = 0) -> None:
+    def __init__(self, key: str, number: int = 0, *, goes_on: bool = False) -> None:
         self.key = key
+        self.goes_on = goes_on or key == "alone"
         self.name = f"{key.replace(' ', '-')}-{number}"
         self.text = ""
 
@@ -102,7 +109,7 @@ class Client:
             "metadata": {"correlation_id": self.name},
         }
         headers = {"Authorization": f"Bearer {KEY}", "Idempotency-Key": self.name}
-        if self.key == "alone":
+        if self.goes_on:
             headers["X-On-Disconnect"] = "continue"
         # What was read in part does not count.
         self.text = self.text[: self.text.rfind("\n\n") + 2] if "\n\n" in self.text else ""
@@ -222,3 +229,31 @@ async def test_a_worker_that_is_killed_leaves_its_runs_to_the_others(tmp_path: P
                 assert [event for event, _ in client.events].count("done") == 1
                 assert client.words().endswith("well done")
             assert await running.stop() == 0
+
+
+@requirement("CHAT-113", "CHAT-125")
+async def test_readers_of_a_process_that_stood_still_read_on_what_another_writes(tmp_path: Path) -> None:
+    async with HoldingModel() as model, asyncio.timeout(2 * BOUND_S):
+        config = str(await write_config(tmp_path, model))
+        async with (
+            program("app", "serve", "--config", config, "--port", "0") as still,
+            program("app", "serve", "--config", config, "--port", "0") as other,
+        ):
+            url = (await still.wait_for(READY)).group(1)
+            await other.wait_for(READY)
+            # Its reader cannot be known to be there meanwhile.
+            client = Client("used tools", goes_on=True)
+            reading = asyncio.create_task(client.read(url))
+            while not model.held:
+                await asyncio.sleep(0.01)
+            still.process.send_signal(signal.SIGSTOP)
+            while model.held["charge 1 2"] < 2:
+                await asyncio.sleep(0.02)
+            still.process.send_signal(signal.SIGCONT)
+            await still.wait_for("was taken over by another process", "stdout")
+            model.released.set()
+            await reading
+            assert sorted(effects(tmp_path)) == [1, 2]
+            seen = ids(client.text)
+            assert [int(each.rpartition("-")[2]) for each in seen] == list(range(1, len(seen) + 1))
+            assert (client.words(), client.events[-1][0]) == ("I charge.well done", "done")

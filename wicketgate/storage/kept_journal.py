@@ -68,7 +68,7 @@ class KeptJournal:
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tending: asyncio.Task[None] | None = None
-        self._lapsed = LapsedRuns(lease_s / 3, lease_s)
+        self._lapsed = LapsedRuns(lease_s / 3, lease_s / 2)
 
     async def claim(self, name: str, run_id: str, digest: str, owner: str, part: bytes = b"") -> Claim:
         # One at a time for a name, so that nobody joins a run that another process has taken meanwhile.
