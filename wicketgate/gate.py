@@ -18,6 +18,7 @@ from typing import Literal, Self
 
 from wicketgate.access.authenticator import Authenticator, KeyUses, Revocation
 from wicketgate.access.identity import HashedKey, KeyLife, KeyRing, expiry_notes
+from wicketgate.config.call_state import make_call_state
 from wicketgate.config.engine import (
     engine_limits,
     make_approval_desk,
@@ -90,6 +91,7 @@ class Gate:
         self._redis = make_redis_link(settings, self.storage)
         self._artifacts = make_artifact_store(settings.storage, self.storage, self._redis)
         self._learned = make_learned_store(settings.storage, self.storage, self._redis)
+        self._call_state = make_call_state(settings.storage, self.storage, self._redis)
         self.auditor = make_auditor(settings.plugins, time, settings.auth.digest_key)
         self.audit_events = AuditEvents(self.auditor)
         turns, self._haste = Turns(), asyncio.Event()
@@ -99,7 +101,14 @@ class Gate:
             else [guarded(upstream) for upstream in upstreams]
         )
         self.runtime = make_runtime(
-            settings, self.fleet, tokens, self._artifacts, self._learned, auditor=self.auditor, heap=heap
+            settings,
+            self.fleet,
+            tokens,
+            self._artifacts,
+            self._learned,
+            self._call_state,
+            auditor=self.auditor,
+            heap=heap,
         )
         self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=settings.server.start_deadline_s)
         # The faces over it.
@@ -157,6 +166,7 @@ class Gate:
                 await stack.enter_async_context(self._redis.running())
             stack.push_async_callback(self._artifacts.aclose)
             stack.push_async_callback(self._learned.aclose)
+            stack.push_async_callback(self._call_state.aclose)
             stack.push_async_callback(self._approvals.aclose)
             stack.push_async_callback(self._provider.aclose)
             await self.runtime.learning.load()

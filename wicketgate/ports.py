@@ -1,4 +1,4 @@
-"""The runtime's needs from outside: upstreams, stores of artifacts, of browsing sessions and of learned words."""
+"""The runtime's needs from outside: upstreams, stores of artifacts and of learned words."""
 
 import hashlib
 import json
@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from wicketgate.access.identity import LOCAL, Identity
-from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.learned_words import Lesson, ToolWords
 from wicketgate.errors import ApprovalRequired
 
@@ -344,26 +343,6 @@ class ArtifactStore(Protocol):
 
     async def aclose(self) -> None:
         """Once, when nothing is put or got any more."""
-        ...
-
-
-NO_DIGESTS: Mapping[str, str] = MappingProxyType({})
-
-
-class SessionStore(Protocol):
-    """Seen cards of browsing sessions, by session key (BROWSE-20 to BROWSE-25). A session lapses when it was not used
-    for its time to live."""
-
-    def order(
-        self, session: str, cards: Sequence[ChoiceCard], digests: Mapping[str, str] = NO_DIGESTS
-    ) -> tuple[ChoiceCard, ...]:
-        """*cards*, best first, in cache-stable order; they count as seen from now on. *digests* are by id those of the
-        definitions of tools: with another digest a card is new (BROWSE-26)."""
-        ...
-
-    def hydrated(self, session: str, tool_id: str, digest: str = "") -> None:
-        """A tool was hydrated or executed with success, so it counts as seen (BROWSE-20, BROWSE-23). *digest* is that
-        of its definition; if that is empty, the next one counts."""
         ...
 
 

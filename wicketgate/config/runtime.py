@@ -5,6 +5,7 @@ from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
+from wicketgate.config.call_state import CallState
 from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.plugins import make_plugin_chain
 from wicketgate.config.settings import Settings, StorageSettings, TaskSettings
@@ -32,6 +33,7 @@ def make_runtime(
     tokens: TokenCounter,
     artifacts: ArtifactStore,
     learned: LearnedStore,
+    calls: CallState,
     *,
     auditor: Auditor | None = None,
     heap: HeapKeeper | None = None,
@@ -48,6 +50,9 @@ def make_runtime(
             heap=heap,
             now=monotonic,
             learned=learned,
+            quota=calls.quota,
+            results=calls.results,
+            sessions=calls.sessions,
             running=running_limits(settings.tasks),
             new_id=partial(secrets.token_hex, 8),
         ),
