@@ -371,7 +371,7 @@ class LearnedStore(Protocol):
     async def learn(self, lessons: Sequence[Lesson], since: int) -> LearnedRows | None:
         """Count *lessons*, if there are any, and return what changed after the version *since*; 0 gives everything.
 
-        None if the store is out of order, which it logs: the lessons are lost, and nothing else. Never raises for what
+        None if the store is out of order, which it logs: as far as it knows nothing was counted. Never raises for what
         the store is or holds.
         """
         ...

@@ -50,6 +50,7 @@ def make_runtime(
             heap=heap,
             now=monotonic,
             learned=learned,
+            patient_lessons=settings.storage.fail.learned_words == "open",
             quota=calls.quota,
             results=calls.results,
             sessions=calls.sessions,

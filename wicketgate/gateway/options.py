@@ -201,7 +201,8 @@ class RuntimeOptions:
     *artifacts* and *learned* default to stores in memory, as does *sessions*, which keeps the cards that were sent in
     cache-stable order (BROWSE-20 to BROWSE-28). *now* is a clock in seconds, for quotas, kept results and audit
     records. *quota* and *results* are the stores of what was counted and kept; None is one in memory by that clock.
-    *running* bounds the calls that outlive their requests, and *new_id* gives each an id.
+    *patient_lessons*: lessons wait for a store that is out of order. *running* bounds the calls that outlive their
+    requests, and *new_id* gives each an id.
     """
 
     policies: RuntimePolicies = field(default_factory=RuntimePolicies)
@@ -213,6 +214,7 @@ class RuntimeOptions:
     heap: HeapKeeper | None = None
     now: Callable[[], float] = loop_time
     learned: LearnedStore = field(default_factory=MemoryLearnedStore)
+    patient_lessons: bool = True
     quota: QuotaStore | None = None
     results: ResultStore | None = None
     running: RunningLimits = field(default_factory=RunningLimits)

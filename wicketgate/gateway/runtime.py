@@ -135,7 +135,7 @@ class ProxyRuntime:
             words=SaidWords(policies.words),
         )
         self._policies = policies
-        self.learning = Learning(options.learned, policies.learn)
+        self.learning = Learning(options.learned, policies.learn, patient=options.patient_lessons)
         self._unmatched = Unmatched(options.plugins)
         self.running = RunningCalls(options.running, now=options.now, new_id=options.new_id)
         """The calls that may outlive their requests."""

@@ -36,7 +36,7 @@ class SQLiteResultStore:
 
     async def put(self, key: Key, result: Mapping[str, Any], ttl_s: float, since: object) -> None:
         kept = packed_result(result)
-        if kept is not None:
+        if kept is not None and len(kept) <= self._max_bytes:
             name = result_name(key)
             await self._run(lambda disk: self._put(disk, name, kept, ttl_s, since))
 

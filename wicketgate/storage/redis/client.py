@@ -35,6 +35,7 @@ WAIT_S = 1.0
 _CONNECT_S = 0.4
 _CONNECTIONS = 32
 _LOOK_S = 5.0
+_CANCELLED_S = 0.1
 
 Argument = str | bytes | int | float
 
@@ -103,8 +104,10 @@ class RedisLink:
         try:
             yield
         finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            # A connection that is being opened may swallow the cancellation.
+            while not watch.done():
+                watch.cancel()
+                await asyncio.wait([watch], timeout=_CANCELLED_S)
             await self.aclose()
 
     async def aclose(self) -> None:

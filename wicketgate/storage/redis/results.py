@@ -31,7 +31,9 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function drop(name)
   redis.call('UNLINK', state .. ':' .. name)
   redis.call('ZREM', ends, name)
-  redis.call('HINCRBY', state, 'bytes', -tonumber(redis.call('HGET', sizes, name) or 0))
+  local size = redis.call('HGET', sizes, name)
+  if not size then return end
+  redis.call('HINCRBY', state, 'bytes', '-' .. size)
   redis.call('HDEL', sizes, name)
 end
 drop(ARGV[1])
@@ -80,7 +82,7 @@ class RedisResultStore:
     async def put(self, key: Key, result: Mapping[str, Any], ttl_s: float, since: object) -> None:
         kept = packed_result(result)
         life_ms = int(min(ttl_s, _LONGEST_S) * 1_000)
-        if kept is not None and life_ms > 0 and isinstance(since, bytes):
+        if kept is not None and len(kept) <= self._max_bytes and life_ms > 0 and isinstance(since, bytes):
             bounds = (self._max_results, self._max_bytes, _DAY_MS)
             await self._script(_PUT, result_name(key), kept, life_ms, since, *bounds)
 

@@ -52,7 +52,7 @@ local function drop(name)
   redis.call('UNLINK', sizes .. ':' .. name)
   redis.call('ZREM', use, name)
   redis.call('ZREM', use .. ':' .. name:match('^[^/]*'), name)
-  redis.call('HINCRBY', sizes, '', -tonumber(redis.call('HGET', sizes, name) or 0))
+  redis.call('HINCRBY', sizes, '', 0 - (redis.call('HGET', sizes, name) or 0))
   redis.call('HDEL', sizes, name)
 end
 local lapsed = string.format('%.0f', now - tonumber(ARGV[2]))
