@@ -161,7 +161,7 @@ def _unavailable() -> Response:
 
 
 def _full(refused: ShareRefused) -> Response:
-    if refused.scope == "all":
+    if refused.scope != "actor":
         return _unavailable()
     message = "This actor has as many streams open as it may have now"
     return refuse(429, "rate_limited", message, headers=_LATER)

@@ -7,6 +7,7 @@ a refresh.
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -32,7 +33,7 @@ from wicketgate.config.plugins import make_auditor
 from wicketgate.config.reload import Applied, Changes, changed_sections
 from wicketgate.config.runtime import make_artifact_store, make_learned_store, make_redis_link, make_runtime
 from wicketgate.config.settings import Settings
-from wicketgate.config.shares import make_shares
+from wicketgate.config.shares import make_place_store, make_shares
 from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules, upstream_limits
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.limits import Drain, StreamLimit
@@ -132,7 +133,8 @@ class Gate:
         self.engine = Engine(
             self._provider, self.surface, window, engine_limits(settings), meter, self._approvals, self._keys.stands
         )
-        self.shares = make_shares(settings)
+        places = make_place_store(settings, secrets.token_hex(8), self.storage, self._redis)
+        self.shares = make_shares(settings, places, self.storage)
         detached = DetachedRuns(self.shares.detached)
         self.streams = StreamLimit(self.shares.chat, detached.give_way)
         self.keyed = make_keyed_runs(self.engine, self.streams, detached, settings, self.storage)
@@ -164,6 +166,7 @@ class Gate:
                 stack.callback(self.audit_events.end_window)
             if self._redis is not None:
                 await stack.enter_async_context(self._redis.running())
+            stack.push_async_callback(self.shares.aclose)
             stack.push_async_callback(self._artifacts.aclose)
             stack.push_async_callback(self._learned.aclose)
             stack.push_async_callback(self._call_state.aclose)

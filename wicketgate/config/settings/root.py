@@ -80,9 +80,10 @@ class McpSettings(Section):
     max_sessions_per_actor: int | None = Field(default=None, ge=1)
     """None shares the sessions by what each actor holds (``access/shares.py``)."""
     max_calls: int = Field(default=512, ge=1)
-    """Requests under way at ``/mcp`` and ``/operations`` together."""
+    """Requests under way at ``/mcp`` and ``/operations`` together, in each process."""
     max_calls_per_actor: int | None = Field(default=None, ge=1)
-    """Those of one actor. None shares them by what each actor holds."""
+    """Those of one actor in all processes that share ``storage.url``. None shares those of each process by what each
+    actor holds there."""
 
 
 class TaskSettings(Section):
@@ -91,9 +92,9 @@ class TaskSettings(Section):
     after_s: float = Field(default=25.0, ge=0, le=3_600)
     """A call that takes longer goes on without its request, whose answer says how to get the result. 0: never."""
     max_running: int = Field(default=256, ge=1, le=100_000)
-    """Calls that go on without a request, those among them that have ended and were not asked for."""
+    """Calls that go on without a request in each process, those among them that have ended and were not asked for."""
     max_running_per_actor: int | None = Field(default=None, ge=1, le=100_000)
-    """Those of one actor. None shares them by what each actor holds."""
+    """Those of one actor in each process, which keeps their results. None shares them by what each actor holds."""
     keep_s: float = Field(default=900.0, gt=0, le=86_400)
     """The result of an ended call is kept so long for its client."""
     longest_s: Seconds = 3_600.0
