@@ -104,7 +104,7 @@ def test_check_tells_what_is_missing_and_what_is_not_shared(redis: RedisServer, 
     file.write_text(f"storage: {{url: '{storage(redis)['storage']['url']}'}}\n")
     told = " ".join(CliRunner().invoke(cli, ["check", "--config", str(file)]).output.split())
     assert "storage: warning: a restart of Redis may bring back used approvals: set appendonly yes" in told
-    assert "storage: each process has its own seen cards" in told
+    assert "storage: each process has its own calls that go on" in told
     assert (
         "storage: while it cannot be used (storage.fail): claims, approvals, runs, sessions: refused; quotas," in told
     )

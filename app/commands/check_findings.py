@@ -254,8 +254,8 @@ def _kept_apart(gate: Gate) -> Iterator[str]:
     """The kinds of state that a shared store does not hold."""
     if gate.storage_state().kind == "redis":
         yield (
-            "storage: each process has its own seen cards, quotas, cached results, calls that go on, sessions of /mcp "
-            "and runs with an Idempotency-Key: send what belongs together to one replica"
+            "storage: each process has its own calls that go on, sessions of /mcp and runs with "
+            "an Idempotency-Key: send what belongs together to one replica"
         )
 
 
