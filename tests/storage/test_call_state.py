@@ -105,11 +105,11 @@ class TestQuotasInRedis(QuotaStoreContract):
 
     @requirement("ACCESS-93")
     async def test_of_many_replicas_together_as_many_run_as_may(self, redis: RedisServer, link: RedisLink) -> None:
-        windows = [Window("", 20), Window("x:*", 30)]
+        windows = [Window("", 10), Window("x:*", 15)]
         async with other_replica(redis, link) as elsewhere:
             stores = [RedisQuotaStore(link), RedisQuotaStore(elsewhere)]
-            taken = await asyncio.gather(*(store.take("ann", windows) for _ in range(30) for store in stores))
-        assert taken.count(None) == 20
+            taken = await asyncio.gather(*(store.take("ann", windows) for _ in range(12) for store in stores))
+        assert taken.count(None) == 10
         assert await keys_without_an_end(link) == []
 
 
