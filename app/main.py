@@ -250,6 +250,7 @@ def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -
         keys=gate.key_life(),
         connections=connections,
         learned=gate.runtime.learning.lessons,
+        lessons_dropped=gate.runtime.learning.dropped,
     )
 
 

@@ -19,6 +19,7 @@ from typing import Literal, Self
 
 from wicketgate.access.authenticator import Authenticator, KeyUses, Revocation
 from wicketgate.access.identity import HashedKey, KeyLife, KeyRing, expiry_notes
+from wicketgate.config.call_state import make_call_state
 from wicketgate.config.engine import (
     engine_limits,
     make_approval_desk,
@@ -105,6 +106,7 @@ class Gate:
         self._artifacts = make_artifact_store(settings.storage, self.storage, self._redis)
         self._learned = make_learned_store(settings.storage, self.storage, self._redis)
         self.mcp_sessions = make_mcp_session_store(settings.storage, self.storage, self._redis)
+        self._call_state = make_call_state(settings.storage, self.storage, self._redis)
         self.auditor = make_auditor(settings.plugins, time, settings.auth.digest_key)
         self.audit_events = AuditEvents(self.auditor)
         turns, self._haste = Turns(), asyncio.Event()
@@ -119,6 +121,7 @@ class Gate:
             tokens,
             self._artifacts,
             self._learned,
+            self._call_state,
             auditor=self.auditor,
             heap=heap,
             peers=self.peers,
@@ -184,6 +187,7 @@ class Gate:
             stack.push_async_callback(self._artifacts.aclose)
             stack.push_async_callback(self._learned.aclose)
             stack.push_async_callback(self.mcp_sessions.aclose)
+            stack.push_async_callback(self._call_state.aclose)
             stack.push_async_callback(self._approvals.aclose)
             stack.push_async_callback(self._provider.aclose)
             await self.runtime.learning.load()

@@ -152,7 +152,6 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
         *(f"warning: {note}" for note in gate.key_notes()),
         *(f"storage: warning: {line}" for line in gate.storage_state().shortfalls),
         *_without_store(gate),
-        *_kept_apart(gate),
     ]
     if away := gate.storage_state().away:
         faults.append(f"storage: {settings.storage.shown} {away}")
@@ -248,15 +247,6 @@ def _without_store(gate: Gate) -> Iterator[str]:
     """The meaning of ``storage.fail`` where there is a store that may be away."""
     if gate.storage_state().kind != "memory":
         yield f"storage: while it cannot be used (storage.fail): {gate.storage.fail.summary()}"
-
-
-def _kept_apart(gate: Gate) -> Iterator[str]:
-    """The kinds of state that a shared store does not hold."""
-    if gate.storage_state().kind == "redis":
-        yield (
-            "storage: each process has its own seen cards, quotas, cached results and runs with an "
-            "Idempotency-Key: send what belongs together to one replica"
-        )
 
 
 def _why_none(gate: Gate, name: str, found: FoundUpstream) -> str:

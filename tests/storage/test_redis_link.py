@@ -104,7 +104,7 @@ async def test_a_redis_that_dies_is_missed_at_once_and_found_again(
         f"{server.url} cannot be reached; nothing is kept there until it is back"
     ]
     assert [line for line in said if "is back" in line]
-    assert sum("nothing is learned" in record.getMessage() for record in caplog.records) == 1
+    assert sum("learned words cannot be kept" in record.getMessage() for record in caplog.records) == 1
 
 
 @requirement("EXEC-52")

@@ -6,6 +6,7 @@ from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
+from wicketgate.config.call_state import CallState
 from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.plugins import make_plugin_chain
 from wicketgate.config.settings import Settings, StorageSettings, TaskSettings
@@ -41,6 +42,7 @@ def make_runtime(
     tokens: TokenCounter,
     artifacts: ArtifactStore,
     learned: LearnedStore,
+    state: CallState,
     *,
     auditor: Auditor | None = None,
     heap: HeapKeeper | None = None,
@@ -59,6 +61,10 @@ def make_runtime(
             heap=heap,
             now=monotonic,
             learned=learned,
+            patient_lessons=settings.storage.fail.learned_words == "open",
+            quota=state.quota,
+            results=state.results,
+            sessions=state.sessions,
             running=running_limits(settings.tasks),
             new_id=partial(secrets.token_hex, 8),
             peers=peers or Alone(),

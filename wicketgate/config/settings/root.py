@@ -124,7 +124,7 @@ class StorageFailSettings(Section):
     """Handshake sessions of ``/mcp``. ``open``: a process opens them and serves those that it has, which others do
     not know."""
     quotas: OpenOrClosed = "open"
-    """``open``: an actor may run what its quota allows at each process; what was counted before is not known there.
+    """``open``: an actor may run what its quota allows at each process, which knows what it let through before.
     ``closed``: nothing that has a quota runs."""
     places: OpenOrClosed = "open"
     """Streams, calls and sessions where ``..._per_actor`` limits an actor. ``open``: each process counts its own.
@@ -158,7 +158,7 @@ class StorageFailSettings(Section):
 
 
 class StorageSettings(Section):
-    """The place of artifacts, used approvals and learned words, and its bounds."""
+    """The place of artifacts and of what processes share, and its bounds."""
 
     url: str = Field(default="memory://", repr=False)
     """Or ``sqlite:///relative.db``, from the working directory, or ``sqlite:////absolute.db``; or a Redis that replicas
@@ -303,7 +303,7 @@ class Settings(Section):
     network: NetworkSettings = NetworkSettings()
     """Connections that go out."""
     storage: StorageSettings = StorageSettings()
-    """The place of artifacts, used approvals and learned words, and its bounds."""
+    """The place of artifacts and of what processes share, and its bounds."""
     quota: QuotaSettings = QuotaSettings()
     """Executions in any sixty seconds."""
     pins: PinSettings = PinSettings()
