@@ -1,0 +1,192 @@
+"""Replicas behind nginx over one Redis, under load at both doors, while processes are killed (``make chaos``).
+
+Each answer is judged, each effect is counted in a file, and each event of a chat with a key must reach its client once.
+The exit code is 1 if anything was lost, doubled or wrong. A table in Markdown comes at the end.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.chaos_callers import KINDS as CALLERS
+from bench.chaos_callers import Caller, Load
+from bench.chaos_faults import Faults
+from bench.chaos_judge import DOORS, FAULTS, OUTCOMES, Door, Ledger, Verdict, judge, longest_gap_s
+from bench.chaos_places import DRAIN_S, GRACE_S, Places, places, tool_ids
+from bench.chaos_plan import KINDS, TEXTS, Kind
+from bench.chaos_redis import running_redis
+from bench.table import Table, figure, markdown, percentile
+
+CALLERS_OF: Mapping[Door, int] = {
+    "chat, key": 8,
+    "chat": 3,
+    "/mcp 2026": 4,
+    "/mcp session": 4,
+    "question 2026": 2,
+    "question session": 2,
+}
+"""Callers of each door with ``--load 1``."""
+_QUIET_S = 3.0
+"""Without faults at the beginning and at the end."""
+
+
+@dataclass(frozen=True)
+class Report:
+    places: Places
+    load: Load
+    faults: Faults
+    seconds: float
+    verdict: Verdict
+    effects: Sequence[int]
+
+
+async def chaos(given: argparse.Namespace, folder: Path) -> Report:
+    async with running_redis(folder, sentinel=given.redis == "sentinel") as redis:
+        async with places(folder, redis, given.replicas, cold=True) as made:
+            load = Load(Ledger(), made.nginx.url, tool_ids())
+            faults = Faults(made, load.began)
+            kinds = [kind for kind in given.faults if kind != "failover" or redis.sentinels]
+            await under_load(load, made, faults, kinds, given)
+            seconds = load.now_s()
+            effects = made.effects()
+            return Report(made, load, faults, seconds, judge(load.ledger, effects), effects)
+
+
+async def under_load(
+    load: Load, made: Places, faults: Faults, kinds: Sequence[Kind], given: argparse.Namespace
+) -> None:
+    """Calls for so many minutes, with faults but for a few seconds at both ends; then until the last call is over."""
+    stop, calm = asyncio.Event(), asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        callers = [tasks.create_task(one.live(stop)) for one in make_callers(load, made, given)]
+        telling = tasks.create_task(_tell(load, faults))
+        await asyncio.sleep(_QUIET_S)
+        raging = tasks.create_task(faults.rage(kinds, given.seed, given.every_s, calm))
+        await asyncio.sleep(max(0.0, given.minutes * 60 - 2 * _QUIET_S))
+        calm.set()
+        await raging
+        await asyncio.sleep(_QUIET_S)
+        stop.set()
+        await asyncio.wait(callers)
+        telling.cancel()
+
+
+def make_callers(load: Load, made: Places, given: argparse.Namespace) -> list[Caller]:
+    return [
+        CALLERS[door](
+            load, made.keys[number % len(made.keys)], random.Random(f"{given.seed} {door} {number}"), given.pause_s
+        )
+        for door, count in CALLERS_OF.items()
+        for number in range(max(1, round(count * given.load)))
+    ]
+
+
+async def _tell(load: Load, faults: Faults) -> None:
+    while True:
+        await asyncio.sleep(10)
+        ledger = load.ledger
+        recent = [one for one in ledger.told if one.at_s > load.now_s() - 10]
+        outcomes = Counter(one.outcome for one in recent)
+        shown = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+        under = f"; under way: {', '.join(sorted(faults.under_way))}" if faults.under_way else ""
+        print(
+            f"  {load.now_s():5.0f} s: {len(ledger.told)} calls and chats, {len(ledger.breaches)} breaches; the last ten "
+            f"seconds: {shown or 'none'}{under}",
+            flush=True,
+        )
+
+
+def tables(report: Report, given: argparse.Namespace) -> str:
+    ledger, seconds = report.load.ledger, report.seconds
+    doors = [door for door in DOORS if any(one.door == door for one in ledger.told)]
+    kinds = [kind for kind in OUTCOMES if any(one.outcome == kind for one in ledger.told)]
+    rows = []
+    for door in doors:
+        told = [one for one in ledger.told if one.door == door]
+        good = [one for one in told if one.outcome == "ok"]
+        took = [one.took_s for one in good]
+        gap = longest_gap_s([one.at_s for one in good], 0, seconds)
+        counts = Counter(one.outcome for one in told)
+        rows.append(
+            [
+                door,
+                figure(len(good) / seconds),
+                *(str(counts[kind]) for kind in kinds),
+                figure(percentile(took, 50)),
+                figure(percentile(took, 99)),
+                figure(gap),
+            ]
+        )
+    head = ["door", "answered a second", *(OUTCOMES[kind] for kind in kinds), "median, s", "p99, s", "longest gap, s"]
+    held = Table(f"Load, {figure(seconds)} s, {len(ledger.told)} calls and chats", head, rows)
+
+    brought = [[TEXTS[kind], str(report.faults.done[kind])] for kind in KINDS if report.faults.done[kind]]
+    settings = (
+        f"Redis: {report.places.redis.settings}",
+        f"{len(report.places.replicas)} replicas, `drain_s: {DRAIN_S:g}`, `grace_s: {GRACE_S:g}`",
+        "nginx: round robin, `proxy_next_upstream error timeout` without `non_idempotent`, 503 of a gate sent to another",
+        f"{os.cpu_count()} cores for all of it, callers too; seed {given.seed}",
+    )
+    faults = Table("Faults", ["fault", "times"], brought, settings)
+
+    good_at = [one.at_s for one in ledger.told if one.outcome == "ok"]
+    unknown = sum(one.outcome == "unknown" for one in ledger.told)
+    judged = [[fault, str(report.verdict.counts[fault])] for fault in FAULTS]
+    judged += [
+        ["effects that took place", str(len(report.effects))],
+        ["told `fate unknown`", str(unknown)],
+        ["chats with a key that came back after a break, times", str(ledger.came_back)],
+        ["longest time without an answer to anybody, s", figure(longest_gap_s(good_at, 0, seconds))],
+        ["longest silence of a chat with a key, s", figure(ledger.silence_s)],
+    ]
+    return "\n\n".join(map(markdown, (held, faults, Table("Judgement", ["", ""], judged))))
+
+
+def read_line(line: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", type=_kinds, default=list(KINDS), help=f"of {','.join(KINDS)}; or none")
+    parser.add_argument("--replicas", type=int, default=3)
+    parser.add_argument("--redis", choices=["one", "sentinel"], default="sentinel")
+    parser.add_argument("--every-s", type=float, default=8.0, help="mean pause between two faults of a lane")
+    parser.add_argument("--load", type=float, default=1.0, help="callers, as a multiple of the usual")
+    parser.add_argument("--pause-s", type=float, default=0.3, help="mean pause of a caller between two calls")
+    return parser.parse_args(line)
+
+
+def _kinds(text: str) -> list[Kind]:
+    names = [] if text == "none" else [name for name in text.split(",") if name]
+    for name in names:
+        if name not in KINDS:
+            raise argparse.ArgumentTypeError(f"no fault {name!r}; there are {', '.join(KINDS)}")
+    return [kind for kind in KINDS if kind in names]
+
+
+def main() -> int:
+    given = read_line()
+    print(f"chaos: {given.minutes:g} minutes, {given.replicas} replicas, faults {', '.join(given.faults)}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="wicketgate-chaos-") as folder:
+        began = time.monotonic()
+        try:
+            report = asyncio.run(chaos(given, Path(folder)))
+        except KeyboardInterrupt:
+            print(f"chaos: ended by hand after {time.monotonic() - began:.0f} s; nothing was judged")
+            return 130
+    print("\n" + tables(report, given) + "\n")
+    for line in report.verdict.lines[:40]:
+        print(f"BREACH: {line}")
+    print("chaos: " + ("passed" if report.verdict.passed else "failed"))
+    return 0 if report.verdict.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

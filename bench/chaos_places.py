@@ -1,0 +1,152 @@
+"""The processes of ``make chaos`` beside Redis: model, upstream, replicas, and nginx in front of them."""
+
+import asyncio
+import secrets
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from bench.chaos_redis import Redis
+from bench.chaos_story import BANK, DESK, TOOLS
+from bench.helper_process import helper_process, next_line
+from tests.support.nginx import Nginx
+from tests.support.process import Program, program
+from tests.support.redis import free_port
+from wicketgate.access.identity import hash_key
+from wicketgate.catalog.tool_id import derive_tool_id
+
+ACTORS = 4
+DRAIN_S = 10.0
+GRACE_S = 60.0
+"""For runs with a key without a reader: longer than any fault."""
+_BOUND_S = 60.0
+
+
+def tool_ids() -> dict[str, str]:
+    """The canonical id of each tool, by its own name."""
+    return {
+        tool["name"]: derive_tool_id(tool["name"], tool["inputSchema"], None, namespace)
+        for namespace, tools in TOOLS.items()
+        for tool in tools
+    }
+
+
+@dataclass
+class Replica:
+    """*starts* counts. *faults* are lines of its log that no fault excuses."""
+
+    name: str
+    port: int
+    line: Sequence[str]
+    cold: bool
+    running: Program | None = None
+    starts: int = 0
+    faults: list[str] = field(default_factory=list)
+    exits: list[str] = field(default_factory=list)
+    _held: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Returns when it is ready."""
+        self._held = AsyncExitStack()
+        self.running = await self._held.enter_async_context(program(*self.line, cold=self.cold))
+        self.starts += 1
+        async with asyncio.timeout(_BOUND_S), httpx.AsyncClient(trust_env=False) as http:
+            while True:
+                if self.running.process.returncode is not None:
+                    raise RuntimeError(f"{self.name} did not start: {self.running.stderr[-2000:]}")
+                try:
+                    if (await http.get(f"{self.url}/readyz", headers={"Connection": "close"})).status_code == 200:
+                        return
+                except httpx.TransportError:
+                    pass
+                await asyncio.sleep(0.05)
+
+    def send(self, how: signal.Signals) -> None:
+        if self.running is not None and self.running.process.returncode is None:
+            self.running.process.send_signal(how)
+
+    async def stop(self, how: signal.Signals) -> None:
+        if self.running is None:
+            return
+        running, self.running = self.running, None
+        try:
+            code = await running.stop(how)
+            self.exits.append(f"{how.name}: {code}")
+            if how == signal.SIGTERM and code:
+                self.faults.append(f"{self.name} ended with {code} at {how.name}")
+        except TimeoutError:
+            self.faults.append(f"{self.name} did not end at {how.name}")
+        finally:
+            await self._held.aclose()
+            self.faults += _tracebacks(running.stdout + running.stderr)
+
+
+@dataclass(frozen=True)
+class Places:
+    redis: Redis
+    replicas: Sequence[Replica]
+    nginx: Nginx
+    effects_file: Path
+    keys: Sequence[str]
+    """Credentials, each of an actor of its own."""
+
+    def effects(self) -> list[int]:
+        """The numbers of all effects so far, in order."""
+        if not self.effects_file.exists():
+            return []
+        return [int(line) for line in self.effects_file.read_text().split("\n")[:-1]]
+
+
+@asynccontextmanager
+async def places(folder: Path, redis: Redis, replicas: int, *, cold: bool, **sections: Any) -> AsyncIterator[Places]:
+    """All of them, ready. *sections* of the configuration go before ours."""
+    effects = folder / "effects"
+    ids = tool_ids()
+    keys = [f"wg_chaos_{secrets.token_hex(20)}" for _ in range(ACTORS)]
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(helper_process("bench.chaos_upstream", str(effects)))
+        model = await stack.enter_async_context(helper_process("bench.chaos_model", ids["charge"], ids["look"]))
+        upstream_port, model_port = await next_line(upstream, _BOUND_S), await next_line(model, _BOUND_S)
+        file = folder / "wicketgate.yaml"
+        whole = {
+            "auth": {
+                "keys": [
+                    {"id": f"k{n}", "sha256": hash_key(key), "actor": f"actor_{n}", "permissions": ["tools:*"]}
+                    for n, key in enumerate(keys)
+                ],
+                "seal_keys": [secrets.token_hex(24)],
+            },
+            "storage": {"url": redis.url},
+            "model": {"provider": "openai-chat", "base_url": f"http://127.0.0.1:{model_port}/v1", "model": "m"},
+            "engine": {"resume": {"grace_s": GRACE_S}},
+            "server": {"log_level": "error", "drain_s": DRAIN_S},
+            "upstreams": [
+                {"name": name, "url": f"http://127.0.0.1:{upstream_port}/{name}"} for name in (BANK, DESK)
+            ],
+            **sections,
+        }
+        file.write_text(yaml.safe_dump(whole))
+        made = []
+        for number in range(replicas):
+            port = free_port()
+            line = ("app", "serve", "--config", str(file), "--port", str(port))
+            replica = Replica(f"replica {number + 1}", port, line, cold)
+            stack.push_async_callback(replica.stop, signal.SIGKILL)
+            made.append(replica)
+        await asyncio.gather(*(replica.start() for replica in made))
+        nginx = await stack.enter_async_context(Nginx(folder / "nginx", [one.port for one in made]))
+        yield Places(redis, made, nginx, effects, keys)
+
+
+def _tracebacks(text: str) -> list[str]:
+    return [line[-600:] for line in text.splitlines() if "Traceback" in line][:5]
