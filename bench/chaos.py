@@ -8,13 +8,16 @@ import argparse
 import asyncio
 import os
 import random
+import re
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.chaos_callers import KINDS as CALLERS
 from bench.chaos_callers import Caller, Load
@@ -49,44 +52,60 @@ class Report:
 
 
 async def chaos(given: argparse.Namespace, folder: Path) -> Report:
-    async with running_redis(folder, sentinel=given.redis == "sentinel") as redis:
-        async with places(folder, redis, given.replicas, cold=True) as made:
-            load = Load(Ledger(), made.nginx.url, tool_ids())
-            faults = Faults(made, load.began)
-            kinds = [kind for kind in given.faults if kind != "failover" or redis.sentinels]
-            await under_load(load, made, faults, kinds, given)
-            seconds = load.now_s()
-            effects = made.effects()
-            return Report(made, load, faults, seconds, judge(load.ledger, effects), effects)
+    async with (
+        running_redis(folder, sentinel=given.redis == "sentinel") as redis,
+        places(folder, redis, given.replicas, cold=True) as made,
+    ):
+        load = Load(Ledger(), made.nginx.url, tool_ids())
+        faults = Faults(made, load.began)
+        kinds = [kind for kind in given.faults if kind != "failover" or redis.sentinels]
+
+        async def deeds() -> None:
+            """Faults for so many minutes, but for a few seconds at both ends."""
+            calm = asyncio.Event()
+            await asyncio.sleep(_QUIET_S)
+            raging = asyncio.create_task(faults.rage(kinds, given.seed, given.every_s, calm))
+            await asyncio.wait([raging], timeout=max(0.0, given.minutes * 60 - 2 * _QUIET_S))
+            calm.set()
+            await raging
+            await asyncio.sleep(_QUIET_S)
+
+        telling = asyncio.create_task(_tell(load, faults))
+        try:
+            callers = make_callers(load, made.keys, given.seed, given.pause_s, _times(CALLERS_OF, given.load))
+            await under_load(callers, deeds())
+        finally:
+            telling.cancel()
+        seconds, effects = load.now_s(), made.effects()
+        for replica in made.replicas:
+            await replica.stop(signal.SIGTERM)
+            load.ledger.breaches += [("wrong answers", line) for line in replica.faults]
+        return Report(made, load, faults, seconds, judge(load.ledger, effects), effects)
 
 
-async def under_load(
-    load: Load, made: Places, faults: Faults, kinds: Sequence[Kind], given: argparse.Namespace
-) -> None:
-    """Calls for so many minutes, with faults but for a few seconds at both ends; then until the last call is over."""
-    stop, calm = asyncio.Event(), asyncio.Event()
+async def under_load(callers: Sequence[Caller], deeds: Coroutine[Any, Any, None]) -> None:
+    """Calls while *deeds* are done, then until the last call is over."""
+    stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        callers = [tasks.create_task(one.live(stop)) for one in make_callers(load, made, given)]
-        telling = tasks.create_task(_tell(load, faults))
-        await asyncio.sleep(_QUIET_S)
-        raging = tasks.create_task(faults.rage(kinds, given.seed, given.every_s, calm))
-        await asyncio.sleep(max(0.0, given.minutes * 60 - 2 * _QUIET_S))
-        calm.set()
-        await raging
-        await asyncio.sleep(_QUIET_S)
+        for caller in callers:
+            tasks.create_task(caller.live(stop))
+        await deeds
         stop.set()
-        await asyncio.wait(callers)
-        telling.cancel()
 
 
-def make_callers(load: Load, made: Places, given: argparse.Namespace) -> list[Caller]:
+def make_callers(
+    load: Load, keys: Sequence[str], seed: int, pause_s: float, counts: Mapping[Door, int]
+) -> list[Caller]:
+    """So many of each door, with the keys in turn."""
     return [
-        CALLERS[door](
-            load, made.keys[number % len(made.keys)], random.Random(f"{given.seed} {door} {number}"), given.pause_s
-        )
-        for door, count in CALLERS_OF.items()
-        for number in range(max(1, round(count * given.load)))
+        CALLERS[door](load, keys[number % len(keys)], random.Random(f"{seed} {door} {number}"), pause_s)
+        for door, count in counts.items()
+        for number in range(count)
     ]
+
+
+def _times(counts: Mapping[Door, int], load: float) -> Mapping[Door, int]:
+    return {door: max(1, round(count * load)) for door, count in counts.items()}
 
 
 async def _tell(load: Load, faults: Faults) -> None:
@@ -150,6 +169,16 @@ def tables(report: Report, given: argparse.Namespace) -> str:
     return "\n\n".join(map(markdown, (held, faults, Table("Judgement", ["", ""], judged))))
 
 
+def reasons(ledger: Ledger) -> list[str]:
+    """The commonest words of what was not answered, numbers left out."""
+    said = Counter(
+        (one.door, one.outcome, re.sub(r"\d+|[0-9a-f]{12,}", "#", one.why)[:200])
+        for one in ledger.told
+        if one.outcome != "ok"
+    )
+    return [f"{count:5} {door}, {outcome}: {why}" for (door, outcome, why), count in said.most_common(24)]
+
+
 def read_line(line: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20)
@@ -182,6 +211,8 @@ def main() -> int:
             print(f"chaos: ended by hand after {time.monotonic() - began:.0f} s; nothing was judged")
             return 130
     print("\n" + tables(report, given) + "\n")
+    for line in reasons(report.load.ledger):
+        print(line)
     for line in report.verdict.lines[:40]:
         print(f"BREACH: {line}")
     print("chaos: " + ("passed" if report.verdict.passed else "failed"))

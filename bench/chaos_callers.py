@@ -48,6 +48,16 @@ class Load:
     def now_s(self) -> float:
         return time.monotonic() - self.began
 
+    async def answers(self, count: int) -> None:
+        """Wait for so many further good answers. Raises TimeoutError."""
+        before = self._good()
+        async with asyncio.timeout(BOUND_S):
+            while self._good() < before + count:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    def _good(self) -> int:
+        return sum(one.outcome == "ok" for one in self.ledger.told)
+
     def breach(self, fault: Fault, line: str) -> None:
         self.ledger.breaches.append((fault, line))
         print(f"    {self.now_s():6.1f} s  {fault}: {line}", flush=True)
@@ -239,10 +249,12 @@ class AskedStateless(Stateless):
             return outcome_of_call(self.tool, self.number, first, self.breach)
         await asyncio.sleep(self.chance.uniform(0, 0.4))
         given = {key: {"action": "accept", "content": {"name": PERSON}} for key in asked["inputRequests"]}
-        second = await self.execute(requestState=asked["requestState"], inputResponses=given)
-        if second.get("error", {}).get("code") == -32602:
-            self.breach("false 404", f"the second attempt of {self.number}: {second['error']!r:.300}")
-            return "failed", "the state is unknown"
+        try:
+            second = await self.execute(requestState=asked["requestState"], inputResponses=given)
+        except Ended as ended:
+            if "-32602" in ended.why:
+                self.breach("false 404", f"the second attempt of {self.number}: {ended.why}")
+            raise
         return outcome_of_call(self.tool, self.number, second, self.breach)
 
 

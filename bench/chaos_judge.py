@@ -197,7 +197,7 @@ def outcome_of_call(tool: str, number: int, reply: Mapping[str, object], breach:
     result = reply.get("result")
     if isinstance(result, Mapping):
         body = result.get("structuredContent")
-        if isinstance(body, Mapping) and body.get("status") == "ok":
+        if isinstance(body, Mapping) and body.get("status") in ("ok", "partial"):
             if answer(tool, number) != str(body.get("summary")).strip():
                 breach("wrong answers", f"{tool} {number}: {shown}")
                 return "failed", shown
