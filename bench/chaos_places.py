@@ -3,11 +3,11 @@
 import asyncio
 import secrets
 import signal
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 import yaml
@@ -45,6 +45,8 @@ class Replica:
     port: int
     line: Sequence[str]
     cold: bool
+    listener: socket.socket | None = None
+    """Passed to each process, as a service manager does; None: each opens the port itself."""
     running: Program | None = None
     starts: int = 0
     faults: list[str] = field(default_factory=list)
@@ -58,7 +60,9 @@ class Replica:
     async def start(self) -> None:
         """Returns when it is ready."""
         self._held = AsyncExitStack()
-        self.running = await self._held.enter_async_context(program(*self.line, cold=self.cold))
+        self.running = await self._held.enter_async_context(
+            program(*self.line, cold=self.cold, passed=self.listener.fileno() if self.listener else None)
+        )
         self.starts += 1
         async with asyncio.timeout(_BOUND_S), httpx.AsyncClient(trust_env=False) as http:
             while True:
@@ -108,8 +112,10 @@ class Places:
 
 
 @asynccontextmanager
-async def places(folder: Path, redis: Redis, replicas: int, *, cold: bool, **sections: Any) -> AsyncIterator[Places]:
-    """All of them, ready. *sections* of the configuration go before ours."""
+async def places(
+    folder: Path, redis: Redis, replicas: int, *, cold: bool, passed: bool = False
+) -> AsyncIterator[Places]:
+    """All of them, ready. *passed*: the sockets of the replicas outlive them."""
     effects = folder / "effects"
     ids = tool_ids()
     keys = [f"wg_chaos_{secrets.token_hex(20)}" for _ in range(ACTORS)]
@@ -133,14 +139,14 @@ async def places(folder: Path, redis: Redis, replicas: int, *, cold: bool, **sec
             "upstreams": [
                 {"name": name, "url": f"http://127.0.0.1:{upstream_port}/{name}"} for name in (BANK, DESK)
             ],
-            **sections,
         }
         file.write_text(yaml.safe_dump(whole))
         made = []
         for number in range(replicas):
-            port = free_port()
-            line = ("app", "serve", "--config", str(file), "--port", str(port))
-            replica = Replica(f"replica {number + 1}", port, line, cold)
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512)) if passed else None
+            port = listener.getsockname()[1] if listener else free_port()
+            line = ("app", "serve", "--config", str(file), *(() if listener else ("--port", str(port))))
+            replica = Replica(f"replica {number + 1}", port, line, cold, listener)
             stack.push_async_callback(replica.stop, signal.SIGKILL)
             made.append(replica)
         await asyncio.gather(*(replica.start() for replica in made))
