@@ -6,27 +6,24 @@ The exit code is 1 if anything was lost, doubled or wrong. A table in Markdown c
 
 import argparse
 import asyncio
-import os
 import random
-import re
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.chaos_callers import KINDS as CALLERS
 from bench.chaos_callers import Caller, Load
 from bench.chaos_faults import Faults
-from bench.chaos_judge import DOORS, FAULTS, OUTCOMES, Door, Ledger, Verdict, judge, longest_gap_s
-from bench.chaos_places import DRAIN_S, GRACE_S, Places, places, tool_ids
-from bench.chaos_plan import KINDS, TEXTS, Kind
+from bench.chaos_judge import Door, Ledger, judge
+from bench.chaos_mcp_callers import KINDS as CALLERS
+from bench.chaos_places import places, tool_ids
+from bench.chaos_plan import KINDS, Kind
 from bench.chaos_redis import running_redis
-from bench.table import Table, figure, markdown, percentile
+from bench.chaos_report import Report, reasons, tables
 
 CALLERS_OF: Mapping[Door, int] = {
     "chat, key": 8,
@@ -39,16 +36,6 @@ CALLERS_OF: Mapping[Door, int] = {
 """Callers of each door with ``--load 1``."""
 _QUIET_S = 3.0
 """Without faults at the beginning and at the end."""
-
-
-@dataclass(frozen=True)
-class Report:
-    places: Places
-    load: Load
-    faults: Faults
-    seconds: float
-    verdict: Verdict
-    effects: Sequence[int]
 
 
 async def chaos(given: argparse.Namespace, folder: Path) -> Report:
@@ -80,7 +67,7 @@ async def chaos(given: argparse.Namespace, folder: Path) -> Report:
         for replica in made.replicas:
             await replica.stop(signal.SIGTERM)
             load.ledger.breaches += [("wrong answers", line) for line in replica.faults]
-        return Report(made, load, faults, seconds, judge(load.ledger, effects), effects)
+        return Report(made, load, faults, seconds, judge(load.ledger, effects), effects, given.seed)
 
 
 async def under_load(callers: Sequence[Caller], deeds: Coroutine[Any, Any, None]) -> None:
@@ -117,66 +104,10 @@ async def _tell(load: Load, faults: Faults) -> None:
         shown = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
         under = f"; under way: {', '.join(sorted(faults.under_way))}" if faults.under_way else ""
         print(
-            f"  {load.now_s():5.0f} s: {len(ledger.told)} calls and chats, {len(ledger.breaches)} breaches; the last ten "
-            f"seconds: {shown or 'none'}{under}",
+            f"  {load.now_s():5.0f} s: {len(ledger.told)} calls and chats, {len(ledger.breaches)} breaches; "
+            f"the last ten seconds: {shown or 'none'}{under}",
             flush=True,
         )
-
-
-def tables(report: Report, given: argparse.Namespace) -> str:
-    ledger, seconds = report.load.ledger, report.seconds
-    doors = [door for door in DOORS if any(one.door == door for one in ledger.told)]
-    kinds = [kind for kind in OUTCOMES if any(one.outcome == kind for one in ledger.told)]
-    rows = []
-    for door in doors:
-        told = [one for one in ledger.told if one.door == door]
-        good = [one for one in told if one.outcome == "ok"]
-        took = [one.took_s for one in good]
-        gap = longest_gap_s([one.at_s for one in good], 0, seconds)
-        counts = Counter(one.outcome for one in told)
-        rows.append(
-            [
-                door,
-                figure(len(good) / seconds),
-                *(str(counts[kind]) for kind in kinds),
-                figure(percentile(took, 50)),
-                figure(percentile(took, 99)),
-                figure(gap),
-            ]
-        )
-    head = ["door", "answered a second", *(OUTCOMES[kind] for kind in kinds), "median, s", "p99, s", "longest gap, s"]
-    held = Table(f"Load, {figure(seconds)} s, {len(ledger.told)} calls and chats", head, rows)
-
-    brought = [[TEXTS[kind], str(report.faults.done[kind])] for kind in KINDS if report.faults.done[kind]]
-    settings = (
-        f"Redis: {report.places.redis.settings}",
-        f"{len(report.places.replicas)} replicas, `drain_s: {DRAIN_S:g}`, `grace_s: {GRACE_S:g}`",
-        "nginx: round robin, `proxy_next_upstream error timeout` without `non_idempotent`, 503 of a gate sent to another",
-        f"{os.cpu_count()} cores for all of it, callers too; seed {given.seed}",
-    )
-    faults = Table("Faults", ["fault", "times"], brought, settings)
-
-    good_at = [one.at_s for one in ledger.told if one.outcome == "ok"]
-    unknown = sum(one.outcome == "unknown" for one in ledger.told)
-    judged = [[fault, str(report.verdict.counts[fault])] for fault in FAULTS]
-    judged += [
-        ["effects that took place", str(len(report.effects))],
-        ["told `fate unknown`", str(unknown)],
-        ["chats with a key that came back after a break, times", str(ledger.came_back)],
-        ["longest time without an answer to anybody, s", figure(longest_gap_s(good_at, 0, seconds))],
-        ["longest silence of a chat with a key, s", figure(ledger.silence_s)],
-    ]
-    return "\n\n".join(map(markdown, (held, faults, Table("Judgement", ["", ""], judged))))
-
-
-def reasons(ledger: Ledger) -> list[str]:
-    """The commonest words of what was not answered, numbers left out."""
-    said = Counter(
-        (one.door, one.outcome, re.sub(r"\d+|[0-9a-f]{12,}", "#", one.why)[:200])
-        for one in ledger.told
-        if one.outcome != "ok"
-    )
-    return [f"{count:5} {door}, {outcome}: {why}" for (door, outcome, why), count in said.most_common(24)]
 
 
 def read_line(line: Sequence[str] | None = None) -> argparse.Namespace:
@@ -210,7 +141,7 @@ def main() -> int:
         except KeyboardInterrupt:
             print(f"chaos: ended by hand after {time.monotonic() - began:.0f} s; nothing was judged")
             return 130
-    print("\n" + tables(report, given) + "\n")
+    print("\n" + tables(report) + "\n")
     for line in reasons(report.load.ledger):
         print(line)
     for line in report.verdict.lines[:40]:

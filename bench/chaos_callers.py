@@ -1,4 +1,6 @@
-"""The callers of ``make chaos`` at both doors. Each goes through the proxy as a client would, and checks what it gets.
+"""The callers of ``make chaos``, and those of chats; ``chaos_mcp_callers`` has the others.
+
+Each goes through the proxy as a client would, and checks what it gets.
 
 A chat with a key comes back with ``Last-Event-ID`` until its run has an end; nothing else is ever sent twice.
 """
@@ -8,17 +10,16 @@ import itertools
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
-from bench.chaos_judge import Door, Fault, Ledger, Outcome, Reading, Told, outcome_of_call, outcome_of_chat
-from bench.chaos_story import PERSON, charges
+from bench.chaos_judge import Door, Fault, Ledger, Outcome, Reading, Told, outcome_of_chat
+from bench.chaos_story import charges
 
-NEW, OLD = "2026-07-28", "2025-11-25"
 BOUND_S = 90.0
 """The time after which a call or chat is said to have no answer: longer than any fault lasts."""
 _READ_S = 45.0
@@ -43,7 +44,7 @@ class Load:
     url: str
     tools: Mapping[str, str]
     began: float = field(default_factory=time.monotonic)
-    numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def now_s(self) -> float:
         return time.monotonic() - self.began
@@ -141,8 +142,8 @@ class Chatting(Caller):
     async def one(self) -> tuple[Outcome, str]:
         events = []
         async with self.http.stream("POST", "/engine/chat", json=chat(self.number)) as answer:
-            await _must_be_ok(answer)
-            async with aclosing(_events(answer)) as stream:
+            await must_be_ok(answer)
+            async with aclosing(events_of(answer)) as stream:
                 async for _, name, data in stream:
                     events.append((name, data))
         if not events or events[-1][0] not in ("done", "error"):
@@ -171,12 +172,10 @@ class Returning(Caller):
             if reading.last and not again:
                 headers["Last-Event-ID"] = reading.last_event_id
             try:
-                async with self.http.stream(
-                    "POST", "/engine/chat", json=chat(self.number), headers=headers
-                ) as answer:
-                    await _must_be_ok(answer)
+                async with self.http.stream("POST", "/engine/chat", json=chat(self.number), headers=headers) as answer:
+                    await must_be_ok(answer)
                     first = False
-                    async with aclosing(_events(answer)) as stream:
+                    async with aclosing(events_of(answer)) as stream:
                         async for event_id, name, data in stream:
                             reading.add(event_id, name, data, again)
                             now = time.monotonic()
@@ -202,177 +201,11 @@ class Returning(Caller):
             self.breach(fault, line)
 
 
-class Stateless(Caller):
-    """Calls of the era without sessions."""
-
-    door: Door = "/mcp 2026"
-    capabilities: Mapping[str, Any] = {}
-    tool = "charge"
-
-    def effect(self) -> bool:
-        return self.tool != "look"
-
-    async def one(self) -> tuple[Outcome, str]:
-        self.tool = "charge" if self.chance.random() < 0.6 else "look"
-        return outcome_of_call(self.tool, self.number, await self.execute(), self.breach)
-
-    async def execute(self, **more: Any) -> Mapping[str, Any]:
-        arguments = {"tool_id": self.load.tools[self.tool], "args": {"number": self.number}}
-        params = {
-            "name": "tool_execute",
-            "arguments": arguments,
-            "_meta": {
-                "io.modelcontextprotocol/protocolVersion": NEW,
-                "io.modelcontextprotocol/clientInfo": {"name": "chaos", "version": "1"},
-                "io.modelcontextprotocol/clientCapabilities": dict(self.capabilities),
-            },
-            **more,
-        }
-        headers = {"MCP-Protocol-Version": NEW, "Mcp-Method": "tools/call", "Mcp-Name": "tool_execute"}
-        message = {"jsonrpc": "2.0", "id": self.number, "method": "tools/call", "params": params}
-        async with _post(self.http, message, headers) as answer:
-            await _must_be_ok(answer)
-            return await _reply(answer, self.number)
-
-
-class AskedStateless(Stateless):
-    """Calls whose tool asks: the second attempt, with the answer, goes to whichever replica is next."""
-
-    door: Door = "question 2026"
-    capabilities: Mapping[str, Any] = {"elicitation": {"form": {}}}
-    tool = "sign"
-
-    async def one(self) -> tuple[Outcome, str]:
-        first = await self.execute()
-        asked = first.get("result") or {}
-        if asked.get("resultType") != "input_required":
-            return outcome_of_call(self.tool, self.number, first, self.breach)
-        await asyncio.sleep(self.chance.uniform(0, 0.4))
-        given = {key: {"action": "accept", "content": {"name": PERSON}} for key in asked["inputRequests"]}
-        try:
-            second = await self.execute(requestState=asked["requestState"], inputResponses=given)
-        except Ended as ended:
-            if "-32602" in ended.why:
-                self.breach("false 404", f"the second attempt of {self.number}: {ended.why}")
-            raise
-        return outcome_of_call(self.tool, self.number, second, self.breach)
-
-
-class InSession(Caller):
-    """Calls in a session of the handshake era, with a stream that listens."""
-
-    door: Door = "/mcp session"
-    capabilities: Mapping[str, Any] = {}
-    tool = "charge"
-
-    def __init__(self, load: Load, key: str, chance: random.Random, pause_s: float) -> None:
-        super().__init__(load, key, chance, pause_s)
-        self.session = ""
-        self._listening: asyncio.Task[None] | None = None
-
-    def effect(self) -> bool:
-        return self.tool != "look"
-
-    async def one(self) -> tuple[Outcome, str]:
-        if not self.session:
-            await self._open()
-        self.tool = self.pick()
-        arguments = {"tool_id": self.load.tools[self.tool], "args": {"number": self.number}}
-        params = {"name": "tool_execute", "arguments": arguments}
-        message = {"jsonrpc": "2.0", "id": self.number, "method": "tools/call", "params": params}
-        async with _post(self.http, message, self._headers()) as answer:
-            await self._must_know(answer, f"call {self.number}")
-            await _must_be_ok(answer)
-            return outcome_of_call(self.tool, self.number, await _reply(answer, self.number, self.ask), self.breach)
-
-    def pick(self) -> str:
-        return "charge" if self.chance.random() < 0.6 else "look"
-
-    async def ask(self, question: Mapping[str, Any]) -> None:
-        """A request of the server, before the reply."""
-
-    async def leave(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
-        if self.session:
-            with suppress(httpx.HTTPError):
-                await self.http.delete("/mcp", headers=self._headers())
-
-    async def _open(self) -> None:
-        client = {"name": "chaos", "version": "1"}
-        params = {"protocolVersion": OLD, "capabilities": dict(self.capabilities), "clientInfo": client}
-        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-        async with _post(self.http, message, {"MCP-Protocol-Version": OLD}) as opened:
-            await _must_be_ok(opened)
-            session = opened.headers["mcp-session-id"]
-            await _reply(opened, 0)
-        self.session = session
-        initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        async with _post(self.http, initialized, self._headers()) as answer:
-            await self._must_know(answer, "notifications/initialized")
-            await _must_be_ok(answer)
-        if self._listening is not None:
-            self._listening.cancel()
-        self._listening = asyncio.create_task(self._listen(session))
-
-    async def _listen(self, session: str) -> None:
-        """Keeps a stream of notifications open while the session is the one in use."""
-        headers = {**self._headers(), "Accept": "text/event-stream"}
-        while self.session == session:
-            with suppress(httpx.HTTPError):
-                async with self.http.stream("GET", "/mcp", headers=headers, timeout=None) as answer:
-                    if answer.status_code == 404 and self.session == session:
-                        self.breach("false 404", "GET of a session that nobody ended")
-                        self.session = ""
-                        return
-                    async for _ in answer.aiter_bytes():
-                        pass
-            await asyncio.sleep(self.chance.uniform(0.2, 1.0))
-
-    async def _must_know(self, answer: httpx.Response, what: str) -> None:
-        if answer.status_code == 404 and self.session:
-            self.session = ""
-            self.breach("false 404", f"{what} in a session that nobody ended")
-            raise Ended("refused", "404")
-
-    def _headers(self) -> dict[str, str]:
-        return {"MCP-Protocol-Version": OLD, "Mcp-Session-Id": self.session}
-
-
-class AskedInSession(InSession):
-    """Calls whose tool asks while it runs; the answer is a POST of its own, to whichever replica is next."""
-
-    door: Door = "question session"
-    capabilities: Mapping[str, Any] = {"elicitation": {}}
-
-    def pick(self) -> str:
-        return "sign"
-
-    async def ask(self, question: Mapping[str, Any]) -> None:
-        await asyncio.sleep(self.chance.uniform(0, 0.4))
-        result = {"action": "accept", "content": {"name": PERSON}}
-        message = {"jsonrpc": "2.0", "id": question["id"], "result": result}
-        async with _post(self.http, message, self._headers()) as answer:
-            await self._must_know(answer, f"answer of {self.number}")
-            await _must_be_ok(answer)
-
-
-KINDS: Mapping[Door, type[Caller]] = {
-    kind.door: kind for kind in (Returning, Chatting, Stateless, InSession, AskedStateless, AskedInSession)
-}
-
-
 def chat(number: int) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": str(number)}], "metadata": {"correlation_id": f"n{number}"}}
 
 
-def _post(http: httpx.AsyncClient, message: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
-    accept = {"Accept": "application/json, text/event-stream"}
-    return http.stream("POST", "/mcp", json=message, headers={**accept, **headers})
-
-
-async def _must_be_ok(answer: httpx.Response) -> None:
+async def must_be_ok(answer: httpx.Response) -> None:
     """Raises Ended for anything but 2xx, by what the status says of the request."""
     if answer.status_code < 300:
         return
@@ -385,23 +218,7 @@ async def _must_be_ok(answer: httpx.Response) -> None:
     raise Ended("failed", text)
 
 
-async def _reply(
-    answer: httpx.Response, number: int, ask: Callable[[Mapping[str, Any]], Any] | None = None
-) -> Mapping[str, Any]:
-    """The message that answers request *number*. Raises Ended when the stream ends without one."""
-    if answer.headers.get("content-type", "").startswith("application/json"):
-        found: Mapping[str, Any] = json.loads(await answer.aread())
-        return found
-    async with aclosing(_events(answer)) as stream:
-        async for _, _, data in stream:
-            if "method" in data and "id" in data and ask is not None:
-                await ask(data)
-            elif data.get("id") == number:
-                return data
-    raise Ended("cut", "the stream ended without a reply")
-
-
-async def _events(answer: httpx.Response) -> AsyncIterator[tuple[str, str, Mapping[str, Any]]]:
+async def events_of(answer: httpx.Response) -> AsyncIterator[tuple[str, str, Mapping[str, Any]]]:
     """Each whole event as id, name and data."""
     rest = ""
     async for piece in answer.aiter_text():

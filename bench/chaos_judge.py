@@ -5,6 +5,7 @@ each once, in order. What a fault may cost is counted, and is no failure: a refu
 that says that it may have run, a stream that breaks.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,7 +103,7 @@ def judge(ledger: Ledger, effects: Sequence[int]) -> Verdict:
 def longest_gap_s(answered_at: Iterable[float], began_s: float, ended_s: float) -> float:
     """The longest time between two answers in a row, the beginning and the end taken for answers."""
     moments = [began_s, *sorted(at for at in answered_at if began_s <= at <= ended_s), ended_s]
-    return max(after - before for before, after in zip(moments, moments[1:], strict=False))
+    return max(after - before for before, after in itertools.pairwise(moments))
 
 
 @dataclass

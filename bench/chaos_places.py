@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import yaml
@@ -18,6 +19,7 @@ from bench.helper_process import helper_process, next_line
 from tests.support.nginx import Nginx
 from tests.support.process import Program, program
 from tests.support.redis import free_port
+from tests.support.warm_server import warm
 from wicketgate.access.identity import hash_key
 from wicketgate.catalog.tool_id import derive_tool_id
 
@@ -111,36 +113,59 @@ class Places:
         return [int(line) for line in self.effects_file.read_text().split("\n")[:-1]]
 
 
+@dataclass(frozen=True)
+class Servers:
+    """The tool server and the model: the port and the process id of each."""
+
+    upstream_port: int
+    model_port: int
+    pids: Sequence[int]
+
+
+@asynccontextmanager
+async def servers(folder: Path, *, cold: bool) -> AsyncIterator[Servers]:
+    """Both of them, ready. Effects are lines of ``effects`` in *folder*."""
+    ids = tool_ids()
+    module, options = "bench.chaos_upstream", (str(folder / "effects"),)
+    line = () if cold else warm(module, *options)
+    async with (
+        helper_process(module, *options, line=line) as upstream,
+        helper_process("bench.chaos_model", ids["charge"], ids["look"]) as model,
+    ):
+        ports = [int(await next_line(one, _BOUND_S)) for one in (upstream, model)]
+        yield Servers(*ports, (upstream.pid, model.pid))
+
+
+def configuration(folder: Path, started: Servers, keys: Sequence[str], **sections: Any) -> Path:
+    """Writes the file that all replicas share, in which each of *keys* is that of another actor."""
+    file = folder / "wicketgate.yaml"
+    held = [
+        {"id": f"k{n}", "sha256": hash_key(key), "actor": f"actor_{n}", "permissions": ["tools:*"]}
+        for n, key in enumerate(keys)
+    ]
+    whole = {
+        "auth": {"keys": held, "seal_keys": [secrets.token_hex(24)]},
+        "model": {"provider": "openai-chat", "base_url": f"http://127.0.0.1:{started.model_port}/v1", "model": "m"},
+        "engine": {"resume": {"grace_s": GRACE_S}},
+        "server": {"log_level": "error", "drain_s": DRAIN_S},
+        "upstreams": [
+            {"name": name, "url": f"http://127.0.0.1:{started.upstream_port}/{name}"} for name in (BANK, DESK)
+        ],
+        **sections,
+    }
+    file.write_text(yaml.safe_dump(whole))
+    return file
+
+
 @asynccontextmanager
 async def places(
     folder: Path, redis: Redis, replicas: int, *, cold: bool, passed: bool = False
 ) -> AsyncIterator[Places]:
     """All of them, ready. *passed*: the sockets of the replicas outlive them."""
-    effects = folder / "effects"
-    ids = tool_ids()
     keys = [f"wg_chaos_{secrets.token_hex(20)}" for _ in range(ACTORS)]
     async with AsyncExitStack() as stack:
-        upstream = await stack.enter_async_context(helper_process("bench.chaos_upstream", str(effects)))
-        model = await stack.enter_async_context(helper_process("bench.chaos_model", ids["charge"], ids["look"]))
-        upstream_port, model_port = await next_line(upstream, _BOUND_S), await next_line(model, _BOUND_S)
-        file = folder / "wicketgate.yaml"
-        whole = {
-            "auth": {
-                "keys": [
-                    {"id": f"k{n}", "sha256": hash_key(key), "actor": f"actor_{n}", "permissions": ["tools:*"]}
-                    for n, key in enumerate(keys)
-                ],
-                "seal_keys": [secrets.token_hex(24)],
-            },
-            "storage": {"url": redis.url},
-            "model": {"provider": "openai-chat", "base_url": f"http://127.0.0.1:{model_port}/v1", "model": "m"},
-            "engine": {"resume": {"grace_s": GRACE_S}},
-            "server": {"log_level": "error", "drain_s": DRAIN_S},
-            "upstreams": [
-                {"name": name, "url": f"http://127.0.0.1:{upstream_port}/{name}"} for name in (BANK, DESK)
-            ],
-        }
-        file.write_text(yaml.safe_dump(whole))
+        started = await stack.enter_async_context(servers(folder, cold=cold))
+        file = configuration(folder, started, keys, storage={"url": redis.url})
         made = []
         for number in range(replicas):
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512)) if passed else None
@@ -151,7 +176,7 @@ async def places(
             made.append(replica)
         await asyncio.gather(*(replica.start() for replica in made))
         nginx = await stack.enter_async_context(Nginx(folder / "nginx", [one.port for one in made]))
-        yield Places(redis, made, nginx, effects, keys)
+        yield Places(redis, made, nginx, folder / "effects", keys)
 
 
 def _tracebacks(text: str) -> list[str]:

@@ -46,7 +46,7 @@ class Server:
         program = await asyncio.to_thread(debian_program, "redis-server", "redis-server")
         with (self._folder / "log").open("ab") as log:
             # As Python does, it ignores SIGXFSZ: a write beyond the limit fails, as one on a full disk does.
-            self.process = subprocess.Popen(
+            self.process = subprocess.Popen(  # noqa: ASYNC220
                 [str(program.path), str(self._folder / "redis.conf")],
                 env=program.environment,
                 stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The short form of ``make chaos``: two replicas behind a real nginx over a real Redis, a kill, a stop, a Redis that dies."""
+"""``make chaos``, short: two replicas behind a real nginx over a real Redis, a kill, a stop, a dead Redis."""
 
 from pathlib import Path
 

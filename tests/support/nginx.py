@@ -20,7 +20,8 @@ error_log stderr crit;
 events {{ worker_connections 4096; }}
 http {{
   access_log off;
-  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  client_body_temp_path body; proxy_temp_path proxy;
+  fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
   client_max_body_size 11m;
   upstream gates {{
     zone gates 64k;
@@ -122,7 +123,7 @@ def configuration(port: int, gates: Sequence[int]) -> str:
         return "\n".join(f"    server 127.0.0.1:{each} max_fails=0;" for each in ports)
 
     others = "\n".join(
-        f"  upstream others_{own} {{\n    zone others_{own} 64k;\n{servers([each for each in gates if each != own])}\n  }}"
+        f"  upstream others_{own} {{\n    zone others_{own} 64k;\n{servers([one for one in gates if one != own])}\n  }}"
         for own in gates
         if len(gates) > 1
     )
