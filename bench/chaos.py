@@ -23,7 +23,7 @@ from bench.chaos_mcp_callers import KINDS as CALLERS
 from bench.chaos_places import places, tool_ids
 from bench.chaos_plan import KINDS, Kind
 from bench.chaos_redis import running_redis
-from bench.chaos_report import Report, reasons, tables
+from bench.chaos_report import Report, reasons, tables, tracebacks
 
 CALLERS_OF: Mapping[Door, int] = {
     "chat, key": 8,
@@ -60,24 +60,26 @@ async def chaos(given: argparse.Namespace, folder: Path) -> Report:
         telling = asyncio.create_task(_tell(load, faults))
         try:
             callers = make_callers(load, made.keys, given.seed, given.pause_s, _times(CALLERS_OF, given.load))
-            await under_load(callers, deeds())
+            seconds = await under_load(load, callers, deeds())
         finally:
             telling.cancel()
-        seconds, effects = load.now_s(), made.effects()
+        effects = made.effects()
         for replica in made.replicas:
             await replica.stop(signal.SIGTERM)
             load.ledger.breaches += [("wrong answers", line) for line in replica.faults]
         return Report(made, load, faults, seconds, judge(load.ledger, effects), effects, given.seed)
 
 
-async def under_load(callers: Sequence[Caller], deeds: Coroutine[Any, Any, None]) -> None:
-    """Calls while *deeds* are done, then until the last call is over."""
+async def under_load(load: Load, callers: Sequence[Caller], deeds: Coroutine[Any, Any, None]) -> float:
+    """Calls while *deeds* are done, then until the last call is over. Returns the second at which the deeds were done."""
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         for caller in callers:
             tasks.create_task(caller.live(stop))
         await deeds
         stop.set()
+        done_s = load.now_s()
+    return done_s
 
 
 def make_callers(
@@ -142,7 +144,7 @@ def main() -> int:
             print(f"chaos: ended by hand after {time.monotonic() - began:.0f} s; nothing was judged")
             return 130
     print("\n" + tables(report) + "\n")
-    for line in reasons(report.load.ledger):
+    for line in [*reasons(report.load.ledger), *tracebacks(report)]:
         print(line)
     for line in report.verdict.lines[:40]:
         print(f"BREACH: {line}")

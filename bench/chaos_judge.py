@@ -203,6 +203,6 @@ def outcome_of_call(tool: str, number: int, reply: Mapping[str, object], breach:
                 breach("wrong answers", f"{tool} {number}: {shown}")
                 return "failed", shown
             return "ok", ""
-    if "fate unknown" in shown:
+    if "fate unknown" in shown or "Whether it took effect is not known" in shown:
         return "unknown", shown
     return _outcome_of_error(shown), shown

@@ -17,6 +17,8 @@ from bench.chaos_judge import Door, Outcome, outcome_of_call
 from bench.chaos_story import PERSON
 
 NEW, OLD = "2026-07-28", "2025-11-25"
+_ATTEMPTS = 30
+"""Of a second attempt, while the answer is that the call cannot be reached now."""
 
 
 class Stateless(Caller):
@@ -63,15 +65,19 @@ class AskedStateless(Stateless):
         first = await self.execute()
         asked = first.get("result") or {}
         if asked.get("resultType") != "input_required":
-            return outcome_of_call(self.tool, self.number, first, self.breach)
+            return _unasked(first) or outcome_of_call(self.tool, self.number, first, self.breach)
         await asyncio.sleep(self.chance.uniform(0, 0.4))
         given = {key: {"action": "accept", "content": {"name": PERSON}} for key in asked["inputRequests"]}
-        try:
-            second = await self.execute(requestState=asked["requestState"], inputResponses=given)
-        except Ended as ended:
-            if "-32602" in ended.why:
-                self.breach("false 404", f"the second attempt of {self.number}: {ended.why}")
-            raise
+        for _ in range(_ATTEMPTS):
+            try:
+                second = await self.execute(requestState=asked["requestState"], inputResponses=given)
+            except Ended as ended:
+                if "-32602" in ended.why:
+                    self.breach("false 404", f"the second attempt of {self.number}: {ended.why}")
+                raise
+            if not second.get("error", {}).get("data", {}).get("retryable"):
+                break
+            await asyncio.sleep(1)
         return outcome_of_call(self.tool, self.number, second, self.breach)
 
 
@@ -85,6 +91,8 @@ class InSession(Caller):
     def __init__(self, load: Load, key: str, chance: random.Random, pause_s: float) -> None:
         super().__init__(load, key, chance, pause_s)
         self.session = ""
+        self.asked = 0
+        """The number of the last call whose question came here."""
         self._listening: asyncio.Task[None] | None = None
 
     def effect(self) -> bool:
@@ -100,7 +108,10 @@ class InSession(Caller):
         async with _post(self.http, message, self._headers()) as answer:
             await self._must_know(answer, f"call {self.number}")
             await must_be_ok(answer)
-            return outcome_of_call(self.tool, self.number, await _reply(answer, self.number, self.ask), self.breach)
+            reply = await _reply(answer, self.number, self.ask)
+            if self.asked != self.number and (unasked := _unasked(reply)):
+                return unasked
+            return outcome_of_call(self.tool, self.number, reply, self.breach)
 
     def pick(self) -> str:
         return "charge" if self.chance.random() < 0.6 else "look"
@@ -167,6 +178,7 @@ class AskedInSession(InSession):
         return "sign"
 
     async def ask(self, question: Mapping[str, Any]) -> None:
+        self.asked = self.number
         await asyncio.sleep(self.chance.uniform(0, 0.4))
         result = {"action": "accept", "content": {"name": PERSON}}
         message = {"jsonrpc": "2.0", "id": question["id"], "result": result}
@@ -178,6 +190,11 @@ class AskedInSession(InSession):
 KINDS: Mapping[Door, type[Caller]] = {
     kind.door: kind for kind in (Returning, Chatting, Stateless, InSession, AskedStateless, AskedInSession)
 }
+
+
+def _unasked(reply: Mapping[str, Any]) -> tuple[Outcome, str] | None:
+    """The outcome of a call whose tool was told that nobody could be asked; otherwise None."""
+    return ("refused", "nobody was asked") if "nobody signed" in f"{reply}" else None
 
 
 def _post(http: httpx.AsyncClient, message: Mapping[str, Any], headers: Mapping[str, str]) -> Any:

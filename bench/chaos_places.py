@@ -1,11 +1,12 @@
 """The processes of ``make chaos`` beside Redis: model, upstream, replicas, and nginx in front of them."""
 
 import asyncio
+import json
 import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def tool_ids() -> dict[str, str]:
 
 @dataclass
 class Replica:
-    """*starts* counts. *faults* are lines of its log that no fault excuses."""
+    """*faults* are ends that no fault excuses; *tracebacks* the last words of those in its log."""
 
     name: str
     port: int
@@ -52,6 +53,7 @@ class Replica:
     running: Program | None = None
     starts: int = 0
     faults: list[str] = field(default_factory=list)
+    tracebacks: list[str] = field(default_factory=list)
     exits: list[str] = field(default_factory=list)
     _held: AsyncExitStack = field(default_factory=AsyncExitStack)
 
@@ -94,7 +96,7 @@ class Replica:
             self.faults.append(f"{self.name} did not end at {how.name}")
         finally:
             await self._held.aclose()
-            self.faults += _tracebacks(running.stdout + running.stderr)
+            self.tracebacks += _tracebacks(running.stdout + running.stderr)
 
 
 @dataclass(frozen=True)
@@ -180,4 +182,12 @@ async def places(
 
 
 def _tracebacks(text: str) -> list[str]:
-    return [line[-600:] for line in text.splitlines() if "Traceback" in line][:5]
+    """The last words of each."""
+    found = []
+    for line in text.splitlines():
+        if "Traceback" in line:
+            with suppress(ValueError):
+                line = "\n".join(map(str, json.loads(line).values()))
+            frames = [one.strip() for one in line.splitlines() if "/wt/" in one or 'File "' in one]
+            found.append(" < ".join([*line.strip().splitlines()[-1:], *frames[:-4:-1]])[:500])
+    return found

@@ -64,6 +64,7 @@ def tables(report: Report) -> str:
     judged = [[fault, str(report.verdict.counts[fault])] for fault in FAULTS]
     judged += [
         ["effects that took place", str(len(report.effects))],
+        ["tracebacks in logs", str(sum(len(each.tracebacks) for each in report.places.replicas))],
         ["told `fate unknown`", str(unknown)],
         ["chats with a key that came back after a break, times", str(ledger.came_back)],
         ["longest time without an answer to anybody, s", figure(longest_gap_s(good_at, 0, seconds))],
@@ -80,3 +81,9 @@ def reasons(ledger: Ledger) -> list[str]:
         if one.outcome != "ok"
     )
     return [f"{count:5} {door}, {outcome}: {why}" for (door, outcome, why), count in said.most_common(24)]
+
+
+def tracebacks(report: Report) -> list[str]:
+    """The commonest in the logs of all replicas."""
+    found = Counter(line for replica in report.places.replicas for line in replica.tracebacks)
+    return [f"{count:5} traceback: {line}" for line, count in found.most_common(10)]

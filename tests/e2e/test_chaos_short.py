@@ -28,7 +28,7 @@ async def test_nothing_is_lost_doubled_or_wrong_while_replicas_and_redis_die(tmp
                 await faults.bring(strike)
             await load.answers(10)
 
-        await under_load(make_callers(load, made.keys, 1, 0.05, dict.fromkeys(DOORS, CALLERS)), deeds())
+        await under_load(load, make_callers(load, made.keys, 1, 0.05, dict.fromkeys(DOORS, CALLERS)), deeds())
         verdict = judge(load.ledger, made.effects())
     assert verdict.passed, "\n".join(verdict.lines[:40])
     assert {one.door for one in load.ledger.told if one.outcome == "ok"} == {*DOORS}

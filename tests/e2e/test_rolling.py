@@ -29,7 +29,7 @@ async def test_a_rolling_restart_on_passed_sockets_refuses_nothing_and_loses_not
             await faults.bring(ROLL)
             await load.answers(10)
 
-        await under_load(make_callers(load, made.keys, 1, 0.02, CALLERS), deeds())
+        await under_load(load, make_callers(load, made.keys, 1, 0.02, CALLERS), deeds())
         verdict = judge(load.ledger, made.effects())
         exits = [[*replica.exits] for replica in made.replicas]
     assert verdict.passed, "\n".join(verdict.lines[:40])
