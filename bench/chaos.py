@@ -71,7 +71,7 @@ async def chaos(given: argparse.Namespace, folder: Path) -> Report:
 
 
 async def under_load(load: Load, callers: Sequence[Caller], deeds: Coroutine[Any, Any, None]) -> float:
-    """Calls while *deeds* are done, then until the last call is over. Returns the second at which the deeds were done."""
+    """Calls while *deeds* are done, then until the last call is over. Returns the second at which the deeds ended."""
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         for caller in callers:
@@ -79,7 +79,7 @@ async def under_load(load: Load, callers: Sequence[Caller], deeds: Coroutine[Any
         await deeds
         stop.set()
         done_s = load.now_s()
-    return done_s
+    return done_s  # noqa: RET504  after the callers, which the group waits for
 
 
 def make_callers(
