@@ -14,7 +14,7 @@ CODE   := wicketgate app routers middleware examples bench conformance tests hat
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators bench-workers fuzz-validation chaos conformance clients
-.PHONY: help run test quick coverage explore lint types imports pytest format openapi picture bench-catalog bench-pause bench-execute bench-engine bench-filters soak documents lock lock-conformance image test-image clean
+.PHONY: help run test quick coverage explore lint types imports pytest format openapi picture bench-catalog bench-pause bench-execute bench-engine bench-scaling bench-filters soak documents lock lock-conformance image test-image clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ bench-workers: $(VENV)/.dev ## throughput of serve --workers 1 and 2, and what t
 bench-engine: $(VENV)/.dev ## what relaying a model's stream costs, beside a bare relay and agent frameworks
 	@$(BIN)/python -m bench.engine
 
+bench-scaling: $(VENV)/.dev ## what a stream, a call and a tool cost at one, two and three replicas over one Redis (ARGS="--rounds 1")
+	@$(BIN)/python -m bench.scaling $(ARGS)
+
 bench-validators: $(VENV)/.dev ## what checking arguments costs with our validator and with others, and who can be held
 	@$(BIN)/python -m bench.validators
 
@@ -120,7 +123,7 @@ lock: ## resolve the dependencies anew (needs uv)
 	  --extra demo --extra build -c requirements/dev.lock -o requirements/run.lock pyproject.toml
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links \
-	  --extra build -c requirements/dev.lock -o requirements/service.lock pyproject.toml
+	  --extra build --extra postgres -c requirements/dev.lock -o requirements/service.lock pyproject.toml
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --upgrade --group servers -o requirements/servers.lock
 

@@ -31,7 +31,7 @@ def asked(answer: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def answers(answer: Mapping[str, Any], *given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a second attempt has more: an answer to each question, Ada's unless others are given."""
+    """The members that a second attempt has more: an answer to each question, Ada's unless others are given."""
     state, questions = asked(answer)
     replies = given or (ADA,) * len(questions)
     return {"requestState": state, "inputResponses": dict(zip(questions, replies, strict=True))}

@@ -23,6 +23,8 @@ NOT_RUN = {
     r"make ": "the targets are what runs these tests, or take minutes; tests/e2e/test_demo.py runs the demo",
     _CONNECT: "test_connect.py runs each in the process",
     r"(WICKETGATE_CONFIG=\S+ )?uvicorn ": "tests/e2e/test_asgi_start.py starts the service so",
+    r"sh deploy/secrets\.sh": "tests/deploy/test_compose.py runs it in a folder of its own",
+    r"(docker compose|kubectl) ": "wants a daemon or a cluster; tests/deploy reads and tries the files that it names",
     r"pip install ": "tests/examples/test_plugin_package.py loads the package without an index",
 }
 """Commands that are parsed and not run here, by how their line begins, with the reason."""
@@ -96,6 +98,8 @@ def parse(line: str) -> None:
     elif program == "make":
         targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
         assert {word for word in arguments if "=" not in word} <= targets, line
+    elif program in ("sh", "docker", "kubectl"):
+        assert all((ROOT / word).exists() for word in arguments if "/" in word), line
 
 
 def _parse_command(command: click.Command, name: str, arguments: list[str]) -> None:

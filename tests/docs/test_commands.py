@@ -16,7 +16,7 @@ from tests.docs.shell import NOT_RUN, bash, lines_of, parse, reason_not_run, scr
 from tests.support.process import ROOT, program
 from tests.support.requirement import requirement
 
-PROGRAMS = ("wicketgate", "curl", "docker", "npx", "uvicorn", "pip", "uvx", "python")
+PROGRAMS = ("wicketgate", "curl", "docker", "kubectl", "npx", "uvicorn", "pip", "uvx", "python")
 
 TOOLS = """
 from wicketgate import ToolRegistry

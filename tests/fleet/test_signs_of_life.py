@@ -36,7 +36,7 @@ class Listener(SilentCaller):
 
 
 def ended(work: Work, caller: Caller | None = None, *, longest_s: float = LONGEST_S) -> tuple[str, float]:
-    """How a call that does *work* ended, and after how many seconds."""
+    """The end of a call that does *work*, and after how many seconds it came."""
 
     async def main() -> tuple[str, float]:
         async def answer(name: str, arguments: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -530,6 +531,20 @@ def test_rows_of_postgres_survive_a_lost_connection(postgres: str) -> None:
         rows = other.execute("SELECT correlation_id, cached, duration_ms FROM wicketgate_audit").fetchall()
     audit.close()
     assert rows == [("req_0", False, 1.5), ("req_1", False, 1.5), ("req_1", False, 1.5)]
+
+
+@requirement("ACCESS-67")
+def test_replicas_that_start_at_once_make_one_table_of_postgres(postgres: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    for _ in range(5):
+        with psycopg.connect(postgres, autocommit=True) as db:
+            db.execute("DROP TABLE IF EXISTS wicketgate_audit")
+        writers = [PostgresAudit(postgres) for _ in range(6)]
+        with ThreadPoolExecutor(len(writers)) as pool:
+            list(pool.map(PostgresAudit.probe, writers))
+        for writer in writers:
+            writer.write([RECORD])
+            writer.close()
 
 
 @requirement("ACCESS-67")

@@ -45,7 +45,7 @@ class RedisServer:
                 [program.path, *(first or usual)], cwd=self._folder, env=program.environment, stdout=log, stderr=log
             )
         give_up_at = time.monotonic() + _BOUND_S
-        while not _listens(self.port):
+        while not listens(self.port):
             assert self.process.poll() is None, (self._folder / "log").read_text()
             assert time.monotonic() < give_up_at, "redis-server did not start"
             time.sleep(0.01)
@@ -74,7 +74,7 @@ def free_port() -> int:
         return port
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     with closing(socket.socket()) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0

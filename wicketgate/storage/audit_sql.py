@@ -165,6 +165,10 @@ class SQLiteAudit:
         db.execute("COMMIT")
 
 
+_TABLE_LOCK = 0x77696361
+"""Of the database: held by who makes the table or its columns."""
+
+
 class PostgresAudit:
     """Implements BatchWriter over psycopg, which is imported only here. A lost connection is opened again."""
 
@@ -232,6 +236,8 @@ class PostgresAudit:
             )
             with self._db.cursor() as cursor:
                 cursor.execute(f"SET statement_timeout = '{_PATIENCE_S}s'")
+                # IF NOT EXISTS fails where two make the same at once, as replicas that start together do.
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_TABLE_LOCK,))
                 cursor.execute(_CREATE)
                 cursor.execute(_CREATE_INDEX)
                 cursor.execute("SELECT * FROM wicketgate_audit LIMIT 0")

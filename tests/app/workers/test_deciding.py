@@ -1,4 +1,4 @@
-"""When a worker is started again, and the metrics of several as one text."""
+"""The times at which a worker is started again, and the metrics of several as one text."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
