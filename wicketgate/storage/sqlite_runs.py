@@ -210,11 +210,15 @@ class SQLiteRunStore:
         await self._writer.aclose()
 
     async def _write(self, work: Callable[[sqlite3.Connection], T], writer: SQLiteWriter | None = None) -> T:
+        fail = self._writer.measures.fail
         try:
-            return await (writer or self._writer).run(work)
+            found = await (writer or self._writer).run(work)
         except sqlite3.Error as error:
+            fail.without("runs")
             log.error("runs cannot be kept: the storage file %s", explain(error))
             raise StoreAway from None
+        fail.answered("runs")
+        return found
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def run() -> T:

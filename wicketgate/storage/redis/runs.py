@@ -335,15 +335,19 @@ class RedisRunStore:
         return found
 
     async def _run(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        fail = self._link.measures.fail
         try:
-            return await self._link.run(work)
+            found = await self._link.run(work)
         except RedisAway as away:
+            fail.without("runs")
             now = asyncio.get_running_loop().time()
             # That it is away, the link says once.
             if not self._link.trouble and now - self._troubled_at > self._lease_s:
                 log.error("runs cannot be kept: %s", away)
             self._troubled_at = now
             raise StoreAway from None
+        fail.answered("runs")
+        return found
 
 
 def _state(found: Any) -> _State:
