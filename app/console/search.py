@@ -75,6 +75,7 @@ def _hit(
     item = catalog.items.get(card.id)
     line = render_card(replace(card, score=None))
     fields = catalog.fields_of(card.id)
+    parts = [_part(addend, fields, words) for addend in reason.addends] if reason else []
     return {
         "id": card.id,
         "name": card.name,
@@ -86,7 +87,7 @@ def _hit(
         "card": {"text": line, "tokens": runtime.tokens.count(line)},
         "definition_tokens": estimate_tokens(catalog.chars_of(card.id)),
         "writes": True if item is None else item.side_effects,
-        "parts": [_part(addend, fields, words) for addend in reason.addends] if reason else [],
+        "parts": sorted(parts, key=lambda part: len(words) if part["word"] is None else part["word"]),
         "factors": dict(reason.factors) if reason else {},
         "request": [place for place, word in enumerate(words) if set(word["terms"]) & set(reason.part)]
         if reason

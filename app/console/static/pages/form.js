@@ -1,13 +1,17 @@
 // A form made from a JSON Schema, over a plain JSON value: what is undefined is not sent. What a form cannot say, such
 // as a schema without a type, is written as JSON. Schemas are foreign: depth and breadth are bounded, text stays text.
 
-import { useEffect, useState } from "preact/hooks";
+import { createContext } from "preact";
+import { useContext, useEffect, useState } from "preact/hooks";
 import { html, plain } from "../ui.js";
 
 const MOST_DEEP = 8;
 const MOST_FIELDS = 100;
 const MOST_ITEMS = 100;
 const MOST_CHOICES = 300;
+
+// By the paths of arguments, what is wrong with them.
+const Faults = createContext(new Map());
 
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 const own = (object, name) => (isObject(object) && Object.hasOwn(object, name) ? object[name] : undefined);
@@ -90,17 +94,21 @@ function fits(value, schema) {
 const fresh = (schema, root, depth) =>
   ({ object: () => ({}), array: () => [], null: () => null, choice: () => ("const" in schema ? schema.const : undefined) })[kindOf(schema, depth)]?.();
 
-export function SchemaForm({ schema, value, change, id = "f" }) {
-  const root = isObject(schema) ? schema : {};
-  const top = resolved(root, root);
-  if (!isObject(top.properties) || !Object.keys(top.properties).length || Object.keys(top.properties).length > MOST_FIELDS || alternatives(top).length) {
-    const none = !alternatives(top).length && !top.properties;
-    return none && top.additionalProperties === false ? html`<p class="foot">This tool takes no arguments.</p>` : html`<${Field} id=${id} name="arguments" given=${root} root=${root} value=${value} change=${change} required depth=${0} />`;
-  }
-  return html`<${Members} schema=${top} root=${root} value=${value} change=${change} id=${id} depth=${0} />`;
+export function SchemaForm({ errors, ...given }) {
+  return html`<${Faults.Provider} value=${errors}><${Whole} ...${given} /><//>`;
 }
 
-function Members({ schema, root, value, change, id, depth }) {
+function Whole({ schema, value, change, id = "f" }) {
+  const root = isObject(schema) ? schema : {};
+  const top = resolved(root, root);
+  const names = isObject(top.properties) ? Object.keys(top.properties).length : 0;
+  const some = alternatives(top).length;
+  if (names && names <= MOST_FIELDS && !some) return html`<${Members} schema=${top} root=${root} value=${value} change=${change} id=${id} at="$" depth=${0} />`;
+  if (!names && !some && top.additionalProperties === false) return html`<p class="foot">This tool takes no arguments.</p>`;
+  return html`<${Field} id=${id} name="arguments" given=${root} root=${root} value=${value} change=${change} at="$" required depth=${0} />`;
+}
+
+function Members({ schema, root, value, change, id, at, depth }) {
   const required = listed(schema.required);
   const names = Object.keys(schema.properties);
   // The required ones first, each group in the order of the schema.
@@ -113,27 +121,31 @@ function Members({ schema, root, value, change, id, depth }) {
   };
   return ordered.map(
     (name, place) => html`<${Field} key=${name} id=${`${id}-${place}`} name=${name} given=${schema.properties[name]} root=${root}
-      value=${own(value, name)} change=${set(name)} required=${required.includes(name)} depth=${depth + 1} />`,
+      value=${own(value, name)} change=${set(name)} at=${`${at}.${name}`} required=${required.includes(name)} depth=${depth + 1} />`,
   );
 }
 
-function Field({ id, name, given, root, value, change, required, depth }) {
+function Field({ id, name, given, root, value, change, required, at, depth }) {
   const schema = resolved(given, root);
   const kind = kindOf(schema, depth);
   const about = typeof schema.description === "string" ? plain(schema.description, 600) : "";
   const head = { id, name: plain(name, 80), type: typeWords(given, root), required, about, fallback: schema.default };
-  const input = { id, schema, root, value, change, required, depth };
+  const fault = useContext(Faults).get(at);
+  const input = { id, schema, root, value, change, required, at, depth, fault };
   if (kind === "object" || kind === "array" || kind === "alternatives") return html`<${Group} ...${head} ...${input} kind=${kind} />`;
   const Part = { choice: Choice, boolean: Truth, number: NumberInput, string: Text, null: Nothing, json: Json }[kind];
   return html`<div class="f">
     <label for=${id}><span class="mono">${head.name}${required && html`<span class="must" title="required"> *<span class="vh"> required</span></span>`}</span><small>${head.type}</small></label>
-    <${Part} ...${input} describedby=${about ? `${id}-d` : null} />
+    <${Part} ...${input} describedby=${[about && `${id}-d`, fault && `${id}-e`].filter(Boolean).join(" ") || null} />
+    <${Fault} id=${id} fault=${fault} />
     ${about && html`<p id=${`${id}-d`}>${about}</p>`}
   </div>`;
 }
 
+const Fault = ({ id, fault }) => fault && html`<p class="why-not" id=${`${id}-e`}>${plain(fault, 300)}</p>`;
+
 // Parts inside others: an optional one is there once it is added.
-function Group({ id, name, type, required, about, schema, root, value, change, depth, kind }) {
+function Group({ id, name, type, required, about, schema, root, value, change, at: path, depth, kind, fault }) {
   const there = value !== undefined || (required && kind === "object");
   const [chosen, setChosen] = useState(null);
   const some = kind === "alternatives" ? alternatives(schema).map((each) => resolved(each, root)) : [];
@@ -149,8 +161,9 @@ function Group({ id, name, type, required, about, schema, root, value, change, d
       ${kind !== "alternatives" && value !== undefined && !(required && kind === "object") && html`<button class="lnk" type="button" onClick=${() => change(undefined)} aria-label=${`Leave out ${name}`}>Leave out</button>`}
     </legend>
     ${about && html`<p class="about">${about}</p>`}
-    ${kind === "object" && there && html`<${Members} schema=${schema} root=${root} value=${value} change=${change} id=${id} depth=${depth} />`}
-    ${kind === "array" && there && html`<${Items} id=${id} name=${name} schema=${schema} root=${root} value=${value} change=${change} depth=${depth} />`}
+    <${Fault} id=${id} fault=${fault} />
+    ${kind === "object" && there && html`<${Members} schema=${schema} root=${root} value=${value} change=${change} id=${id} at=${path} depth=${depth} />`}
+    ${kind === "array" && there && html`<${Items} id=${id} name=${name} schema=${schema} root=${root} value=${value} change=${change} at=${path} depth=${depth} />`}
     ${kind === "alternatives" && html`<div class="f">
       <label for=${id} class="vh">Form of ${name}</label>
       <select id=${id} value=${String(at)} onChange=${(event) => pick(Number(event.target.value))}>
@@ -158,20 +171,20 @@ function Group({ id, name, type, required, about, schema, root, value, change, d
         ${some.map((each, place) => html`<option value=${String(place)} key=${place}>${plain(each.title || typeWords(each, root), 80)}</option>`)}
       </select>
     </div>
-    ${at >= 0 && kindOf(some[at], depth + 1) !== "null" && html`<${Field} key=${at} id=${`${id}-a`} name=${some[at].title || name} given=${some[at]} root=${root} value=${value} change=${(next) => change(next === undefined ? empty(some[at]) : next)} required depth=${depth + 1} />`}`}
+    ${at >= 0 && kindOf(some[at], depth + 1) !== "null" && html`<${Field} key=${at} id=${`${id}-a`} name=${some[at].title || name} given=${some[at]} root=${root} value=${value} change=${(next) => change(next === undefined ? empty(some[at]) : next)} at=${path} required depth=${depth + 1} />`}`}
   </fieldset>`;
 }
 
 const empty = (schema) => ({ string: "", boolean: false, number: 0, integer: 0 })[schema.type] ?? (Array.isArray(schema.enum) ? schema.enum[0] : {});
 
-function Items({ id, name, schema, root, value, change, depth }) {
+function Items({ id, name, schema, root, value, change, at: path, depth }) {
   const items = Array.isArray(value) ? value : [];
   const each = resolved(schema.items, root);
   const set = (place) => (next) => change(items.map((item, at) => (at === place ? (next === undefined ? empty(each) : next) : item)));
   return html`<div class="items">
     ${items.slice(0, MOST_ITEMS).map(
       (item, place) => html`<div class="item" key=${place}>
-        <${Field} id=${`${id}-${place}`} name=${`${place + 1}`} given=${schema.items} root=${root} value=${item} change=${set(place)} required depth=${depth + 1} />
+        <${Field} id=${`${id}-${place}`} name=${`${place + 1}`} given=${schema.items} root=${root} value=${item} change=${set(place)} at=${`${path}[${place}]`} required depth=${depth + 1} />
         <button class="lnk" type="button" aria-label=${`Remove item ${place + 1} of ${name}`} onClick=${() => change(items.filter((_, at) => at !== place))}>Remove</button>
       </div>`,
     )}
@@ -180,23 +193,23 @@ function Items({ id, name, schema, root, value, change, depth }) {
   </div>`;
 }
 
-function Choice({ id, schema, value, change, required, describedby }) {
+function Choice({ id, schema, value, change, required, describedby, fault }) {
   const values = ("const" in schema ? [schema.const] : schema.enum).slice(0, MOST_CHOICES);
   const at = values.findIndex((each) => JSON.stringify(each) === JSON.stringify(value));
-  return html`<select id=${id} value=${String(at)} aria-describedby=${describedby} onChange=${(event) => change(event.target.value === "-1" ? undefined : values[Number(event.target.value)])}>
+  return html`<select id=${id} value=${String(at)} aria-describedby=${describedby} aria-invalid=${fault ? "true" : null} onChange=${(event) => change(event.target.value === "-1" ? undefined : values[Number(event.target.value)])}>
     <option value="-1">${required ? "Choose …" : "not sent"}</option>
     ${values.map((each, place) => html`<option value=${String(place)} key=${place}>${plain(typeof each === "string" ? each : JSON.stringify(each), 80)}</option>`)}
   </select>`;
 }
 
-const Truth = ({ id, value, change, required, describedby, schema }) =>
-  html`<select id=${id} value=${String(value)} aria-describedby=${describedby} onChange=${(event) => change({ true: true, false: false }[event.target.value])}>
+const Truth = ({ id, value, change, required, describedby, schema, fault }) =>
+  html`<select id=${id} value=${String(value)} aria-describedby=${describedby} aria-invalid=${fault ? "true" : null} onChange=${(event) => change({ true: true, false: false }[event.target.value])}>
     <option value="undefined">${required ? "Choose …" : `not sent${typeof schema.default === "boolean" ? ` (${schema.default})` : ""}`}</option>
     <option value="true">true</option><option value="false">false</option>
   </select>`;
 
 // What is no number yet is kept as text, so that the gate can say what it expects.
-function NumberInput({ id, value, change, schema, describedby }) {
+function NumberInput({ id, value, change, schema, describedby, fault }) {
   const [text, setText] = useState(value === undefined ? "" : String(value));
   useEffect(() => {
     if (value === undefined ? text !== "" : Number(text) !== value && text !== value) setText(value === undefined ? "" : String(value));
@@ -206,7 +219,7 @@ function NumberInput({ id, value, change, schema, describedby }) {
     setText(next);
     change(next === "" ? undefined : Number.isFinite(Number(next)) ? Number(next) : next);
   };
-  return html`<input id=${id} inputmode="decimal" autocomplete="off" value=${text} onInput=${type} aria-describedby=${describedby} placeholder=${hint(schema)} />`;
+  return html`<input id=${id} inputmode="decimal" autocomplete="off" value=${text} onInput=${type} aria-describedby=${describedby} aria-invalid=${fault ? "true" : null} placeholder=${hint(schema)} />`;
 }
 
 const hint = (schema) => {
@@ -215,10 +228,10 @@ const hint = (schema) => {
   return ["string", "number"].includes(typeof example) ? plain(`e.g. ${example}`, 60) : "";
 };
 
-function Text({ id, value, change, schema, required, describedby }) {
+function Text({ id, value, change, schema, required, describedby, fault }) {
   const text = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
   const type = (event) => change(event.target.value === "" && !required ? undefined : event.target.value);
-  const more = { id, value: text, onInput: type, "aria-describedby": describedby, placeholder: hint(schema), spellcheck: false, autocomplete: "off" };
+  const more = { id, value: text, onInput: type, "aria-describedby": describedby, "aria-invalid": fault ? "true" : null, placeholder: hint(schema), spellcheck: false, autocomplete: "off" };
   return schema.maxLength > 300 || text.length > 80 || text.includes("\n") ? html`<textarea ...${more} />` : html`<input ...${more} />`;
 }
 

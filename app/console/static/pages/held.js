@@ -35,10 +35,10 @@ export function Held({ wanted }) {
 }
 
 function One({ row, again }) {
-  return html`<article class="card">
-    <h2 class="name">${plain(row.name, 200)}</h2>
+  return html`<article class="card" aria-labelledby="toolname">
+    <h2 class="name" id="toolname">${plain(row.name, 200)}</h2>
     <p class="id">${plain(row.source, 200)}</p>
-    <p class="tags"><span class=${`tag ${row.held ? "wait" : ""}`}>${row.held ? "held back: nobody can call it" : "in use"}</span>${row.impact && html`<span>${IMPACTS[row.impact]}</span>`}</p>
+    <p class="tags heldtags"><span class=${`tag ${row.held ? "wait" : ""}`}>${row.held ? "held back: nobody can call it" : "in use"}</span>${row.impact && html`<span>${IMPACTS[row.impact]}</span>`}</p>
     <p class="lede">${plain(row.about, 2000)}</p>
     ${row.reason === "new" && html`<p>No person has accepted it yet.</p>`}
     ${row.reasons.length > 0 && html`<${Fragment}><h3>Why callers can break</h3><ul class="dots">${row.reasons.map((each) => html`<li key=${each}>${plain(each, 300)}</li>`)}</ul><//>`}

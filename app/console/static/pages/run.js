@@ -14,7 +14,7 @@ const keep = (id, value) => {
   if (kept.size > 50) kept.delete(kept.keys().next().value);
 };
 
-export function Run({ tool }) {
+export function Run({ tool, ran }) {
   const [value, setValue] = useState(() => kept.get(tool.id) ?? {});
   const [wrong, setWrong] = useState(false);
   const [state, setState] = useState({ busy: "", answer: null, error: null });
@@ -30,15 +30,17 @@ export function Run({ tool }) {
       const answer = await post("execute", { id: tool.id, args: value ?? {}, dry_run: dry });
       if (mine !== number_.current) return;
       setState({ busy: "", answer, error: null });
+      if (answer.called) ran();
       announce(answer.is_error ? "It failed." : dry ? "The arguments are valid." : "It has run.");
     } catch (error) {
       if (mine === number_.current) setState({ busy: "", answer: null, error });
     }
   };
   const example = tool.examples?.[0];
+  const errors = faults(state.answer?.envelope);
   return html`<${Fragment}>
     <form class="run" onSubmit=${(event) => (event.preventDefault(), wrong || send(false))}>
-      <div class="fields"><${SchemaForm} schema=${tool.input_schema} value=${value} change=${change} /></div>
+      <div class="fields"><${SchemaForm} schema=${tool.input_schema} value=${value} change=${change} errors=${errors} /></div>
       <div class="f jsonside">
         <label for="argsjson"><span>As JSON</span>${example && typeof example === "object" && html`<button class="lnk" type="button" onClick=${() => change(example)}>Fill in its example</button>`}</label>
         <${Json} id="argsjson" value=${value} change=${(next) => change(next ?? {})} wrong=${setWrong} />
@@ -55,6 +57,12 @@ export function Run({ tool }) {
   <//>`;
 }
 
+// What the gate says of single arguments, by their paths.
+function faults(envelope) {
+  const found = envelope?.details?.errors;
+  return new Map(Array.isArray(found) ? found.map((each) => [each.path, each.message]) : []);
+}
+
 function Answer({ answer }) {
   const { envelope } = answer;
   const failed = envelope.error;
@@ -64,7 +72,7 @@ function Answer({ answer }) {
       ${answer.called ? html`<span>the server was called</span>` : html`<span>no server was called</span>`}
       <span class="mono">${plain(answer.correlation_id, 60)}</span></p>
     ${failed === "APPROVAL_REQUIRED" && html`<p class="wait">This call needs the approval of its owner. It was not run. <a href=${href("approvals")} onClick=${followed("approvals")}>Approvals</a></p>`}
-    ${failed ? html`<p>${plain(envelope.message, 2000)}</p>${envelope.details && html`<${Pre} label="Details">${json(envelope.details, 4000)}<//>`}` : html`<p class="sum">${plain(envelope.summary, 600)}</p>`}
+    ${failed ? html`${failed !== "APPROVAL_REQUIRED" && html`<p>${plain(envelope.message, 2000)}</p>`}${envelope.details && html`<details><summary>Details</summary><${Pre} label="Details">${json(envelope.details, 4000)}<//></details>`}` : html`<p class="sum">${plain(envelope.summary, 600)}</p>`}
     ${envelope.facts?.length > 0 && html`<ul class="dots facts">${envelope.facts.map((fact, at) => html`<li key=${at}>${plain(fact, 2000)}</li>`)}</ul>`}
     ${envelope.artifacts?.length > 0 && html`<h3>Kept as artifacts</h3>${envelope.artifacts.map((each) => html`<${Artifact} key=${each.handle} artifact=${each} />`)}`}
     ${[["As the model reads it", answer.text], ["The request to the server", answer.request], ["The response of the server", answer.response]].map(

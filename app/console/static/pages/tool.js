@@ -1,6 +1,6 @@
 // One tool: its card against its definition, why it ranks, its schema, its pin, who may use it, its last calls; and Run.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { get } from "../api.js";
 import { useLive } from "../live.js";
 import { followed, go, href } from "../route.js";
@@ -27,7 +27,7 @@ export function Tool({ id, query, me, found }) {
   const tab = tabs.some(([name]) => name === query.tab) ? query.tab : found ? "why" : "run";
   const choose = (next) => go("tools", { ...query, id, tab: next }, { replace: true });
   return html`<${Loaded} data=${data}>${(tool) => html`<article class="card" aria-labelledby="toolname">
-    <h2 class="name" id="toolname">${plain(tool.name, 200)}</h2>
+    <${Name} name=${tool.name} opened=${query.id} />
     <p class="id">${plain(tool.id, 300)} <${Copy} text=${tool.id} /></p>
     ${tool.title && html`<p class="foot0">${plain(tool.title, 200)}</p>`}
     <p class="lede">${plain(tool.description, 600)}</p>
@@ -40,7 +40,7 @@ export function Tool({ id, query, me, found }) {
     <${Compared} tool=${tool} />
     <${Tabs} label="About this tool" tabs=${tabs} tab=${tab} choose=${choose} />
     <${Pane} tab=${tab}>
-      ${tab === "run" && html`<${Run} tool=${tool} />`}
+      ${tab === "run" && html`<${Run} tool=${tool} ran=${data.again} />`}
       ${tab === "why" && html`<${Why} hit=${hit} found=${found} />`}
       ${tab === "schema" && html`<${Schemas} tool=${tool} />`}
       ${tab === "pin" && html`<${Pin} tool=${tool} again=${data.again} />`}
@@ -52,6 +52,15 @@ export function Tool({ id, query, me, found }) {
 
 const PINS = { none: "not pinned", accepted: "as it was accepted", new: "in use, never accepted", suspicious: "looks suspicious" };
 const up = (path) => path.slice(0, path.lastIndexOf("/")) || "/";
+
+// Where the list makes room for the tool, the reader is taken along.
+function Name({ name, opened }) {
+  const head = useRef(null);
+  useEffect(() => {
+    if (opened && !document.querySelector(".tl .list")?.offsetParent) head.current.focus();
+  }, [opened]);
+  return html`<h2 class="name" id="toolname" tabindex="-1" ref=${head}>${plain(name, 200)}</h2>`;
+}
 
 function Compared({ tool }) {
   const most = Math.max(tool.card.tokens, tool.definition_tokens, 1);
@@ -87,7 +96,7 @@ function Why({ hit, found }) {
           <td class="r">${part.adds.toFixed(3)}</td>
         </tr>`,
       )}</tbody>
-      <tfoot><tr><td colspan="5">together</td><td class="r">${hit.parts.reduce((all, part) => all + part.adds, 0).toFixed(3)}</td></tr></tfoot>
+      <tfoot><tr><td colspan="4">together</td><td class="b"></td><td class="r">${hit.parts.reduce((all, part) => all + part.adds, 0).toFixed(3)}</td></tr></tfoot>
     </table></div>
     ${missing.length > 0 && html`<p>It lacks ${missing.map((word) => `“${plain(word.text, 40)}”`).join(", ")}, which lowers its score.</p>`}
     ${learned > 0 && html`<p>${learned.toFixed(3)} of it was learned: these words led to runs of this tool before.</p>`}
