@@ -182,7 +182,8 @@ async def test_a_run_is_the_call_of_a_model_with_what_was_sent_and_came_back() -
         hidden = await post(service, "execute", {"id": "files:slow"}, READER_KEY)
         none = await post(service, "execute", {"id": "files:none"}, READER_KEY)
         assert hidden["envelope"]["error"] == none["envelope"]["error"] == "HYDRATE_FAILED"
-        for body in ({}, {"id": 3}, {"id": "files:fail", "dry_run": "yes"}, []):
+        bodies: list[Any] = [{}, {"id": 3}, {"id": "files:fail", "dry_run": "yes"}, []]
+        for body in bodies:
             await post(service, "execute", body, status=400)
 
 
