@@ -29,7 +29,8 @@ async def search(
     otherwise best first, without a trace.
     """
     await runtime.prepare(context)
-    browse = runtime.browse_query(query, None, context) if sent else runtime.preview_query(query, None, context)
+    look = runtime.browse_query if sent else runtime.preview_query
+    browse = await look(query, None, context)
     ranking = runtime.explained(query, max(limit, MOST_SHOWN), context)
     catalog = runtime.catalog()
     shown = [card for card in browse.cards if card != CACHE_BREAKPOINT]

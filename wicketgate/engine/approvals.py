@@ -56,15 +56,15 @@ class Resumed:
 
 
 class RunApprovals:
-    """The decisions of one stream. *resumed*: decided calls of the history; *standing*: approved calls that the model
-    has to make again; *denied*: tools of denied calls that the history does not hold."""
+    """The decisions of one stream. *resumed*: decided calls of the history; *standing*: approvals, by their ids, of
+    calls that the model has to make again; *denied*: tools of denied calls that the history does not hold."""
 
     def __init__(self, desk: "ApprovalDesk", actor: str, waiting: Sequence[int]) -> None:
         self.desk = desk
         self.actor = actor
         self._waiting = waiting
         self.resumed: list[Resumed] = []
-        self.standing: list[Approval] = []
+        self.standing: dict[str, Approval] = {}
         self.denied: list[str] = []
 
     def for_model(self, messages: Sequence[Message]) -> list[Message]:
@@ -75,7 +75,7 @@ class RunApprovals:
         lines = [
             f"[The owner has approved one call of {approval.subject.tool_id} that was asked for before. "
             "Make the same call with the same arguments, and it will run.]"
-            for approval in self.standing
+            for approval in self.standing.values()
         ]
         lines += [f"[The owner has denied a call of {tool_id} that was asked for before.]" for tool_id in self.denied]
         if not lines:
@@ -126,9 +126,16 @@ class ApprovalDesk:
                     call = replace(call, id=f"{call.id}_{index}")
                 run.resumed.append(Resumed(call, index, None if refusal else approval, refusal))
             elif approval is not None and not refusal:
-                run.standing.append(approval)
+                run.standing[decision.id] = approval
             elif approval is not None and refusal == DENIED:
                 run.denied.append(approval.subject.tool_id)
+        return run
+
+    def stand_again(self, ids: Sequence[str], context: CallContext) -> RunApprovals:
+        """The approvals that stood when a run was left. One that was used since is refused when its call is made."""
+        run = RunApprovals(self, context.identity.actor, [])
+        opened = ((each, self.seal.open(run.actor, each)) for each in ids)
+        run.standing = {each: approval for each, approval in opened if approval and not self.seal.expired(approval)}
         return run
 
     async def redeem(self, approval: Approval) -> bool:
@@ -164,8 +171,8 @@ class CallApprover:
 
     async def approve(self, call: PendingCall) -> None:
         # An approval that stands is used up by the first call that matches it, or is refused there.
-        for approval in [each for each in self._run.standing if _matches(each, call)]:
-            self._run.standing.remove(approval)
+        for each, approval in [item for item in self._run.standing.items() if _matches(item[1], call)]:
+            del self._run.standing[each]
             if await self._run.desk.redeem(approval):
                 self.refusal = _refusal(approval, call)
                 if self.refusal:
