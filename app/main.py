@@ -40,6 +40,7 @@ from middleware.hosts import HostMiddleware, HostRule
 from middleware.refusals import BodyLimitMiddleware, LastResortMiddleware
 from routers.console import console_router
 from routers.console_files import console_file_routes, open_paths
+from routers.console_tools import console_tools_router
 from routers.engine import engine_router
 from routers.health import health_router, metrics_router
 from routers.openapi import publish_openapi
@@ -230,6 +231,7 @@ def _add_paths(
     ]
     if console is not None:
         routers.append(console_router(gate, Feed(gate), heartbeat_s))
+        routers.append(console_tools_router(gate, max_values))
     for router in routers:
         app.include_router(router)
     # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.
