@@ -39,6 +39,8 @@ from middleware.drain import DrainMiddleware
 from middleware.hosts import HostMiddleware, HostRule
 from middleware.refusals import BodyLimitMiddleware, LastResortMiddleware
 from routers.console import console_router
+from routers.console_calls import console_calls_router
+from routers.console_desk import console_desk_router
 from routers.console_files import console_file_routes, open_paths
 from routers.console_tools import console_tools_router
 from routers.engine import engine_router
@@ -232,6 +234,8 @@ def _add_paths(
     if console is not None:
         routers.append(console_router(gate, Feed(gate), heartbeat_s))
         routers.append(console_tools_router(gate, max_values))
+        routers.append(console_desk_router(gate, max_values))
+        routers.append(console_calls_router(gate))
     for router in routers:
         app.include_router(router)
     # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.

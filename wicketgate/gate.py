@@ -29,7 +29,7 @@ from wicketgate.config.engine import (
     model_window,
     reseal,
 )
-from wicketgate.config.plugins import make_auditor
+from wicketgate.config.plugins import make_audit_reader, make_auditor
 from wicketgate.config.reload import Applied, Changes, changed_sections
 from wicketgate.config.runtime import (
     make_artifact_store,
@@ -51,6 +51,7 @@ from wicketgate.faces.assembly import make_faces
 from wicketgate.faces.gateway import GatewayFace
 from wicketgate.faces.operations import Operations
 from wicketgate.fleet.member import MultiplexUpstream
+from wicketgate.fleet.server_log import ServerLogs
 from wicketgate.fleet.turns import Turns
 from wicketgate.gateway.audit_events import AuditEvents
 from wicketgate.gateway.lifecycle import Lifecycle
@@ -110,10 +111,13 @@ class Gate:
         self.mcp_sessions = make_mcp_session_store(settings.storage, self.storage, self._redis)
         self._call_state = make_call_state(settings.storage, self.storage, self._redis)
         self.auditor = make_auditor(settings.plugins, time, settings.auth.digest_key)
-        self.audit_events = AuditEvents(self.auditor)
+        self.audit_reader = make_audit_reader(settings.plugins)
+        self.audit_events = AuditEvents(self.auditor, self.traffic)
+        self.server_logs = ServerLogs(clock)
+        self.shared_stdio = owner is not None
         turns, self._haste = Turns(), asyncio.Event()
         self.fleet = MultiplexUpstream(
-            make_members(settings, outgoing, turns, self._haste, owner)
+            make_members(settings, outgoing, turns, self._haste, owner, self.server_logs)
             if upstreams is None
             else [guarded(upstream) for upstream in upstreams]
         )
@@ -168,8 +172,9 @@ class Gate:
             self.runtime,
             self.fleet,
             self.lifecycle,
-            partial(make_member, outgoing=outgoing, turns=turns, haste=self._haste, owner=owner),
+            partial(make_member, outgoing=outgoing, turns=turns, haste=self._haste, owner=owner, logs=self.server_logs),
         )
+        self.loaded_at = clock()
         self._put_in_force(settings)
         self._applied.on_apply(self._put_in_force)
         self._open = AsyncExitStack()
@@ -193,6 +198,8 @@ class Gate:
             stack.push_async_callback(self._call_state.aclose)
             stack.push_async_callback(self._approvals.aclose)
             stack.push_async_callback(self._provider.aclose)
+            if self.audit_reader is not None:
+                stack.push_async_callback(self.audit_reader.aclose)
             await self.runtime.learning.load()
             await stack.enter_async_context(self.lifecycle.running())
             stack.push_async_callback(self.keyed.aclose)
@@ -285,7 +292,38 @@ class Gate:
             self.audit_events.reload_failed()
             raise
         self.audit_events.reloaded(changed_sections(before, self.settings), changes.waiting)
+        self.loaded_at = self._clock()
         return changes
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """The settings that take effect after a restart, as the configuration has them by now."""
+        return self._applied.waiting
+
+    @property
+    def switched(self) -> Mapping[str, bool]:
+        """The upstreams that ``switch`` enabled or disabled, otherwise than the configuration says."""
+        return self._applied.switched
+
+    async def switch(self, name: str, *, enabled: bool) -> bool:
+        """Enables or disables the configured upstream *name* until the configuration is applied again. Returns false if
+        it was so already. Raises KeyError and ConfigError; then nothing has changed."""
+        switched = await self._applied.switch(name, enabled=enabled)
+        if switched:
+            self.server_logs.of(name).note("enabled" if enabled else "disabled")
+        return switched
+
+    async def reconnect(self, name: str) -> bool:
+        """Gives the configured upstream *name* a new session, which begins when the old one has ended. Returns false if
+        it is disabled. Raises KeyError and ConfigError; then nothing has changed."""
+        renewed = await self._applied.renew(name)
+        if renewed:
+            self.server_logs.of(name).note("reconnect")
+        return renewed
+
+    async def read_pins(self) -> None:
+        """Reads the lock file of pins again, and puts it in force. Raises ConfigError; then nothing has changed."""
+        await self._applied.read_pins()
 
     def _put_in_force(self, settings: Settings) -> None:
         self._keys.replace([*(key.hashed() for key in settings.auth.keys), *self._extra_keys])

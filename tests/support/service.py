@@ -127,7 +127,7 @@ class FileServer(StubUpstream):
 @asynccontextmanager
 async def running_service(
     provider: Provider | None = None,
-    upstreams: Sequence[Upstream] = (),
+    upstreams: Sequence[Upstream] | None = (),
     *,
     await_ready: bool = True,
     settings: Mapping[str, Any] | None = None,
@@ -137,7 +137,7 @@ async def running_service(
 ) -> AsyncIterator[RunningService]:
     """Serve on a free port of the loopback until the context ends.
 
-    *configured_model*: the model is the one of *settings*, not a script. *prepare* may add to the application before it
+    *upstreams*: None for those of *settings*. *configured_model*: the model is the one of *settings*, not a script. *prepare* may add to the application before it
     starts.
     """
     if provider is None and not configured_model:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError, field_validator
 
@@ -21,10 +21,13 @@ from wicketgate.plugin_api import API_VERSION, MiddlewarePlugin, Plugin, PluginC
 from wicketgate.plugins.filters import PiiFilter, PromptInjectionFilter, SecretsFilter
 from wicketgate.plugins.rewriting import CallTrace, TokenUsage, ToolManager
 from wicketgate.storage.audit_file import AuditFile, BatchedSink, BatchWriter, csv_header, csv_line, json_line
+from wicketgate.storage.audit_read import AuditReader, PostgresRows, SQLiteRows
 from wicketgate.storage.audit_sql import PostgresAudit, SQLiteAudit
 
 log = logging.getLogger("wicketgate.plugins")
 audit_log = logging.getLogger("wicketgate.audit")
+
+Config = TypeVar("Config", bound=PluginConfig)
 
 ENTRY_POINTS = "wicketgate.plugins"
 
@@ -162,6 +165,18 @@ def make_auditor(
     return Auditor(sinks, wall_clock=wall_clock, digest_key=digest_key) if sinks else None
 
 
+def make_audit_reader(settings: PluginsSettings) -> AuditReader | None:
+    """Makes the reader of the first database of audit records; None without one. Opens nothing yet. Raises
+    ConfigError."""
+    for index, entry in enumerate(settings.auditing.get(GLOBAL, ())):
+        if entry.enabled and entry.handler == "audit_sql":
+            config = _checked(_SqlConfig, entry, f"plugins.auditing._global[{index}]")
+            if config.url.startswith(_SQLITE):
+                return AuditReader(SQLiteRows(Path(config.url.removeprefix(_SQLITE))))
+            return AuditReader(PostgresRows(config.url))
+    return None
+
+
 def _make_writer(entry: PluginSettings, where: str) -> BatchWriter:
     kind = _AUDIT_WRITERS.get(entry.handler)
     if kind is None:
@@ -170,15 +185,19 @@ def _make_writer(entry: PluginSettings, where: str) -> BatchWriter:
             f"{', '.join(sorted(_AUDIT_WRITERS))}"
         )
     model, make = kind
-    try:
-        config = model.model_validate(entry.config)
-    except ValidationError as error:
-        fault = next(faults(error, f"{where}.config", model=model))
-        raise ConfigError(f"Invalid configuration: {fault}") from None
+    config = _checked(model, entry, where)
     try:
         return make(config)
     except ConfigError as error:
         raise ConfigError(f"Invalid configuration: {where}: {error}") from None
+
+
+def _checked(model: type[Config], entry: PluginSettings, where: str) -> Config:
+    try:
+        return model.model_validate(entry.config)
+    except ValidationError as error:
+        fault = next(faults(error, f"{where}.config", model=model))
+        raise ConfigError(f"Invalid configuration: {fault}") from None
 
 
 def _sql(config: _SqlConfig) -> BatchWriter:

@@ -7,7 +7,7 @@ of tools, keys and the log level change at once; everything else is logged as wa
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +50,9 @@ class Changes:
 
 
 class Applied:
-    """*settings* are those in force. A setting that waits for a restart keeps its old value there."""
+    """*settings* are those in force. A setting that waits for a restart keeps its old value there, and is named in
+    *waiting*. *switched* are the upstreams that are enabled or disabled otherwise than the configuration says, until it
+    is read again (OPS-243)."""
 
     def __init__(
         self,
@@ -66,19 +68,74 @@ class Applied:
         self._lifecycle = lifecycle
         self._make = make
         self._steps: list[Callable[[Settings], None]] = []
+        # Unlike that of asyncio, not bound to the event loop where it was first waited for.
+        self._one_at_a_time = anyio.Lock()
+        self.waiting: tuple[str, ...] = ()
+        self.switched: Mapping[str, bool] = {}
 
     def on_apply(self, step: Callable[[Settings], None]) -> None:
         """Adds a *step* to each application; it must neither wait nor fail."""
         self._steps.append(step)
 
     async def apply(self, wanted: Settings) -> Changes:
-        """Puts *wanted* in force, as far as it can be. One at a time. Raises ConfigError; then nothing has changed."""
+        """Puts *wanted* in force, as far as it can be. Raises ConfigError; then nothing has changed."""
+        async with self._one_at_a_time:
+            before = self.settings
+            settings = _as_far_as_possible(before, wanted)
+            if not settings.auth.has_keys and settings.server.host not in LOOPBACK_HOSTS:
+                raise ConfigError(
+                    "Invalid configuration: auth.keys is empty while other machines can reach the service"
+                )
+            waiting = tuple(_waiting(before, wanted))
+            changes = await self._exchange(settings, waiting)
+            self.waiting, self.switched = waiting, {}
+        _log_changes(changes, same=settings == before)
+        return changes
+
+    async def switch(self, name: str, *, enabled: bool) -> bool:
+        """Enables or disables the configured upstream *name* until the configuration is read again. Returns false if
+        it was so already. Raises KeyError and ConfigError."""
+        async with self._one_at_a_time:
+            before = self._configured(name)
+            if before.enabled == enabled:
+                return False
+            await self._exchange(_with_upstream(self.settings, before.model_copy(update={"enabled": enabled})))
+            # Switched back, it is as it is configured again.
+            if self.switched.get(name) is None:
+                self.switched = {**self.switched, name: enabled}
+            else:
+                self.switched = {other: value for other, value in self.switched.items() if other != name}
+        log.warning("upstream %s: %s by an operator, until the next reload", name, "enabled" if enabled else "disabled")
+        return True
+
+    async def renew(self, name: str) -> bool:
+        """Gives the configured upstream *name* a new session; calls under way may end in the old one. Returns false if
+        it is disabled. Raises KeyError and ConfigError."""
+        async with self._one_at_a_time:
+            if not self._configured(name).enabled:
+                return False
+            await self._exchange(self.settings, renewed=(name,))
+        log.info("upstream %s: connected anew, as an operator asked", name)
+        return True
+
+    async def read_pins(self) -> None:
+        """Reads the lock file of pins again, and puts it in force. Raises ConfigError; then nothing has changed."""
+        async with self._one_at_a_time:
+            await self._exchange(self.settings)
+
+    def _configured(self, name: str) -> UpstreamSettings:
+        found = next((upstream for upstream in self.settings.upstreams if upstream.name == name), None)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    async def _exchange(
+        self, settings: Settings, waiting: tuple[str, ...] = (), renewed: Collection[str] = ()
+    ) -> Changes:
+        """Raises ConfigError; then nothing has changed."""
         # All that can fail comes first.
         before = self.settings
-        settings = _as_far_as_possible(before, wanted)
-        if not settings.auth.has_keys and settings.server.host not in LOOPBACK_HOSTS:
-            raise ConfigError("Invalid configuration: auth.keys is empty while other machines can reach the service")
-        members, changes = await self._plan(before, settings, tuple(_waiting(before, wanted)))
+        members, changes = await self._plan(before, settings, waiting, renewed)
         # In a thread, because it reads the lock file: the accepted pins are there, not in the settings.
         policies = await asyncio.to_thread(runtime_policies, settings)
 
@@ -95,11 +152,12 @@ class Applied:
             await self._runtime.rearrange(members, policies, step, rights_changed=_rights_changed(before, settings))
         except CatalogError as error:
             raise ConfigError(f"Invalid configuration: upstreams: {error}") from None
-        _log_changes(changes, same=settings == before)
         return changes
 
-    async def _plan(self, before: Settings, after: Settings, waiting: tuple[str, ...]) -> tuple[list[Member], Changes]:
-        """Returns the members to be. An upstream whose session can stay keeps its member."""
+    async def _plan(
+        self, before: Settings, after: Settings, waiting: tuple[str, ...], renewed: Collection[str]
+    ) -> tuple[list[Member], Changes]:
+        """Returns the members to be. An upstream whose session can stay keeps its member, unless it is *renewed*."""
         was = {upstream.name: upstream for upstream in before.upstreams if upstream.enabled}
         wanted = {upstream.name: upstream for upstream in after.upstreams if upstream.enabled}
         # A member of no configuration was passed in when the gate was made; it stays.
@@ -109,7 +167,7 @@ class Applied:
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)  # a configuration may name hundreds
             there = was.get(name)
-            if there is not None and there.same_session(upstream):
+            if there is not None and there.same_session(upstream) and name not in renewed:
                 members.append(self._fleet.members[name])
                 if there != upstream:
                     adjusted.append(name)
@@ -124,6 +182,11 @@ def _as_far_as_possible(before: Settings, wanted: Settings) -> Settings:
     live = {name: getattr(wanted, name) for name in _LIVE_SECTIONS}
     server = before.server.model_copy(update={"log_level": wanted.server.log_level})
     return before.model_copy(update={**live, "server": server})
+
+
+def _with_upstream(settings: Settings, upstream: UpstreamSettings) -> Settings:
+    others = (upstream if each.name == upstream.name else each for each in settings.upstreams)
+    return settings.model_copy(update={"upstreams": tuple(others)})
 
 
 def changed_sections(before: Settings, after: Settings) -> list[str]:

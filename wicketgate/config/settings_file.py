@@ -71,7 +71,7 @@ def load_settings(
             del values[key]
     try:
         settings = Settings(
-            **values, from_variables=frozenset(environ[name] for name in variables.used), from_file=path
+            **values, from_variables={environ[name]: name for name in sorted(variables.used)}, from_file=path
         )
     except ValidationError as error:
         found += faults(error, model=Settings, places=spread.places, variables=origins)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 
 from wicketgate.config.settings import Settings, UpstreamSettings
 from wicketgate.config.settings.base import revealed
@@ -14,6 +14,7 @@ from wicketgate.errors import ConfigError
 from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.edge import KnownSecrets
 from wicketgate.fleet.member import Member, UpstreamLimits
+from wicketgate.fleet.server_log import ServerLog, ServerLogs
 from wicketgate.fleet.turns import Turns
 from wicketgate.net import Credentials, Outgoing, make_http_client, origin
 from wicketgate.net.oauth import OAuthCredentials, TokenGrant
@@ -39,11 +40,14 @@ def make_members(
     turns: Turns | None = None,
     haste: asyncio.Event | None = None,
     owner: Path | None = None,
+    logs: ServerLogs | None = None,
 ) -> list[Member]:
     """Makes the enabled upstreams, which connect in *turns*; *haste* ends the grace of child processes. *owner* is the
-    socket of the process that runs stdio servers for several gates. Raises ConfigError."""
+    socket of the process that runs stdio servers for several gates. *logs* follow what happens to servers. Raises
+    ConfigError."""
     turns = turns or Turns()
-    return [make_member(upstream, outgoing, turns, haste, owner) for upstream in settings.upstreams if upstream.enabled]
+    enabled = [upstream for upstream in settings.upstreams if upstream.enabled]
+    return [make_member(upstream, outgoing, turns, haste, owner, logs) for upstream in enabled]
 
 
 def make_member(
@@ -52,9 +56,11 @@ def make_member(
     turns: Turns,
     haste: asyncio.Event | None = None,
     owner: Path | None = None,
+    logs: ServerLogs | None = None,
 ) -> Member:
-    secrets = KnownSecrets(settings.secrets())
-    return guarded(make_upstream(settings, outgoing, secrets, turns, haste, owner), upstream_limits(settings), secrets)
+    secrets, log = KnownSecrets(settings.secrets()), None if logs is None else logs.of(settings.name)
+    upstream = make_upstream(settings, outgoing, secrets, turns, haste, owner, log)
+    return guarded(upstream, upstream_limits(settings), secrets)
 
 
 def guarded(upstream: Upstream, limits: UpstreamLimits | None = None, secrets: KnownSecrets | None = None) -> Member:
@@ -88,9 +94,10 @@ def make_upstream(
     turns: Turns | None = None,
     haste: asyncio.Event | None = None,
     owner: Path | None = None,
+    log: ServerLog | None = None,
 ) -> Upstream:
     """Makes the connector for the kind of this upstream. *secrets* learns each token that is fetched for it."""
-    secrets = secrets or KnownSecrets()
+    secrets, log = secrets or KnownSecrets(), log or ServerLog(time)
     if settings.python:
         folder = str(Path(settings.cwd or ".").resolve())
         return PythonUpstream(settings.name, settings.python, threads=settings.threads, folder=folder)
@@ -98,7 +105,7 @@ def make_upstream(
         return _openapi_upstream(settings, outgoing, secrets, turns)
     return McpServerUpstream(
         settings.name,
-        _connect(settings, outgoing, secrets, haste, owner),
+        _connect(settings, outgoing, secrets, haste, owner, log),
         connect_timeout_s=settings.connect_within_s,
         jitter=random.random,
         turns=turns,
@@ -107,6 +114,7 @@ def make_upstream(
         instructions=settings.instructions,
         tried=shown_origin(settings.url) if settings.url else settings.command[0],
         fetches=fetching_program(settings.command),
+        note=log.note,
     )
 
 
@@ -134,6 +142,7 @@ def _connect(
     secrets: KnownSecrets,
     haste: asyncio.Event | None,
     owner: Path | None,
+    log: ServerLog,
 ) -> Connect:
     max_bytes = settings.max_answer_bytes
     if not settings.url:
@@ -148,7 +157,7 @@ def _connect(
             env,
             settings.cwd,
             max_answer_bytes=max_bytes,
-            last_words=LastWords(settings.name),
+            last_words=LastWords(settings.name, heard=log.line),
             haste=haste,
         )
     return partial(

@@ -117,6 +117,11 @@ class Member:
             self._turned_away,
         )
 
+    def masked(self, text: str) -> str:
+        """Returns *text*, which may have been cut within a credential, with a mark in the place of each credential of
+        the gate for this upstream."""
+        return self._edge.secrets.mask_cut(text)
+
     def support(self) -> FeatureSupport | None:
         """The features of its server; None while that is not connected, and where it can have none."""
         return None if self.features is None else self.features.support

@@ -35,6 +35,8 @@ AuditedOperation = Literal[
     "login",
     "approval",
     "reload",
+    "server",
+    "accept",
 ]
 
 Phase = Literal["intent", "end"]

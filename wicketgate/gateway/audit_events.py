@@ -1,14 +1,16 @@
-"""Audit records of what is no call: failed logins, decisions on approvals, reloads (ACCESS-64 to ACCESS-66).
+"""Audit records of what is no call: failed logins, decisions on approvals, reloads, and what operators do in the
+console (ACCESS-64 to ACCESS-66, OPS-245).
 
 Nothing waits for them. A flood of failed logins fills no disk: so many a minute are recorded, and the others counted.
 """
 
 import asyncio
+import secrets
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from wicketgate.gateway.audit import AuditedOperation, Auditor, AuditOutcome, AuditRecord, approval_mark
+from wicketgate.gateway.audit import AuditedOperation, Auditor, AuditOutcome, AuditRecord, Watch, approval_mark
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext
 
@@ -18,13 +20,16 @@ PER_SOURCE = 10
 IN_ALL = 300
 """Those without a known key that are recorded within a window."""
 _MAX_DETAIL = 500
+_MAX_NAME = 300
+_WATCHED = ("reload", "server", "accept")
 
 
 class AuditEvents:
-    """Gives *auditor* the records of events; without one it does nothing."""
+    """Gives *auditor* the records of events, if there is one, and *watch* those of reloads and operators."""
 
-    def __init__(self, auditor: Auditor | None) -> None:
+    def __init__(self, auditor: Auditor | None, watch: Watch | None = None) -> None:
         self._auditor = auditor
+        self._watch = watch
         self._by_source: Counter[str] = Counter()
         self._by_key: Counter[str] = Counter()
         self._left_out = 0
@@ -81,9 +86,39 @@ class AuditEvents:
         """A configuration was refused, and the one in force stays. The log says why."""
         self._record("reload", "failed", detail="not applied")
 
+    def operated(
+        self,
+        operation: AuditedOperation,
+        context: CallContext,
+        server: str,
+        detail: str,
+        outcome: AuditOutcome = "allowed",
+        tool_id: str = "",
+    ) -> None:
+        """An operator did something to *server*; *detail* says it in words of this program."""
+        identity = context.identity
+        self._record(
+            operation,
+            outcome,
+            actor=identity.actor,
+            key_id=identity.key_id,
+            source=context.source,
+            correlation_id=context.correlation_id,
+            server=server[:_MAX_NAME],
+            tool_id=tool_id[:_MAX_NAME],
+            detail=detail,
+        )
+
     def _record(self, operation: AuditedOperation, outcome: AuditOutcome, **fields: Any) -> None:
-        if self._auditor is None:
+        clock = self._auditor or self._watch
+        if clock is None:
             return
         fields = {"actor": "", "correlation_id": correlation_id.get(), **fields}
         fields["detail"] = fields["detail"][:_MAX_DETAIL]
-        self._auditor.record_soon(AuditRecord(self._auditor.now(), operation, outcome=outcome, **fields))
+        if operation in _WATCHED:
+            fields["call_id"] = secrets.token_hex(12)  # by which the console finds it
+        record = AuditRecord(clock.now(), operation, outcome=outcome, **fields)
+        if self._auditor is not None:
+            self._auditor.record_soon(record)
+        if self._watch is not None and operation in _WATCHED:
+            self._watch.note(record)

@@ -1,7 +1,7 @@
 """The whole configuration, and its sections ``server``, ``mcp``, ``tasks``, ``network``, ``storage``, ``quota``,
 ``pins`` and ``plugins``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -318,8 +318,9 @@ class Settings(Section):
     """Decides about a tool that no rule decides on and that the caller has the permission for."""
     upstreams: tuple[UpstreamSettings, ...] = ()
     """The sources of tools. Each has a *name* and one of *command*, *url*, *openapi* and *python*."""
-    from_variables: frozenset[str] = Field(default=frozenset(), exclude=True, repr=False)
-    """Values that the file took from variables. Most are secrets, and masking a path does little harm."""
+    from_variables: Mapping[str, str] = Field(default={}, exclude=True, repr=False)
+    """Values that the file took from variables, with their names. Most are secrets, and masking a path does little
+    harm."""
     from_file: Path | None = Field(default=None, exclude=True, repr=False)
     """The file that was read."""
 

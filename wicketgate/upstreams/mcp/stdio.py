@@ -207,15 +207,22 @@ class ErrorLog:
         self._open.clear()
         if line:
             self._last_lines.append(line)
+            self._last_words.heard(line)
             log.debug("%s stderr: %s", self._name, line)
 
 
 class LastWords:
     """The last lines that a server wrote before each of its ends. A crash that repeats is logged with its lines once,
     and then counted: the same lines, but for numbers, within ten minutes of the ones before (UP-70). *times* is that
-    count."""
+    count. *heard* gets each line as it comes."""
 
-    def __init__(self, name: str, now: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        name: str,
+        now: Callable[[], float] = monotonic,
+        heard: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.heard = heard
         self._name = name
         self._now = now
         self._words: list[str] = []

@@ -15,6 +15,7 @@ from mcp_types import METHOD_NOT_FOUND
 
 from wicketgate.errors import UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
+from wicketgate.fleet.server_log import ServerEventKind
 from wicketgate.fleet.turns import Turns
 from wicketgate.net.outgoing import told, trouble_of
 from wicketgate.ports import CallContext, PingAnswer, UpstreamStatus
@@ -67,11 +68,13 @@ class McpServerUpstream:
         notice_s: float = NOTICE_S,
         patience: float = PATIENCE,
         tasks: TaskBounds | None = None,
+        note: Callable[[ServerEventKind, str], None] = lambda kind, why: None,
     ) -> None:
         """*jitter* returns 0 to 1 and spreads reconnections. *turns* are shared with other upstreams, so that not all
         connect at once. *forward*: capabilities of clients besides questions that it may use. *instructions*: the
         server's words for a model are taken. *tried* is the command or the origin of the URL, as the operator is told
-        it. *fetches* is the program that may have to fetch the server first."""
+        it. *fetches* is the program that may have to fetch the server first. *note* is told when a session begins, when
+        one ends, and when none comes about, with the reason."""
         self._name = name
         self._connect = connect
         self._connect_timeout_s = connect_timeout_s
@@ -83,6 +86,7 @@ class McpServerUpstream:
         self._ping_s = ping_s
         self._tried = tried
         self._fetches = fetches
+        self._note = note
         self._notice_s = notice_s
         self._patience = patience
         self._noticed = False
@@ -305,6 +309,7 @@ class McpServerUpstream:
         self._silence = Silence(client.ping, lambda: exchange.heard, self._ping_s)
         self._status = UpstreamStatus("ready", "", before.connections + 1, before.report)
         self._noticed = False
+        self._note("ready", "")
         log.info("%s: connected, protocol %s", self._name, client.agreement.version)
 
     def _notice(self, *, starts: bool) -> None:
@@ -330,6 +335,7 @@ class McpServerUpstream:
         detail = told(reason, self._tried, mend) if mend else ""
         if (before.phase, before.error) != ("down", reason):
             log.warning("%s: %s", self._name, detail or reason)
+        self._note("down", detail or reason)
         self._status = UpstreamStatus("down", reason, before.connections, detail or reason, detail)
 
 

@@ -1,0 +1,165 @@
+"""``/console/api/calls``: the audit as the caller may read it (OPS-246 to OPS-248)."""
+
+import math
+from typing import Any, Literal, get_args
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+
+from app.console.calls import FILTERS, MAX_CHARS, MAX_LIMIT, BadCursor, Filters, list_calls, one_call
+from routers.console import PREFIX, identity_of
+from routers.json_bodies import SurrogateJson
+from routers.refusals import refuse
+from wicketgate.gate import Gate
+from wicketgate.gateway.audit import AuditedOperation, AuditOutcome
+
+_LIMIT = 50
+_MAX_CURSOR_CHARS = 200
+_LATEST = 253_402_300_000.0
+
+
+class CallStage(BaseModel):
+    """What one plugin did to the call."""
+
+    plugin: str
+    phase: str
+    outcome: str
+    note: str
+    ms: float
+
+
+class CallRecord(BaseModel):
+    """A record of the audit. *at*: when the call came in, in seconds since the epoch. *name* is that part of *tool_id*.
+    *arguments* is their digest. The legs *transport*, *protocol* and *tool* say which part failed."""
+
+    at: float
+    operation: str
+    actor: str
+    key_id: str
+    source: str
+    correlation_id: str
+    call_id: str
+    outcome: str
+    tool_id: str
+    name: str
+    server: str
+    arguments: str
+    transport: str
+    protocol: str
+    tool: str
+    code: str
+    cached: bool
+    duration_ms: float
+    upstream_ms: float
+    stages: list[CallStage]
+    phase: str
+    approval: str
+    detail: str
+
+
+class CallRecords(BaseModel):
+    """The newest first. *older*: further ones are in memory, in the audit database (``sql``), nowhere (``none``), or it
+    could not be read now (``unread``)."""
+
+    calls: list[CallRecord]
+    next_cursor: str | None
+    older: Literal["memory", "sql", "none", "unread"]
+
+
+class CallTimes(BaseModel):
+    """Where the time of a call went, in milliseconds: at the server, in plugins, and in the gate itself, waiting
+    included."""
+
+    whole_ms: float
+    server_ms: float
+    plugins_ms: float
+    gate_ms: float
+
+
+class WholeCall(BaseModel):
+    """All records of one call. *unread*: the audit database could not be read, so some may be missing."""
+
+    records: list[CallRecord]
+    unread: bool
+    times: CallTimes
+
+
+# Parameters are read by hand, so that refusals have our shape; these are their schemas (OPS-153).
+def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "schema": schema}
+
+
+_TEXT = {"type": "string", "maxLength": MAX_CHARS}
+_OUTCOMES = [*get_args(AuditOutcome), "error"]
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(FILTERS, _TEXT),
+    "outcome": {"type": "string", "enum": _OUTCOMES},
+    "operation": {"type": "string", "enum": list(get_args(AuditedOperation))},
+    "from": {"type": "number"},
+    "to": {"type": "number"},
+    "cursor": {"type": "string", "maxLength": _MAX_CURSOR_CHARS},
+    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": _LIMIT},
+}
+_LIST = {"parameters": [_parameter(name, schema) for name, schema in _SCHEMAS.items()]}
+_ONE = {"parameters": [{"name": "call_id", "in": "path", "required": True, "schema": {"type": "string"}}]}
+
+_LISTED = """Records of calls and other operations, the newest first: those in memory, then those of the audit database,
+if there is one. With `ops:read` all, otherwise the caller's own. `tool` and `q` are parts of a text; `from` and `to`
+are in seconds since the epoch; the outcome `error` is that of calls whose tool answered with an error."""
+
+
+def console_calls_router(gate: Gate) -> APIRouter:
+    router = APIRouter(prefix=PREFIX, tags=["console"])
+
+    @router.get(
+        "/calls",
+        operation_id="console_calls",
+        response_model=CallRecords,
+        openapi_extra=_LIST,
+        description=_LISTED,
+    )
+    async def calls(request: Request) -> Response:
+        wanted = request.query_params
+        texts = {name: wanted[name] for name in FILTERS if wanted.get(name)}
+        if any(len(text) > MAX_CHARS for text in texts.values()):
+            return refuse(400, "invalid_request", f"A filter has at most {MAX_CHARS} characters")
+        for name in ("outcome", "operation"):
+            if name in texts and texts[name] not in _SCHEMAS[name]["enum"]:
+                return refuse(400, "invalid_request", f"{name} is one of {', '.join(_SCHEMAS[name]['enum'])}")
+        limit, cursor = wanted.get("limit", str(_LIMIT)), wanted.get("cursor", "")
+        if not (limit.isascii() and limit.isdigit() and len(limit) < 5 and 1 <= int(limit) <= MAX_LIMIT):
+            return refuse(400, "invalid_request", f"limit is a number from 1 to {MAX_LIMIT}")
+        try:
+            since, until = _moment(wanted.get("from")), _moment(wanted.get("to"))
+        except ValueError:
+            return refuse(400, "invalid_request", "from and to are seconds since the epoch")
+        filters = Filters(texts, since, until, _actor_only(request))
+        try:
+            return SurrogateJson(await list_calls(gate, filters, cursor[:_MAX_CURSOR_CHARS], int(limit)))
+        except BadCursor:
+            return refuse(400, "invalid_request", "The cursor is none that an answer gave")
+
+    @router.get("/calls/{call_id}", operation_id="console_call", response_model=WholeCall, openapi_extra=_ONE)
+    async def call(request: Request) -> Response:
+        """One call: its records, the plugins that it passed, and where its time went."""
+        found = await one_call(gate, request.path_params["call_id"][:MAX_CHARS], _actor_only(request))
+        if found is None:
+            return refuse(404, "not_found", "There is no record of this call, or it is not yours")
+        return SurrogateJson(found)
+
+    return router
+
+
+def _actor_only(request: Request) -> str | None:
+    identity = identity_of(request)
+    return None if identity.allows("ops:read") else identity.actor
+
+
+def _moment(text: str | None) -> float | None:
+    """Raises ValueError."""
+    if not text:
+        return None
+    moment = float(text)
+    if not math.isfinite(moment) or not 0 <= moment <= _LATEST:
+        raise ValueError(text)
+    return moment

@@ -1,0 +1,285 @@
+"""``/console/api``: the operator's desk: servers, keys, the configuration, and what may be changed (OPS-240 to
+OPS-252)."""
+
+import asyncio
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from app.console.accept import Accepting
+from app.console.configuration import list_keys, whole_configuration
+from app.console.servers import ACTIONS, NotPossible, list_servers, operate, whole_server
+from routers.console import PREFIX, context_of, identity_of
+from routers.json_bodies import SurrogateJson, json_object
+from routers.refusals import refuse
+from wicketgate.fleet.breaker import BreakerState
+from wicketgate.fleet.server_log import ServerEventKind
+from wicketgate.gate import Gate
+
+_MAX_NAME_CHARS = 1_000
+_DIGEST_CHARS = 64
+
+
+class Places(BaseModel):
+    """Calls that run and that wait, with their bounds; null bounds of a server that was passed in by a program."""
+
+    taken: int
+    most: int | None
+    queued: int
+    most_queued: int | None
+
+
+class Server(BaseModel):
+    """*target*: the host, the program, the document or the function, without secrets. *configured*: it stands in the
+    configuration. *switched*: enabled or disabled here, until the next reload. *error* and *last_error* are for the
+    operator. *stale*: its tools are those of the last listing. *breaker* is for all callers; *held_off*: the number of
+    actors whom their own failures keep away. *held*: tools and other offers in quarantine. *ticks*: when sessions began
+    and ended, in seconds since the epoch, the last fifty."""
+
+    name: str
+    kind: str
+    target: str
+    configured: bool
+    enabled: bool
+    switched: bool
+    required: bool
+    state: Literal["connecting", "ready", "down", "disabled"]
+    error: str
+    last_error: str
+    stale: bool
+    connections: int
+    connected_s: float | None
+    breaker: BreakerState
+    breaker_opened: int
+    held_off: int
+    turned_away: int
+    tools: int
+    held: int
+    places: Places
+    ticks: list[tuple[float, ServerEventKind]]
+
+
+class Servers(BaseModel):
+    """Those first that need somebody. *more*: so many are not listed. *now* is in seconds since the epoch."""
+
+    servers: list[Server]
+    more: int
+    now: float
+
+
+class ServerMoment(BaseModel):
+    """*why* is empty, or says why a session ended or none came about."""
+
+    at: float
+    kind: ServerEventKind
+    why: str
+
+
+class WholeServer(Server):
+    """*events*: the newest first. *stderr*: the last lines, of all of its starts together, masked of credentials, the
+    newest last; null where there is none that this process reads. *stderr_lines* is the number of all lines.
+    *left_out*: definitions that give no tool, with the reasons."""
+
+    now: float
+    events: list[ServerMoment]
+    stderr: list[str] | None
+    stderr_lines: int
+    left_out: list[str]
+    notes: list[str]
+
+
+class Done(BaseModel):
+    """*until_reload*: it lasts until the configuration is read again."""
+
+    done: str
+    until_reload: bool
+
+
+class Accepted(BaseModel):
+    """The definition is pinned as it is now, and in force."""
+
+    accepted: str
+
+
+class Key(BaseModel):
+    """Times are in seconds since the epoch; null is no bound, or no use since *since*."""
+
+    id: str
+    actor: str
+    permissions: list[str]
+    not_before: float | None
+    expires_at: float | None
+    last_used: float | None
+    state: Literal["good", "suspended", "expired", "not_yet_valid"]
+
+
+class Keys(BaseModel):
+    """*since*: the process counts uses from then on."""
+
+    keys: list[Key]
+    more: int
+    since: float
+    now: float
+
+
+class Setting(BaseModel):
+    """*value* as text; a secret is ``${NAME}`` by its variable, or ``set``. *waits*: the configuration has another
+    value by now, which takes effect after a restart."""
+
+    path: str
+    value: str
+    default: bool
+    waits: bool
+
+
+class SettingsSection(BaseModel):
+    name: str
+    rows: list[Setting]
+
+
+class StorageInForce(BaseModel):
+    """*shown* is the URL without user and password. *away*: why it is not there. *shortfalls*: what it does not
+    promise."""
+
+    kind: Literal["memory", "sqlite", "redis"]
+    shown: str
+    away: str
+    shortfalls: list[str]
+
+
+class CatalogInForce(BaseModel):
+    version: str
+    tools: int
+
+
+class Configuration(BaseModel):
+    """*file*: the file that was read, null without one. *waiting*: settings that take effect after a restart.
+    *switched*: servers that are enabled or disabled until the next reload. *unmatched*: patterns that match no tool. *cut*: there
+    are more settings than are shown."""
+
+    file: str | None
+    loaded_at: float
+    since: float
+    sections: list[SettingsSection]
+    cut: bool
+    waiting: list[str]
+    switched: dict[str, bool]
+    storage: StorageInForce
+    catalog: CatalogInForce
+    unmatched: list[str]
+    left_out: list[str]
+    key_notes: list[str]
+
+
+# Bodies are read by hand, so that refusals have our shape; these are their schemas (OPS-153).
+_NAME = {"type": "string", "maxLength": _MAX_NAME_CHARS}
+_DIGEST = {"type": "string", "maxLength": _DIGEST_CHARS}
+_ACCEPT_SCHEMA = {
+    "type": "object",
+    "properties": {"upstream": _NAME, "tool": _NAME, "digest": _DIGEST},
+    "required": ["upstream", "tool", "digest"],
+}
+_ACCEPT = {"requestBody": {"required": True, "content": {"application/json": {"schema": _ACCEPT_SCHEMA}}}}
+
+
+def _path(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+_ONE = {"parameters": [_path("name", {"type": "string"})]}
+_ACT = {"parameters": [_path("name", {"type": "string"}), _path("action", {"type": "string", "enum": list(ACTIONS)})]}
+
+_ACCEPTS = """Accept the definition of one tool, or of another offer (`rec/prompts`), as it is now: it is written to the
+lock file, and in force. `digest` is that of the definition that was looked at; 409 if it is another by now. Needs
+`ops:write`."""
+
+
+def console_desk_router(gate: Gate, max_values: int) -> APIRouter:
+    """Bodies have at most *max_values* values."""
+    router = APIRouter(prefix=PREFIX, tags=["console"])
+    accepting = Accepting(gate)
+
+    @router.get("/servers", operation_id="console_servers", response_model=Servers)
+    async def servers(request: Request) -> Response:
+        """The servers behind the gate. Needs `ops:read`."""
+        return _lacking(request, "ops:read") or SurrogateJson(list_servers(gate))
+
+    @router.get("/servers/{name}", operation_id="console_server", response_model=WholeServer, openapi_extra=_ONE)
+    async def server(request: Request) -> Response:
+        """One server, with what happened to it, and the last lines of its stderr. Needs `ops:read`."""
+        if refused := _lacking(request, "ops:read"):
+            return refused
+        found = whole_server(gate, request.path_params["name"])
+        return _not_found("server") if found is None else SurrogateJson(found)
+
+    @router.post(
+        "/servers/{name}/{action}",
+        operation_id="console_operate",
+        response_model=Done,
+        status_code=202,
+        openapi_extra=_ACT,
+    )
+    async def operated(request: Request) -> Response:
+        """Connect a server anew, or enable or disable it until the next reload. Needs `ops:write`; it is audited."""
+        if refused := _lacking(request, "ops:write"):
+            return refused
+        action = next((each for each in ACTIONS if each == request.path_params["action"]), None)
+        if action is None:
+            return refuse(404, "not_found", f"A server can be asked to {', '.join(ACTIONS)}")
+        try:
+            done = await operate(gate, request.path_params["name"], action, context_of(request))
+        except NotPossible as error:
+            return _not_possible(error)
+        return JSONResponse({"done": done, "until_reload": action != "reconnect"}, 202)
+
+    @router.post(
+        "/accept", operation_id="console_accept", response_model=Accepted, openapi_extra=_ACCEPT, description=_ACCEPTS
+    )
+    async def accept(request: Request) -> Response:
+        if refused := _lacking(request, "ops:write"):
+            return refused
+        body = await json_object(request, max_values)
+        if not isinstance(body, dict):
+            return body
+        wanted = [body.get(name) for name in ("upstream", "tool", "digest")]
+        texts = [each for each in wanted if isinstance(each, str) and len(each) <= _MAX_NAME_CHARS]
+        if len(texts) < len(wanted):
+            return refuse(400, "invalid_request", "upstream, tool and digest must be strings")
+        source, name, digest = texts
+        try:
+            await accepting.accept(source, name, digest, context_of(request))
+        except NotPossible as error:
+            return _not_possible(error)
+        return SurrogateJson({"accepted": f"{source}:{name}"})
+
+    @router.get("/keys", operation_id="console_keys", response_model=Keys)
+    async def keys(request: Request) -> Response:
+        """The keys that callers hold, without their hashes. Needs `ops:read`."""
+        return _lacking(request, "ops:read") or SurrogateJson(list_keys(gate))
+
+    @router.get("/configuration", operation_id="console_configuration", response_model=Configuration)
+    async def configuration(request: Request) -> Response:
+        """The values in force, without secrets. Needs `ops:read`."""
+        if refused := _lacking(request, "ops:read"):
+            return refused
+        # In a thread: there may be hundreds of upstreams, each with patterns for its credentials.
+        return SurrogateJson(await asyncio.to_thread(whole_configuration, gate))
+
+    return router
+
+
+def _lacking(request: Request, permission: str) -> JSONResponse | None:
+    """The refusal of a caller without *permission*."""
+    if identity_of(request).allows(permission):
+        return None
+    return refuse(403, "forbidden", f"This needs the permission {permission}")
+
+
+def _not_found(what: str) -> JSONResponse:
+    return refuse(404, "not_found", f"There is no {what} of this name")
+
+
+def _not_possible(error: NotPossible) -> JSONResponse:
+    return refuse(error.status, "not_found" if error.status == 404 else "conflict", str(error))
