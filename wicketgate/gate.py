@@ -111,6 +111,10 @@ class Gate:
         self._call_state = make_call_state(settings.storage, self.storage, self._redis)
         self.auditor = make_auditor(settings.plugins, time, settings.auth.digest_key)
         self.audit_events = AuditEvents(self.auditor)
+        self.seal = make_seal(settings.auth)
+        self.approvals = make_approval_desk(
+            settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis
+        )
         turns, self._haste = Turns(), asyncio.Event()
         self.fleet = MultiplexUpstream(
             make_members(settings, outgoing, turns, self._haste, owner)
@@ -129,6 +133,7 @@ class Gate:
             peers=self.peers,
             calls=make_call_store(settings.storage, self.storage, self._redis),
             watch=self.traffic,
+            approver=self.approvals.approver_of,
         )
         self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=settings.server.start_deadline_s)
         # The faces over it.
@@ -144,13 +149,9 @@ class Gate:
         )
         # The engine, whose tools are those of the gateway's face.
         self._provider = make_provider(settings.model, outgoing) if provider is None else provider
-        self.seal = make_seal(settings.auth)
-        self._approvals = make_approval_desk(
-            settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis
-        )
         window = model_window(settings.model, tokens)
         self.engine = Engine(
-            self._provider, self.surface, window, engine_limits(settings), meter, self._approvals, self._keys.stands
+            self._provider, self.surface, window, engine_limits(settings), meter, self.approvals, self._keys.stands
         )
         places = make_place_store(settings, secrets.token_hex(8), self.storage, self._redis)
         self.shares = make_shares(settings, places, self.storage)
@@ -191,7 +192,7 @@ class Gate:
             stack.push_async_callback(self._learned.aclose)
             stack.push_async_callback(self.mcp_sessions.aclose)
             stack.push_async_callback(self._call_state.aclose)
-            stack.push_async_callback(self._approvals.aclose)
+            stack.push_async_callback(self.approvals.aclose)
             stack.push_async_callback(self._provider.aclose)
             await self.runtime.learning.load()
             await stack.enter_async_context(self.lifecycle.running())
@@ -287,7 +288,7 @@ class Gate:
         self._keys.replace([*(key.hashed() for key in settings.auth.keys), *self._extra_keys])
         self.revocation.enforce()
         self.engine.limits = engine_limits(settings)
-        reseal(self.seal, self._approvals, settings.auth)
+        reseal(self.seal, self.approvals, settings.auth)
         if self.auditor is not None:
             self.auditor.use_key(settings.auth.digest_key)
 
