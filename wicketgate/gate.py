@@ -115,6 +115,10 @@ class Gate:
         self.audit_events = AuditEvents(self.auditor, self.traffic)
         self.server_logs = ServerLogs(clock)
         self.shared_stdio = owner is not None
+        self.seal = make_seal(settings.auth)
+        self.approvals = make_approval_desk(
+            settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis
+        )
         turns, self._haste = Turns(), asyncio.Event()
         self.fleet = MultiplexUpstream(
             make_members(settings, outgoing, turns, self._haste, owner, self.server_logs)
@@ -133,6 +137,7 @@ class Gate:
             peers=self.peers,
             calls=make_call_store(settings.storage, self.storage, self._redis),
             watch=self.traffic,
+            approver=self.approvals.approver_of,
         )
         self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=settings.server.start_deadline_s)
         # The faces over it.
@@ -148,13 +153,9 @@ class Gate:
         )
         # The engine, whose tools are those of the gateway's face.
         self._provider = make_provider(settings.model, outgoing) if provider is None else provider
-        self.seal = make_seal(settings.auth)
-        self._approvals = make_approval_desk(
-            settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis
-        )
         window = model_window(settings.model, tokens)
         self.engine = Engine(
-            self._provider, self.surface, window, engine_limits(settings), meter, self._approvals, self._keys.stands
+            self._provider, self.surface, window, engine_limits(settings), meter, self.approvals, self._keys.stands
         )
         places = make_place_store(settings, secrets.token_hex(8), self.storage, self._redis)
         self.shares = make_shares(settings, places, self.storage)
@@ -196,7 +197,7 @@ class Gate:
             stack.push_async_callback(self._learned.aclose)
             stack.push_async_callback(self.mcp_sessions.aclose)
             stack.push_async_callback(self._call_state.aclose)
-            stack.push_async_callback(self._approvals.aclose)
+            stack.push_async_callback(self.approvals.aclose)
             stack.push_async_callback(self._provider.aclose)
             if self.audit_reader is not None:
                 stack.push_async_callback(self.audit_reader.aclose)
@@ -329,7 +330,7 @@ class Gate:
         self._keys.replace([*(key.hashed() for key in settings.auth.keys), *self._extra_keys])
         self.revocation.enforce()
         self.engine.limits = engine_limits(settings)
-        reseal(self.seal, self._approvals, settings.auth)
+        reseal(self.seal, self.approvals, settings.auth)
         if self.auditor is not None:
             self.auditor.use_key(settings.auth.digest_key)
 

@@ -205,6 +205,11 @@ class CallContext:
         return "now" if when == "later" and self.asked_in_line() else when
 
 
+def own_approver(context: CallContext) -> Approver:
+    """The approver that came with the call, and no other."""
+    return context.approver
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamStatus:
     """Health of one upstream. *error* is a fixed phrase that any caller may read, never an exception's text.

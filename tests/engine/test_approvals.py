@@ -10,6 +10,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.engine.approvals import REQUIRED, ApprovalDesk, CallApprover
 from wicketgate.engine.contract import ChatRequest, parse_chat_request
+from wicketgate.engine.waiting_calls import WaitingCalls
 from wicketgate.errors import ApprovalRequired
 from wicketgate.models.provider import ToolCall
 from wicketgate.ports import CallContext, PendingCall
@@ -33,7 +34,13 @@ def of(actor: str) -> CallContext:
 def desk(clock: Clock, used: MemoryOnceStore | None = None) -> ApprovalDesk:
     numbers = itertools.count()
     seal = Seal(["k" * 32], b"own" * 16, clock, lambda: str(next(numbers)))
-    return ApprovalDesk(ApprovalSeal(seal, ttl_s=60), used or MemoryOnceStore(clock))
+    handles = itertools.count()
+    return ApprovalDesk(
+        ApprovalSeal(seal, ttl_s=60),
+        used or MemoryOnceStore(clock),
+        waiting=WaitingCalls(clock),
+        new_id=lambda: f"w{next(handles)}",
+    )
 
 
 def request(*results: str, decisions: dict[str, str], raw: str = CALL.raw) -> ChatRequest:

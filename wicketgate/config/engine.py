@@ -23,6 +23,7 @@ from wicketgate.engine.limits import StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.engine.tool_rounds import EngineLimits
 from wicketgate.engine.turn import ModelWindow
+from wicketgate.engine.waiting_calls import WaitingCalls
 from wicketgate.models.anthropic.exchange import AnthropicMessagesProvider
 from wicketgate.models.endpoint import ModelAddress, Timeouts
 from wicketgate.models.openai.exchange import OpenAIChatProvider
@@ -168,7 +169,13 @@ def make_approval_desk(
     if not settings.auth.seal_keys and kept and any(rule.approval == "always" for rule in settings.access):
         log.warning("approvals end with this process, because auth.seal_keys is not set")
     used = _used_approvals(file, measures, redis)
-    return ApprovalDesk(ApprovalSeal(seal, ttl_s=settings.auth.approval_ttl_s), used, report)
+    return ApprovalDesk(
+        ApprovalSeal(seal, ttl_s=settings.auth.approval_ttl_s),
+        used,
+        report,
+        waiting=WaitingCalls(time),
+        new_id=partial(secrets.token_urlsafe, 12),
+    )
 
 
 def _used_approvals(file: Path | None, measures: StorageMeasures | None, redis: "RedisLink | None") -> OnceStore:

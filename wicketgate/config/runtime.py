@@ -2,6 +2,7 @@
 
 import logging
 import secrets
+from collections.abc import Callable
 from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from wicketgate.gateway.options import CallPolicy, HeapKeeper, RetryPolicy, Runt
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.peers import Alone, Peers
-from wicketgate.ports import ArtifactStore, LearnedStore
+from wicketgate.ports import Approver, ArtifactStore, CallContext, LearnedStore, own_approver
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_learned import MemoryLearnedStore
 from wicketgate.storage.memory_mcp_sessions import MemoryMcpSessionStore
@@ -49,6 +50,7 @@ def make_runtime(
     peers: Peers | None = None,
     calls: CallStore | None = None,
     watch: Watch | None = None,
+    approver: Callable[[CallContext], Approver] = own_approver,
 ) -> ProxyRuntime:
     """Makes a runtime without connecting anything. The caller closes the stores and *auditor*. Raises ConfigError."""
     return ProxyRuntime(
@@ -71,6 +73,7 @@ def make_runtime(
             peers=peers or Alone(),
             calls=calls,
             watch=watch,
+            approver=approver,
         ),
         cache_stable=settings.mcp.cache_stable,
     )

@@ -40,7 +40,7 @@ from wicketgate.gateway.server_words import ServerWords, StillAllowed
 from wicketgate.gateway.skill_files import admit_file
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.plugin_api import Request
-from wicketgate.ports import TOOL_CHANGED, CallContext, PendingCall
+from wicketgate.ports import TOOL_CHANGED, Approver, CallContext, PendingCall, own_approver
 from wicketgate.results.firewall import is_bulky
 from wicketgate.schemas.validation import is_bulky_json
 
@@ -89,10 +89,12 @@ class Calls:
         results: ResultStore,
         now: Callable[[], float],
         in_force: Callable[[], tuple[Catalog, AccessPolicy]],
+        approver: Callable[[CallContext], Approver] = own_approver,
         stale: Callable[[str], None] = lambda server: None,
     ) -> None:
         self._fleet = fleet
         self._in_force = in_force
+        self._approver = approver
         self._stale = stale
         self._policies = policies
         self._plugins = plugins
@@ -152,7 +154,7 @@ class Calls:
         # Approval: a call over its quota must not use one up.
         if asks:
             await self._quota.check(identity.actor, item.id, item.names)
-            await note.approve(context.approver, PendingCall(item.id, item.digest, admitted.args))
+            await note.approve(self._approver(context), PendingCall(item.id, item.digest, admitted.args))
             # A person may take long, and the caller decides how long: what was forbidden meanwhile does not run.
             await still_allowed("approval_refused")
         # Quota: counted once, however often the call is tried.

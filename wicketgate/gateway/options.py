@@ -25,7 +25,7 @@ from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.models.provider import Usage
 from wicketgate.peers import Alone, Peers
-from wicketgate.ports import ArtifactStore, LearnedStore
+from wicketgate.ports import Approver, ArtifactStore, CallContext, LearnedStore, own_approver
 from wicketgate.storage.memory_learned import MemoryLearnedStore
 from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
 from wicketgate.tokens import TokenCounter, shipped_token_counter
@@ -205,7 +205,8 @@ class RuntimeOptions:
     records. *quota* and *results* are the stores of what was counted and kept; None is one in memory by that clock.
     *patient_lessons*: lessons wait for a store that is out of order. *running* bounds the calls that outlive their
     requests, and *new_id* gives each an id. *peers* are the other processes of the service, and *calls* keeps what such
-    calls came to beyond the end of this one. *watch* follows all operations.
+    calls came to beyond the end of this one. *watch* follows all operations. *approver* gives that of a
+    call which needs the owner's approval.
     """
 
     policies: RuntimePolicies = field(default_factory=RuntimePolicies)
@@ -225,3 +226,4 @@ class RuntimeOptions:
     peers: Peers = field(default_factory=Alone)
     calls: CallStore | None = None
     watch: Watch | None = None
+    approver: Callable[[CallContext], Approver] = own_approver

@@ -135,6 +135,7 @@ class ProxyRuntime:
             results=options.results or MemoryResultStore(options.now),
             now=options.now,
             in_force=lambda: (self.catalog(), self.access),
+            approver=options.approver,
             stale=self._refresh_soon,
         )
         self._keeper = CatalogKeeper(
