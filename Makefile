@@ -13,7 +13,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE   := wicketgate app routers middleware examples bench conformance tests hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench-validators fuzz-validation conformance clients
+.PHONY: bench-validators bench-workers fuzz-validation chaos conformance clients
 .PHONY: help run test quick coverage explore lint types imports pytest format openapi picture bench-catalog bench-pause bench-execute bench-engine bench-scaling bench-filters soak documents lock lock-conformance image test-image clean
 
 help: ## this list
@@ -80,6 +80,15 @@ bench-execute: $(VENV)/.dev ## what tool_execute adds to a direct call, over std
 
 soak: $(VENV)/.dev ## ten minutes of 64 callers over ten upstreams, one killed every few seconds (ARGS=...)
 	@$(BIN)/python -m bench.soak $(ARGS)
+
+MINUTES ?= 20
+SEED ?= 1
+FAULTS ?= kill,pause,roll,redis-kill,failover,disk,proxy
+chaos: $(VENV)/.dev ## twenty minutes of three replicas behind nginx over Redis, killed in turn (MINUTES=..., SEED=..., FAULTS=kill,roll, ARGS=...)
+	@$(BIN)/python -m bench.chaos --minutes $(MINUTES) --seed $(SEED) --faults $(FAULTS) $(ARGS)
+
+bench-workers: $(VENV)/.dev ## throughput of serve --workers 1 and 2, and what the caller takes of the same cores (ARGS=...)
+	@$(BIN)/python -m bench.workers $(ARGS)
 
 bench-engine: $(VENV)/.dev ## what relaying a model's stream costs, beside a bare relay and agent frameworks
 	@$(BIN)/python -m bench.engine

@@ -24,7 +24,7 @@ _BREAKER: Mapping[BreakerState, int] = {"closed": 0, "half_open": 1, "open": 2}
 class Gauges:
     """Values that are read at a scrape. *tools*: in force, by upstream. Those of the audit log: by sink. *keys*: by
     id. *connections*: of the port; None under another server. *learned*: the executions that taught which
-    words lead to a tool."""
+    words lead to a tool; *lessons_dropped*: those that no store has."""
 
     upstreams: Mapping[str, MemberState]
     tools: Mapping[str, int]
@@ -36,6 +36,7 @@ class Gauges:
     keys: Mapping[str, KeyLife] = field(default_factory=dict)
     connections: ConnectionCounts | None = None
     learned: int = 0
+    lessons_dropped: int = 0
 
 
 class GaugeCollector(Collector):
@@ -51,6 +52,9 @@ class GaugeCollector(Collector):
         yield from _of_shares(gauges)
         yield CounterMetricFamily(
             "wicketgate_learned", "Executions that taught which words lead to a tool.", value=gauges.learned
+        )
+        yield CounterMetricFamily(
+            "wicketgate_lessons_dropped", "Lessons of executions that no store has.", value=gauges.lessons_dropped
         )
         if gauges.connections is not None:
             yield from _of_connections(gauges.connections)
@@ -100,7 +104,14 @@ def _of_storage(storage: StorageMeasures) -> Iterable[Metric]:
         "wicketgate_storage_refused", "Steps not tried, since the store was locked or away.", value=storage.refused
     )
     away = GaugeMetricFamily("wicketgate_storage_away", "1 while a shared store is away.", value=int(storage.away))
-    return waits, errors, refused, away
+    without = CounterMetricFamily(
+        "wicketgate_storage_without",
+        "Steps done without the store (open, partial) or refused (closed), by the kind of state.",
+        labels=["state", "mode"],
+    )
+    for (state, mode), count in storage.fail.counts.items():
+        without.add_metric([state, mode], count)
+    return waits, errors, refused, away, without
 
 
 def _histogram(durations: Durations) -> tuple[list[tuple[str, float]], float]:

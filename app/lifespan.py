@@ -12,6 +12,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -25,7 +26,7 @@ from app.pace import Pace
 from app.port.connections import ConnectionCounts
 from app.process import collect_seldom, on_hangup, on_stop, search_python_folders
 from app.start_lines import StartLines, say_stop
-from app.workers.peers import Peers
+from app.workers.metrics import WorkerMetrics
 from app.workers.place import READY, Place
 from wicketgate.config.reload import Reloader
 from wicketgate.config.settings import Settings
@@ -89,7 +90,7 @@ async def service_lifespan(
     local: LocalKey | None,
     loop_late: Callable[[float], None],
     pace: Pace,
-    peers: Peers | None = None,
+    workers: WorkerMetrics | None = None,
 ) -> AsyncIterator[None]:
     """Raises ConfigError if a required upstream is missing; the own server gets the error by ``fail`` instead.
 
@@ -115,8 +116,8 @@ async def service_lifespan(
         gate.on_apply(lambda settings: _warn_of_ends(gate))
         await stack.enter_async_context(gate)
         await stack.enter_async_context(doors.running())
-        if peers is not None:
-            await stack.enter_async_context(peers.answering())
+        if workers is not None:
+            await stack.enter_async_context(workers.answering())
         # Required upstreams: they keep another server from starting; the own one answers meanwhile.
         if server is None and _required(gate):
             await _wait_for_required(gate, logs=True)
@@ -138,6 +139,9 @@ async def service_lifespan(
                 tasks.create_task(_greet_when_ready(gate, program, local, start)),
                 tasks.create_task(watch_loop(loop_late)),
             ]
+            taking_over = tasks.create_task(gate.take_over_runs(), name="runs of processes that are gone")
+            gate.drain.follow(partial(_cancel, taking_over))
+            running.append(taking_over)
             yield
             for task in running:
                 task.cancel()
@@ -231,6 +235,10 @@ async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey
         return
     with suppress(OSError, ValueError):  # the terminal is gone or closed
         click.echo(greeting, err=True)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
 
 
 async def _drain(gate: Gate) -> None:

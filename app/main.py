@@ -29,7 +29,8 @@ from app.metrics import CONTENT_TYPE, Metrics
 from app.pace import Pace, PaceMiddleware
 from app.port.connections import ConnectionCounts
 from app.process import Heap
-from app.workers.peers import Peers
+from app.workers.forwarding import WorkerPeers
+from app.workers.metrics import WorkerMetrics
 from middleware.auth import AuthMiddleware
 from middleware.client_address import ClientAddressMiddleware, TrustedProxies
 from middleware.correlation import CorrelationMiddleware
@@ -101,8 +102,9 @@ def _make_app(
         extra_keys = [local.hashed]
     # The gate, and the doors in front of it.
     metrics = Metrics()
+    place = program.place if program is not None else None
     with _logs(program, settings):
-        if program is not None and (program.place is None or program.place.number == 0):
+        if program is not None and (place is None or place.number == 0):
             log_configuration(settings)
         heap = None if program is None else Heap()
         gate = Gate(
@@ -113,12 +115,22 @@ def _make_app(
             meter=metrics,
             heap=heap,
             clock=clock,
-            owner=program.place.owner if program is not None and program.place is not None else None,
+            owner=place.owner if place is not None else None,
+            peers=WorkerPeers(place) if place is not None else None,
         )
     gate.authenticator.observe(metrics.auth_failed)
     gate.authenticator.observe(gate.audit_events.login_failed)
     limits = _door_limits(settings)
-    doors = McpDoors(gate.faces, version=VERSION, seal=gate.seal, limits=limits, calls=gate.shares.calls)
+    doors = McpDoors(
+        gate.faces,
+        version=VERSION,
+        seal=gate.seal,
+        limits=limits,
+        calls=gate.shares.calls,
+        kept=gate.mcp_sessions,
+        peers=gate.peers,
+        fail=gate.storage.fail,
+    )
     gate.runtime.watch(doors.catalog_changed)
     gate.runtime.watch_access(doors.access_changed)
     gate.drain.follow(doors.end_listening)
@@ -128,33 +140,30 @@ def _make_app(
 
     # Without the framework's documentation pages, which load scripts from other hosts.
     pace = Pace()
-    place = program.place if program is not None else None
-    peers = Peers(place, metrics.render) if place is not None else None
+    workers = WorkerMetrics(place, metrics.render) if place is not None else None
     app = FastAPI(
         title="Wicketgate",
         version=VERSION,
-        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace, peers),
+        lifespan=lambda app: service_lifespan(gate, doors, program, local, metrics.loop_late, pace, workers),
         openapi_url=None,
         redirect_slashes=False,
         # The framework would look for telemetry providers at each request; there are none here.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.gate = gate
-    endpoints: Mapping[str, ASGIApp] = doors.endpoints
-    if peers is not None:
-        endpoints = {name: peers.placed(endpoint) for name, endpoint in doors.endpoints.items()}
     console = ConsoleFiles() if settings.server.console else None
-    faces = _add_paths(app, gate, console, endpoints, metrics, metrics.read if peers is None else peers.metrics)
+    read_metrics = metrics.read if workers is None else workers.metrics
+    faces = _add_paths(app, gate, console, doors.endpoints, metrics, read_metrics)
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     server = settings.server
     app.add_middleware(BodyLimitMiddleware, max_bytes=server.max_body_bytes, timeout_s=server.body_timeout_s)
     local_only = local is not None and local.file is None
-    if peers is not None:
+    if gate.has_peers:
         behind = AuthMiddleware(
             _by_path(faces, doors.endpoints), gate.authenticator, gate.key_uses, local_only=local_only
         )
-        peers.answer_with(DrainMiddleware(behind, gate.drain))
+        gate.peers.answer_with(DrainMiddleware(behind, gate.drain))
     app.add_middleware(
         AuthMiddleware,
         authenticator=gate.authenticator,
@@ -264,6 +273,7 @@ def _gauges(gate: Gate, doors: McpDoors, connections: ConnectionCounts | None) -
         keys=gate.key_life(),
         connections=connections,
         learned=gate.runtime.learning.lessons,
+        lessons_dropped=gate.runtime.learning.dropped,
     )
 
 

@@ -6,7 +6,7 @@ from starlette.responses import JSONResponse
 from wicketgate.access.shares import RETRY_AFTER_S, Scope, too_many_text
 from wicketgate.faces.mcp.envelope import Fault
 
-_STATUS: dict[Scope, int] = {"actor": 429, "all": 503}
+_STATUS: dict[Scope, int] = {"actor": 429, "all": 503, "away": 503}
 
 
 def refused(fault: Fault, status: int = 400, *, later: bool = False) -> JSONResponse:

@@ -5,29 +5,33 @@ longest gives way, of the actor that holds most.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from typing import Any, Protocol
 
-from app.mcp_sessions import KeyedSessions
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import SCOPES, Scope, full_scope
 
 
+class Sessions(Protocol):
+    """What there is to be shared."""
+
+    def by_actor(self) -> Counter[str]: ...
+
+    def longest_idle(self, actor: str) -> Any | None: ...
+
+    async def give_way(self, live: Any) -> None: ...
+
+    async def leave(self, live: Any) -> None: ...
+
+
 class SessionLimit:
     """Implements ShareCounts for the *sessions* of one *face*: *most* in all; *per_actor* is the operator's limit, None
-    where there is none. *end* ends one session and returns when it is gone."""
+    where there is none."""
 
-    def __init__(
-        self,
-        face: str,
-        sessions: KeyedSessions,
-        end: Callable[[str, Identity], Awaitable[None]],
-        most: int,
-        per_actor: int | None,
-    ) -> None:
+    def __init__(self, face: str, sessions: Sessions, most: int, per_actor: int | None) -> None:
         self.kind = f"sessions_{face}"
         self.most = most
         self._sessions = sessions
-        self._end = end
         self._per_actor = per_actor
         self._refused: dict[Scope, int] = dict.fromkeys(SCOPES, 0)
 
@@ -50,6 +54,18 @@ class SessionLimit:
             self._refused[full] += 1
         return full
 
+    async def full_for_joined(self, identity: Identity) -> Scope | None:
+        """Returns what is full for a session that was opened at another process, after an idle one of its actor has
+        left this process if there is one, which can be taken up again."""
+        full = self._full(self._sessions.by_actor(), identity.actor)
+        if full is None:
+            return None
+        idle = self._sessions.longest_idle(identity.actor)
+        if idle is None:
+            return await self.full_for(identity)
+        await self._sessions.leave(idle)
+        return None
+
     def _full(self, held: Counter[str], actor: str) -> Scope | None:
         return full_scope(held[actor], held.total(), self.most, self._per_actor)
 
@@ -60,5 +76,5 @@ class SessionLimit:
         idle = self._sessions.longest_idle(actor)
         if idle is None:
             return False
-        await self._end(*idle)
+        await self._sessions.give_way(idle)
         return True

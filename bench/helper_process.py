@@ -2,20 +2,19 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from bench.catalogs import ROOT
 
 
 @asynccontextmanager
-async def helper_process(module: str, *args: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Runs the module while the context is open, with pipes for stdin and stdout."""
+async def helper_process(
+    module: str, *args: str, line: Sequence[str] = ()
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Runs the module while the context is open, with pipes for stdin and stdout. *line* starts it in another way."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        module,
-        *args,
+        *(line or (sys.executable, "-m", module, *args)),
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

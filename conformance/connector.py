@@ -70,7 +70,7 @@ async def load_skills(upstream: Upstream, supporting: str | None) -> None:
     refused (OPS-155). Raises RuntimeError where there are none."""
     runtime = ProxyRuntime(MultiplexUpstream([upstream]))
     await runtime.refresh_catalog()
-    runtime.browse_query("handle a document")
+    await runtime.browse_query("handle a document")
     skills = [item for item in runtime.catalog().items.values() if item.kind == "skill"]
     if not skills:
         raise RuntimeError("no skill was listed")

@@ -69,7 +69,7 @@ async def browse_execute_view() -> None:
     print("\n== Browse, execute, view")
     runtime = ProxyRuntime(StubUpstream(TOOLS, answer))
     await runtime.refresh_catalog()
-    (best, *_) = runtime.browse_query("find open invoices").cards
+    (best, *_) = (await runtime.browse_query("find open invoices")).cards
     executed = await runtime.execute(best.id, {"status": "open"})
     print(best.id, "->", executed.envelope.summary.splitlines()[0])
     (artifact,) = executed.envelope.artifacts

@@ -1,4 +1,4 @@
-"""``/console/api``: the data of the page Tools: searches, tools, what is held back, runs (OPS-228 to OPS-235)."""
+"""``/console/api``: the data of the page Tools: searches, tools, what is held back, runs (OPS-228 to OPS-233)."""
 
 import math
 from collections.abc import Mapping

@@ -27,9 +27,10 @@ from routers.refusals import refuse
 from wicketgate.access.authenticator import KeyUse
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import RETRY_AFTER_S, ShareRefused
-from wicketgate.engine.contract import ChatRequest, InvalidRequest, call_context, parse_chat_request
+from wicketgate.engine.contract import ChatRequest, InvalidRequest, OnDisconnect, call_context, parse_chat_request
 from wicketgate.engine.events import Done, ErrorEvent, Event, encode
-from wicketgate.engine.keyed_runs import JournalAway, KeyedRuns, OnDisconnect, Resumption
+from wicketgate.engine.journal import JournalAway
+from wicketgate.engine.keyed_runs import KeyedRuns, Resumption
 from wicketgate.engine.limits import Place, StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.errors import ProviderError
@@ -161,7 +162,7 @@ def _unavailable() -> Response:
 
 
 def _full(refused: ShareRefused) -> Response:
-    if refused.scope == "all":
+    if refused.scope != "actor":
         return _unavailable()
     message = "This actor has as many streams open as it may have now"
     return refuse(429, "rate_limited", message, headers=_LATER)

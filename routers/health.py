@@ -22,6 +22,7 @@ from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.catalog_keeper import tools_left_out
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import UpstreamPhase
+from wicketgate.storage.fail_modes import FailMode, StateKind
 from wicketgate.storage.measures import StorageState
 
 _MAX_NAMED = 50
@@ -81,11 +82,13 @@ class CatalogHealth(BaseModel):
 
 class StorageHealth(BaseModel):
     """The store of ``storage.url``. *away*: why a shared store is not there; empty while it is. *shortfalls*: what it
-    does not promise, each with the setting that mends it."""
+    does not promise, each with the setting that mends it. *degraded*: the kinds of state that do without it at the
+    moment, with what `storage.fail` says of them."""
 
     kind: Literal["memory", "sqlite", "redis"]
     away: str
     shortfalls: list[str]
+    degraded: dict[StateKind, FailMode]
 
 
 class Readiness(BaseModel):
@@ -137,7 +140,9 @@ def health_router(
                 missing=[f"{server}:{name}" for server, each in screened.items() for name in each.gone][:_MAX_NAMED],
                 unmatched=list(runtime.unmatched()[:_MAX_NAMED]),
             ),
-            storage=StorageHealth(kind=store.kind, away=store.away, shortfalls=list(store.shortfalls)),
+            storage=StorageHealth(
+                kind=store.kind, away=store.away, shortfalls=list(store.shortfalls), degraded=dict(store.degraded)
+            ),
             upstreams={
                 name: UpstreamHealth(
                     state=state.status.phase,

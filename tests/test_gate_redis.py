@@ -21,6 +21,7 @@ from wicketgate.config.runtime import make_learned_store, make_redis_link
 from wicketgate.config.settings import Settings
 from wicketgate.gate import Gate
 from wicketgate.ports import CallContext
+from wicketgate.storage.fail_modes import USUAL
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +66,15 @@ async def test_an_approval_that_one_replica_used_is_used_up_at_the_other(redis: 
     assert (len(files.calls), after.calls) == (1, [])
 
 
-@requirement("OPS-161", "OPS-162", "OPS-160")
+@requirement("OPS-161", "OPS-162", "OPS-160", "OPS-191", "OPS-192")
 async def test_operators_are_told_how_the_redis_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     operator = {"Authorization": f"Bearer {OPERATOR_KEY}"}
     with redis_server(tmp_path, "--requirepass", PASSWORD) as server:
-        async with running_service(upstreams=[FileServer()], settings=storage(server)) as service:
+        settings = {"storage": {**storage(server)["storage"], "fail": {"quotas": "closed"}}}
+        async with running_service(upstreams=[FileServer()], settings=settings) as service:
             told = (await service.http.get("/readyz", headers=operator)).json()["storage"]
-            assert (told["kind"], told["away"]) == ("redis", "")
+            assert (told["kind"], told["away"], told["degraded"]) == ("redis", "", {})
             assert "appendonly yes" in told["shortfalls"][0]
             assert "wicketgate_storage_away 0.0" in await metrics(service.http)
             server.kill()
@@ -80,6 +82,15 @@ async def test_operators_are_told_how_the_redis_is(tmp_path: Path, caplog: pytes
                 await service.app.state.gate.runtime.learning.load()
             answer = await service.http.get("/readyz", headers=operator)
             assert (answer.status_code, answer.json()["storage"]["away"]) == (200, "cannot be reached")
+            assert answer.json()["storage"]["degraded"] == {**USUAL, "quotas": "closed"}
+            gate = service.app.state.gate
+            (tool,) = (item.id for item in gate.runtime.catalog().tools.values() if item.upstream_name == "read_file")
+            ann = CallContext(Identity("ann", ("tools:*",)), "trace", "session")
+            done = await gate.surface.call("tool_execute", {"tool_id": tool, "args": {"path": "x"}}, ann)
+            assert done.structured is not None and done.structured["status"] == "partial"
+            assert 'wicketgate_storage_without_total{mode="partial",state="artifacts"} 1.0' in await metrics(
+                service.http
+            )
     assert PASSWORD not in caplog.text
 
 
@@ -87,13 +98,18 @@ async def metrics(http: httpx.AsyncClient) -> str:
     return (await http.get("/metrics", headers={"Authorization": f"Bearer {OPERATOR_KEY}"})).text
 
 
-@requirement("OPS-161", "OPS-162", "OPS-164")
-def test_check_tells_what_is_missing_and_what_is_not_shared(redis: RedisServer, tmp_path: Path) -> None:
+@requirement("OPS-161", "OPS-162", "OPS-164", "OPS-187", "OPS-192")
+def test_check_tells_what_redis_does_not_promise(
+    redis: RedisServer, tmp_path: Path
+) -> None:
     file = tmp_path / "wicketgate.yaml"
     file.write_text(f"storage: {{url: '{storage(redis)['storage']['url']}'}}\n")
     told = " ".join(CliRunner().invoke(cli, ["check", "--config", str(file)]).output.split())
-    assert "storage: warning: a restart of Redis may bring back used approvals: set appendonly yes" in told
-    assert "storage: each process has its own seen cards" in told
+    warning = "a restart of Redis may bring back used approvals and forget runs with a key, which are then run anew"
+    assert f"storage: warning: {warning}: set appendonly yes" in told
+    assert (
+        "storage: while it cannot be used (storage.fail): claims, approvals, runs, sessions: refused; quotas," in told
+    )
     file.write_text(f"storage: {{url: 'redis://:{PASSWORD}@127.0.0.1:1'}}\n")
     away = CliRunner().invoke(cli, ["check", "--config", str(file)])
     assert away.exit_code == 1

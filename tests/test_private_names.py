@@ -16,7 +16,6 @@ import jsonschema
 import pytest
 from mcp.server.connection import Connection
 from mcp.server.session import ServerSession
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared import _stream_protocols
 from sse_starlette.sse import AppStatus
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -35,7 +34,6 @@ def sets(kind: type, *names: str) -> bool:
 
 USED: dict[str, tuple[str, Callable[[], bool]]] = {
     "_connection": ("mcp", lambda: sets(ServerSession, "_connection")),
-    "_session_owners": ("mcp", lambda: sets(StreamableHTTPSessionManager, "_session_owners")),
     "_stream_protocols": ("mcp", lambda: hasattr(_stream_protocols, "ReadStream")),
     "_unset_keepalive_if_required": ("uvicorn", lambda: hasattr(HttpToolsProtocol, "_unset_keepalive_if_required")),
     "_resolver": ("jsonschema", lambda: "_resolver" in inspect.signature(jsonschema.Draft202012Validator).parameters),

@@ -7,6 +7,7 @@ a refresh.
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -14,10 +15,11 @@ from importlib.metadata import version
 from pathlib import Path
 from time import time
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from wicketgate.access.authenticator import Authenticator, KeyUses, Revocation
 from wicketgate.access.identity import HashedKey, KeyLife, KeyRing, expiry_notes
+from wicketgate.config.call_state import make_call_state
 from wicketgate.config.engine import (
     engine_limits,
     make_approval_desk,
@@ -29,9 +31,17 @@ from wicketgate.config.engine import (
 )
 from wicketgate.config.plugins import make_audit_reader, make_auditor
 from wicketgate.config.reload import Applied, Changes, changed_sections
-from wicketgate.config.runtime import make_artifact_store, make_learned_store, make_redis_link, make_runtime
+from wicketgate.config.runtime import (
+    make_artifact_store,
+    make_call_store,
+    make_learned_store,
+    make_mcp_session_store,
+    make_peers,
+    make_redis_link,
+    make_runtime,
+)
 from wicketgate.config.settings import Settings
-from wicketgate.config.shares import make_shares
+from wicketgate.config.shares import make_place_store, make_shares
 from wicketgate.config.upstreams import guarded, make_member, make_members, outgoing_rules, upstream_limits
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.limits import Drain, StreamLimit
@@ -49,7 +59,9 @@ from wicketgate.gateway.options import HeapKeeper, Meter, NoMeter
 from wicketgate.gateway.traffic import Traffic
 from wicketgate.gateway.upstream_reports import UpstreamReport
 from wicketgate.models.provider import Provider
+from wicketgate.peers import Alone, Peers
 from wicketgate.ports import Upstream
+from wicketgate.storage.fail_modes import FailModes
 from wicketgate.storage.measures import StorageMeasures, StorageState
 from wicketgate.tokens import shipped_token_counter
 
@@ -61,7 +73,8 @@ class Gate:
 
     *upstreams* and *provider* stand in for the configured ones. *keys* are valid besides the configured ones, also
     after a reload. *clock* gives seconds since the epoch, for the life of keys. *owner* is the socket of the process
-    that runs stdio servers for several gates. Making one connects nothing, opens nothing and needs no event loop.
+    that runs stdio servers for several gates, *peers* the other processes of the service, where they are workers of one
+    host. Making one connects nothing, opens nothing and needs no event loop.
     Raises ConfigError.
     """
 
@@ -76,6 +89,7 @@ class Gate:
         heap: HeapKeeper | None = None,
         clock: Callable[[], float] = time,
         owner: Path | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self.traffic = Traffic(clock)
         meter = self.traffic.metered(meter or NoMeter())
@@ -88,15 +102,23 @@ class Gate:
         self.revocation = Revocation(self._keys)
         self.key_uses = KeyUses()
         # The runtime: upstreams, catalog, calls.
-        self.storage = StorageMeasures()
+        self.storage = StorageMeasures(FailModes(settings.storage.fail.modes()))
         self._redis = make_redis_link(settings, self.storage)
+        self.peers = make_peers(settings, self._redis) or peers or Alone()
+        """The other processes of the service."""
         self._artifacts = make_artifact_store(settings.storage, self.storage, self._redis)
         self._learned = make_learned_store(settings.storage, self.storage, self._redis)
+        self.mcp_sessions = make_mcp_session_store(settings.storage, self.storage, self._redis)
+        self._call_state = make_call_state(settings.storage, self.storage, self._redis)
         self.auditor = make_auditor(settings.plugins, time, settings.auth.digest_key)
         self.audit_reader = make_audit_reader(settings.plugins)
         self.audit_events = AuditEvents(self.auditor, self.traffic)
         self.server_logs = ServerLogs(clock)
         self.shared_stdio = owner is not None
+        self.seal = make_seal(settings.auth)
+        self.approvals = make_approval_desk(
+            settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis
+        )
         turns, self._haste = Turns(), asyncio.Event()
         self.fleet = MultiplexUpstream(
             make_members(settings, outgoing, turns, self._haste, owner, self.server_logs)
@@ -109,9 +131,13 @@ class Gate:
             tokens,
             self._artifacts,
             self._learned,
+            self._call_state,
             auditor=self.auditor,
             heap=heap,
+            peers=self.peers,
+            calls=make_call_store(settings.storage, self.storage, self._redis),
             watch=self.traffic,
+            approver=self.approvals.approver_of,
         )
         self.lifecycle = Lifecycle(self.fleet, self.runtime, start_deadline_s=settings.server.start_deadline_s)
         # The faces over it.
@@ -127,18 +153,15 @@ class Gate:
         )
         # The engine, whose tools are those of the gateway's face.
         self._provider = make_provider(settings.model, outgoing) if provider is None else provider
-        self.seal = make_seal(settings.auth)
-        self._approvals = make_approval_desk(
-            settings, self.seal, self.audit_events.approval_decided, self.storage, self._redis
-        )
         window = model_window(settings.model, tokens)
         self.engine = Engine(
-            self._provider, self.surface, window, engine_limits(settings), meter, self._approvals, self._keys.stands
+            self._provider, self.surface, window, engine_limits(settings), meter, self.approvals, self._keys.stands
         )
-        self.shares = make_shares(settings)
+        places = make_place_store(settings, secrets.token_hex(8), self.storage, self._redis)
+        self.shares = make_shares(settings, places, self.storage)
         detached = DetachedRuns(self.shares.detached)
         self.streams = StreamLimit(self.shares.chat, detached.give_way)
-        self.keyed = make_keyed_runs(self.engine, self.streams, detached, settings, self.storage)
+        self.keyed = make_keyed_runs(self.engine, self.streams, detached, settings, self.storage, self._redis)
         # What changes while it runs, and how it ends.
         self.revocation.add(self.streams.end_of)
         self.revocation.add(self.key_uses.end_of)
@@ -168,9 +191,13 @@ class Gate:
                 stack.callback(self.audit_events.end_window)
             if self._redis is not None:
                 await stack.enter_async_context(self._redis.running())
+            await stack.enter_async_context(self.peers.answering())
+            stack.push_async_callback(self.shares.aclose)
             stack.push_async_callback(self._artifacts.aclose)
             stack.push_async_callback(self._learned.aclose)
-            stack.push_async_callback(self._approvals.aclose)
+            stack.push_async_callback(self.mcp_sessions.aclose)
+            stack.push_async_callback(self._call_state.aclose)
+            stack.push_async_callback(self.approvals.aclose)
             stack.push_async_callback(self._provider.aclose)
             if self.audit_reader is not None:
                 stack.push_async_callback(self.audit_reader.aclose)
@@ -187,9 +214,20 @@ class Gate:
         return await self._open.__aexit__(kind, error, trace)
 
     @property
+    def has_peers(self) -> bool:
+        """True if other processes may serve the same clients, and be reached."""
+        return not isinstance(self.peers, Alone)
+
+    @property
     def settings(self) -> Settings:
         """The settings in force. What waits for a restart is as it was."""
         return self._applied.settings
+
+    async def take_over_runs(self) -> None:
+        """Goes on with runs that other processes of the same store have left, until cancelled: for a process that
+        serves, because what it takes ends with it."""
+        await self.lifecycle.wait_ready()
+        await self.keyed.take_over(self._keys.resumes)
 
     def ready(self) -> bool:
         """Returns true once the upstreams had their turn, until the first sign of a stop."""
@@ -225,8 +263,10 @@ class Gate:
         """Returns how the store of ``storage.url`` is, as far as that can be told without asking it."""
         settings = self._applied.settings.storage
         if self._redis is None:
-            return StorageState("memory" if settings.sqlite_file is None else "sqlite")
-        return StorageState("redis", self._redis.trouble, self._redis.shortfalls)
+            kind: Literal["memory", "sqlite"] = "memory" if settings.sqlite_file is None else "sqlite"
+            return StorageState(kind, degraded=self.storage.fail.degraded(away=False))
+        away = self._redis.trouble
+        return StorageState("redis", away, self._redis.shortfalls, self.storage.fail.degraded(away=bool(away)))
 
     def key_notes(self) -> list[str]:
         """Returns a line on each key that has expired or soon expires."""
@@ -290,7 +330,7 @@ class Gate:
         self._keys.replace([*(key.hashed() for key in settings.auth.keys), *self._extra_keys])
         self.revocation.enforce()
         self.engine.limits = engine_limits(settings)
-        reseal(self.seal, self._approvals, settings.auth)
+        reseal(self.seal, self.approvals, settings.auth)
         if self.auditor is not None:
             self.auditor.use_key(settings.auth.digest_key)
 

@@ -1,4 +1,4 @@
-"""The runtime's needs from outside: upstreams, stores of artifacts, of browsing sessions and of learned words."""
+"""The runtime's needs from outside: upstreams, stores of artifacts and of learned words."""
 
 import hashlib
 import json
@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from wicketgate.access.identity import LOCAL, Identity
-from wicketgate.catalog.card import ChoiceCard
 from wicketgate.catalog.learned_words import Lesson, ToolWords
 from wicketgate.errors import ApprovalRequired
 
@@ -206,6 +205,11 @@ class CallContext:
         return "now" if when == "later" and self.asked_in_line() else when
 
 
+def own_approver(context: CallContext) -> Approver:
+    """The approver that came with the call, and no other."""
+    return context.approver
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamStatus:
     """Health of one upstream. *error* is a fixed phrase that any caller may read, never an exception's text.
@@ -347,26 +351,6 @@ class ArtifactStore(Protocol):
         ...
 
 
-NO_DIGESTS: Mapping[str, str] = MappingProxyType({})
-
-
-class SessionStore(Protocol):
-    """Seen cards of browsing sessions, by session key (BROWSE-20 to BROWSE-25). A session lapses when it was not used
-    for its time to live."""
-
-    def order(
-        self, session: str, cards: Sequence[ChoiceCard], digests: Mapping[str, str] = NO_DIGESTS
-    ) -> tuple[ChoiceCard, ...]:
-        """*cards*, best first, in cache-stable order; they count as seen from now on. *digests* are by id those of the
-        definitions of tools: with another digest a card is new (BROWSE-26)."""
-        ...
-
-    def hydrated(self, session: str, tool_id: str, digest: str = "") -> None:
-        """A tool was hydrated or executed with success, so it counts as seen (BROWSE-20, BROWSE-23). *digest* is that
-        of its definition; if that is empty, the next one counts."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class LearnedRows:
     """The changes in a store of learned words up to its *version*: rows of actor, tool id and counts. *whole*: these
@@ -392,7 +376,7 @@ class LearnedStore(Protocol):
     async def learn(self, lessons: Sequence[Lesson], since: int) -> LearnedRows | None:
         """Count *lessons*, if there are any, and return what changed after the version *since*; 0 gives everything.
 
-        None if the store is out of order, which it logs: the lessons are lost, and nothing else. Never raises for what
+        None if the store is out of order, which it logs: as far as it knows nothing was counted. Never raises for what
         the store is or holds.
         """
         ...

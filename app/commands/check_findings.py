@@ -151,7 +151,7 @@ async def find(settings: Settings, gate: Gate, reports: Mapping[str, UpstreamRep
         *plugin_lines(settings.plugins),
         *(f"warning: {note}" for note in gate.key_notes()),
         *(f"storage: warning: {line}" for line in gate.storage_state().shortfalls),
-        *_kept_apart(gate),
+        *_without_store(gate),
     ]
     if away := gate.storage_state().away:
         faults.append(f"storage: {settings.storage.shown} {away}")
@@ -243,13 +243,10 @@ def _shortened(faults: Sequence[str]) -> Iterator[str]:
             yield f"left out: {server}: {count - _SHOWN_LEFT_OUT} more; wicketgate check --all lists them"
 
 
-def _kept_apart(gate: Gate) -> Iterator[str]:
-    """The kinds of state that a shared store does not hold."""
-    if gate.storage_state().kind == "redis":
-        yield (
-            "storage: each process has its own seen cards, quotas, cached results, calls that go on, sessions of /mcp "
-            "and runs with an Idempotency-Key: send what belongs together to one replica"
-        )
+def _without_store(gate: Gate) -> Iterator[str]:
+    """The meaning of ``storage.fail`` where there is a store that may be away."""
+    if gate.storage_state().kind != "memory":
+        yield f"storage: while it cannot be used (storage.fail): {gate.storage.fail.summary()}"
 
 
 def _why_none(gate: Gate, name: str, found: FoundUpstream) -> str:

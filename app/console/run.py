@@ -1,4 +1,4 @@
-"""A run of a tool from the console: by the caller's own permissions, like any other call (OPS-233, OPS-234)."""
+"""A run of a tool from the console: by the caller's own permissions, like any other call (OPS-232, OPS-233)."""
 
 import asyncio
 from collections.abc import Mapping

@@ -29,7 +29,8 @@ async def search(
     otherwise best first, without a trace.
     """
     await runtime.prepare(context)
-    browse = runtime.browse_query(query, None, context) if sent else runtime.preview_query(query, None, context)
+    look = runtime.browse_query if sent else runtime.preview_query
+    browse = await look(query, None, context)
     ranking = runtime.explained(query, max(limit, MOST_SHOWN), context)
     catalog = runtime.catalog()
     shown = [card for card in browse.cards if card != CACHE_BREAKPOINT]
@@ -75,6 +76,7 @@ def _hit(
     item = catalog.items.get(card.id)
     line = render_card(replace(card, score=None))
     fields = catalog.fields_of(card.id)
+    parts = [_part(addend, fields, words) for addend in reason.addends] if reason else []
     return {
         "id": card.id,
         "name": card.name,
@@ -86,7 +88,7 @@ def _hit(
         "card": {"text": line, "tokens": runtime.tokens.count(line)},
         "definition_tokens": estimate_tokens(catalog.chars_of(card.id)),
         "writes": True if item is None else item.side_effects,
-        "parts": [_part(addend, fields, words) for addend in reason.addends] if reason else [],
+        "parts": sorted(parts, key=lambda part: len(words) if part["word"] is None else part["word"]),
         "factors": dict(reason.factors) if reason else {},
         "request": [place for place, word in enumerate(words) if set(word["terms"]) & set(reason.part)]
         if reason

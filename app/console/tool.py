@@ -1,5 +1,5 @@
 """One tool as the console shows it: card, definition, pin, policy, its last calls; and the tools that are held back
-(OPS-230 to OPS-232)."""
+(OPS-230, OPS-231)."""
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -76,7 +76,9 @@ def serve_with_workers(
                 click.echo(text, err=not sys.stdout.isatty())
 
         log.info(
-            "%d workers: places, quotas, breakers and sessions of clients are counted and kept by each of them", workers
+            "%d workers: what one actor may hold or do (max_..._per_actor, quota) holds for all of them; what all "
+            "actors may hold, and breakers, are counted and kept by each",
+            workers,
         )
         return Supervisor(
             roles,

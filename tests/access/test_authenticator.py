@@ -119,6 +119,20 @@ def test_an_identity_that_no_key_has_proved_always_stands() -> None:
     assert House().ring.stands(Identity("local", ("*",)))
 
 
+@requirement("CHAT-127")
+def test_what_was_started_at_another_process_goes_on_under_a_key_that_is_good_here_and_ends_with_it() -> None:
+    house = House(key())
+    started = Identity("ada", house.ring.keys()[0].identity.permissions, "k")
+    assert not house.ring.resumes(Identity("ada", (*started.permissions, "ops:write"), "k"))
+    assert not house.ring.resumes(Identity("bob", started.permissions, "k"))
+    assert house.ring.lapsed() == []
+    assert house.ring.resumes(started)
+    house.ring.replace([])
+    assert [lapse.key_id for lapse in house.ring.lapsed()] == ["k"]
+    assert not house.ring.resumes(started)
+    assert house.ring.resumes(Identity("local", ("*",)))
+
+
 @requirement("ACCESS-39")
 def test_another_key_under_the_same_id_ends_what_the_first_has_started() -> None:
     house = House(key())

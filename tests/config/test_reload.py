@@ -450,16 +450,18 @@ async def test_words_of_tools_take_effect_at_a_reload_without_a_restart() -> Non
 
     async with running(settings(one("a"), one("b"))) as house:
 
-        def found(query: str) -> list[str]:
-            return [card.id.partition("#")[0] for card in house.runtime.browse_query(query, context=CONTEXT).cards]
+        async def found(query: str) -> list[str]:
+            return [
+                card.id.partition("#")[0] for card in (await house.runtime.browse_query(query, context=CONTEXT)).cards
+            ]
 
-        assert found("wombat") == []
+        assert await found("wombat") == []
         changes = await house.applied.apply(said("wombat"))
-        assert (changes, found("wombat")) == (Changes(), ["a:go"])
+        assert (changes, await found("wombat")) == (Changes(), ["a:go"])
         await house.applied.apply(said("quokka"))
-        assert (found("wombat"), found("quokka")) == ([], ["a:go"])
+        assert (await found("wombat"), await found("quokka")) == ([], ["a:go"])
         await house.applied.apply(settings(one("a"), one("c"), **said("quokka").model_dump(include={"browse"})))
-        assert found("quokka") == ["a:go"], "upstreams change in the same step"
+        assert await found("quokka") == ["a:go"], "upstreams change in the same step"
         await house.applied.apply(said())
-        assert found("quokka") == []
+        assert await found("quokka") == []
         assert [each.supervised for each in house.made[:1]] == [1], "the session is kept"

@@ -130,7 +130,7 @@ async def test_details_are_for_operators_and_everybody_hears_whether_it_is_ready
     for answer in details:
         assert (answer.status_code, answer.json()["ready"]) == (status, started)
         assert answer.json().keys() == {"ready", "catalog", "storage", "upstreams"}
-        assert answer.json()["storage"] == {"kind": "memory", "away": "", "shortfalls": []}
+        assert answer.json()["storage"] == {"kind": "memory", "away": "", "shortfalls": [], "degraded": {}}
         assert answer.json()["upstreams"].keys() == {"files"}
 
 

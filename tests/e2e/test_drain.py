@@ -54,6 +54,7 @@ class Holding:
     def __init__(self) -> None:
         self._arrivals = asyncio.Semaphore(0)
         self._release = asyncio.Event()
+        self.arrivals = 0
 
     async def __aenter__(self) -> "Holding":
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
@@ -78,6 +79,7 @@ class Holding:
         self._release.set()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.arrivals += 1
         self._arrivals.release()
         await self._release.wait()
         writer.close()

@@ -4,22 +4,24 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import yaml
 
 from tests.contract.test_coming_back import ids
 from tests.support.effect_server import CHARGE, UNANSWERED
 from tests.support.process import program
+from tests.support.redis import redis_server
 from tests.support.requirement import requirement
 from tests.support.service import KEY, frames
 from wicketgate.access.identity import hash_key
 from wicketgate.catalog.tool_id import derive_tool_id
-from wicketgate.engine.keyed_runs import FATE_UNKNOWN
+from wicketgate.engine.journal import FATE_UNKNOWN
 
 BOUND_S = 40.0
 RUNS = 24
@@ -78,8 +80,20 @@ def charge(number: int) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": str(number)}], "metadata": {"correlation_id": f"r{number}"}}
 
 
-@requirement("CHAT-110", "CHAT-111", "CHAT-112")
-async def test_no_charge_runs_twice_after_a_kill_in_the_middle_and_every_run_has_an_end(tmp_path: Path) -> None:
+@pytest.fixture(params=["file", "redis"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mapping[str, Any]]:
+    """Sections of a configuration: a store that keeps what it acknowledged."""
+    if request.param == "file":
+        yield {}
+        return
+    with redis_server(tmp_path / "redis", "--appendonly", "yes", "--appendfsync", "always") as redis:
+        yield {"storage": {"url": redis.url}}
+
+
+@requirement("CHAT-110", "CHAT-111", "CHAT-112", "CHAT-116", "CHAT-117")
+async def test_no_charge_runs_twice_after_a_kill_in_the_middle_and_every_run_has_an_end(
+    tmp_path: Path, storage: Mapping[str, Any]
+) -> None:
     config = tmp_path / "wicketgate.yaml"
     numbers = [*range(RUNS), UNANSWERED, UNANSWERED + 1]
     seen: dict[int, str] = {}
@@ -96,7 +110,7 @@ async def test_no_charge_runs_twice_after_a_kill_in_the_middle_and_every_run_has
         return text
 
     async with ChargingModel() as model:
-        config.write_text(yaml.safe_dump(configuration(tmp_path, model.url)))
+        config.write_text(yaml.safe_dump(configuration(tmp_path, model.url) | dict(storage)))
         for number in (1, 2):
             async with program("app", "serve", "--config", str(config), "--port", "0") as running:
                 url = (await running.wait_for(r"ready on (http://127\.0\.0\.1:\d+)")).group(1)

@@ -195,7 +195,16 @@ async def test_workers_without_a_store_that_they_can_share_do_not_start(tmp_path
     assert "storage.url: sqlite:///" in err
 
 
-@requirement("OPS-186")
+async def status_of(post: Any, session: str) -> int:
+    """The status of a request in a session; one that its worker has died with is sent again."""
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            with suppress(httpx.TransportError):
+                answer: httpx.Response = await post(session, id=2, method="tools/list")
+                return answer.status_code
+
+
+@requirement("OPS-186", "FACE-115")
 async def test_a_handshake_session_is_served_by_every_worker(tmp_path: Path) -> None:
     line = ("app", "serve", "--config", str(config(tmp_path)), "--port", "0", "--workers", "2")
     async with Holding() as holding, program(*line) as running:
@@ -217,7 +226,9 @@ async def test_a_handshake_session_is_served_by_every_worker(tmp_path: Path) -> 
             tools = await post(session, id=2, method="tools/list")
             assert (tools.status_code, tools.headers.get_list("mcp-session-id")) == (200, [session])
             assert "tool_browse" in tools.text
-        assert (await post(session[:-1] + "7", id=2, method="tools/list")).status_code == 404
+        assert (
+            await post(session[:-1] + ("8" if session.endswith("7") else "7"), id=2, method="tools/list")
+        ).status_code == 404
         stranger = {"Authorization": "Bearer wg_x"}
         assert httpx.get(f"{url}/mcp", headers={**accepts, **stranger, "Mcp-Session-Id": session}).status_code == 401
 
@@ -232,6 +243,12 @@ async def test_a_handshake_session_is_served_by_every_worker(tmp_path: Path) -> 
             cancelled = await post(session, method="notifications/cancelled", params={"requestId": 9})
             assert cancelled.status_code == 202
             assert "-32800" in (await call).text
+        # It outlives the worker that opened it, whichever that was.
+        for killed in workers:
+            os.kill(killed, signal.SIGKILL)
+            again = await workers_of(url, 1, without={killed})
+            assert again
+            assert await status_of(post, session) == 200
         async with httpx.AsyncClient(headers={**accepts, "Mcp-Session-Id": session}, trust_env=False) as http:
             assert (await http.delete(f"{url}/mcp")).status_code == 200
         assert (await post(session, id=2, method="tools/list")).status_code == 404

@@ -10,6 +10,7 @@ from wicketgate.access.identity import Identity
 from wicketgate.access.seal import ApprovalSeal, Seal
 from wicketgate.engine.approvals import REQUIRED, ApprovalDesk, CallApprover
 from wicketgate.engine.contract import ChatRequest, parse_chat_request
+from wicketgate.engine.waiting_calls import WaitingCalls
 from wicketgate.errors import ApprovalRequired
 from wicketgate.models.provider import ToolCall
 from wicketgate.ports import CallContext, PendingCall
@@ -33,7 +34,13 @@ def of(actor: str) -> CallContext:
 def desk(clock: Clock, used: MemoryOnceStore | None = None) -> ApprovalDesk:
     numbers = itertools.count()
     seal = Seal(["k" * 32], b"own" * 16, clock, lambda: str(next(numbers)))
-    return ApprovalDesk(ApprovalSeal(seal, ttl_s=60), used or MemoryOnceStore(clock))
+    handles = itertools.count()
+    return ApprovalDesk(
+        ApprovalSeal(seal, ttl_s=60),
+        used or MemoryOnceStore(clock),
+        waiting=WaitingCalls(clock),
+        new_id=lambda: f"w{next(handles)}",
+    )
 
 
 def request(*results: str, decisions: dict[str, str], raw: str = CALL.raw) -> ChatRequest:
@@ -134,7 +141,7 @@ async def test_a_denial_of_a_call_that_the_history_does_not_hold_uses_its_id_up(
     at = desk(Clock())
     waiting = await ask(at)
     first = await at.judge(request(decisions={waiting: "deny"}), of("ann"))
-    assert (first.denied, first.standing) == ([PENDING.tool_id], [])
+    assert (first.denied, first.standing) == ([PENDING.tool_id], {})
     for again in ("approve", "deny"):
         held = await at.judge(request(REQUIRED + waiting, decisions={waiting: again}), of("ann"))
         assert [each.refusal for each in held.resumed] == ["approval_refused: this approval was decided before"]
@@ -166,5 +173,23 @@ async def test_an_id_that_is_spelt_otherwise_than_it_was_issued_is_not_known(len
         await approver.approve(pending)
     for spelling in respelled(approver.waiting):
         run = await at.judge(request(decisions={spelling: "approve"}), of("ann"))
-        assert run.standing == [], spelling
+        assert run.standing == {}, spelling
     assert len((await at.judge(request(decisions={approver.waiting: "approve"}), of("ann"))).standing) == 1
+
+
+@requirement("CHAT-70", "CHAT-123")
+async def test_approvals_that_stood_stand_again_at_another_process_and_count_once_in_all() -> None:
+    clock = Clock()
+    used = MemoryOnceStore(clock)
+    here = desk(clock, used)
+    waiting, late = await ask(here), await ask(here)
+    run = await here.judge(request(decisions={waiting: "approve"}), of("ann"))
+    again = here.stand_again([*run.standing, "apr_unknown"], of("ann"))
+    assert list(again.standing) == [waiting]
+    assert here.stand_again([waiting], of("bob")).standing == {}
+    await CallApprover(run, CALL).approve(PENDING)
+    approver = CallApprover(again, CALL)
+    with pytest.raises(ApprovalRequired):
+        await approver.approve(PENDING)
+    clock.time += 60
+    assert here.stand_again([late], of("ann")).standing == {}

@@ -223,7 +223,9 @@ class BrokenJournal(MemoryJournal):
 
     striker = Striker(0)
 
-    async def append(self, name: str, events: Sequence[bytes], completed: Sequence[str] = ()) -> None:
+    async def append(
+        self, name: str, events: Sequence[bytes], completed: Sequence[str] = (), part: bytes = b""
+    ) -> None:
         await self.striker.point()
         await super().append(name, events, completed)
 

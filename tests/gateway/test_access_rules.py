@@ -45,23 +45,23 @@ class House:
         ids = list(self.runtime.catalog().items)
         match way:
             case "query":
-                return {card.id for card in self.runtime.browse_query("a thing to do", 50, context).cards}
+                return {card.id for card in (await self.runtime.browse_query("a thing to do", 50, context)).cards}
             case "path":
-                return self._walk("/", context)
+                return await self._walk("/", context)
             case _:
                 return {each for each in ids if await self._reached(way, each, context)}
 
-    def _walk(self, path: str, context: CallContext) -> set[str]:
+    async def _walk(self, path: str, context: CallContext) -> set[str]:
         found = set[str]()
-        for card in self.runtime.browse_path(path, context).cards:
-            found |= self._walk(card.id, context) if card.kind == "internal" else {card.id}
+        for card in (await self.runtime.browse_path(path, context)).cards:
+            found |= await self._walk(card.id, context) if card.kind == "internal" else {card.id}
         return found
 
     async def _reached(self, way: str, tool_id: str, context: CallContext) -> bool:
         try:
             match way:
                 case "hydrate":
-                    self.runtime.hydrate(tool_id, context)
+                    await self.runtime.hydrate(tool_id, context)
                 case "view":
                     handle = f"text:{tool_id}:0123456789abcdef"
                     await self.store.put(context.identity.actor, Artifact(handle, "text/plain", "x", b"kept"))
@@ -197,11 +197,11 @@ async def test_a_call_that_needs_approval_is_not_sent_and_a_dry_run_says_so() ->
 
 async def test_rules_are_replaced_by_one_assignment() -> None:
     here = await house()
-    assert len(here.runtime.browse_query("a thing to do", 50, OWNER).cards) == 8
+    assert len((await here.runtime.browse_query("a thing to do", 50, OWNER)).cards) == 8
     here.runtime.access = AccessPolicy([AccessRule("db:*", visibility="internal")])
-    assert len(here.runtime.browse_query("a thing to do", 50, OWNER).cards) == 4
+    assert len((await here.runtime.browse_query("a thing to do", 50, OWNER)).cards) == 4
     here.runtime.access = AccessPolicy()
-    assert len(here.runtime.browse_query("a thing to do", 50, OWNER).cards) == 8
+    assert len((await here.runtime.browse_query("a thing to do", 50, OWNER)).cards) == 8
 
 
 async def test_callers_of_equal_rights_share_what_was_worked_out_for_them() -> None:

@@ -1,22 +1,25 @@
 """The order, the number and the hint of the cards that a runtime gives."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
-from wicketgate.catalog.card import ChoiceCard, render_cards
+from wicketgate.call_state import Step
+from wicketgate.catalog.card import render_cards
 from wicketgate.catalog.shortlist import LEAST_SHOWN, MOST_SHOWN
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.options import RuntimeOptions
 from wicketgate.gateway.runtime import Browse, ProxyRuntime
-from wicketgate.ports import NO_DIGESTS, CallContext
+from wicketgate.ports import CallContext
 from wicketgate.storage.memory_store import MemorySessionStore
 from wicketgate.tokens import shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
+
+T = TypeVar("T")
 
 MARKER = "__cache_breakpoint__"
 OWNER = CallContext(Identity("owner", ("*",)), "-", "s")
@@ -58,26 +61,20 @@ class Watched(MemorySessionStore):
         super().__init__(lambda: 0.0)
         self.asked = 0
 
-    def order(
-        self, session: str, cards: Sequence[ChoiceCard], digests: Mapping[str, str] = NO_DIGESTS
-    ) -> tuple[ChoiceCard, ...]:
+    async def update(self, session: str, ids: Collection[str], step: Step[T]) -> T:
         self.asked += 1
-        return super().order(session, cards, digests)
-
-    def hydrated(self, session: str, tool_id: str, digest: str = "") -> None:
-        self.asked += 1
-        super().hydrated(session, tool_id, digest)
+        return await super().update(session, ids, step)
 
 
 @requirement("BROWSE-17", "CARD-25")
 async def test_each_answer_of_a_session_has_its_best_card_first_and_its_own_scores() -> None:
     runtime = await runtime_of({"crm": CUSTOMERS})
     for query in ("customer", "invoices of a customer pay", "customer", "delete a customer"):
-        browse = runtime.browse_query(query, None, OWNER)
+        browse = await runtime.browse_query(query, None, OWNER)
         ranked = [(card.id, card.score) for card in browse.cards]
         assert ranked == runtime.rank(query, len(ranked), OWNER)
         assert ranked == sorted(ranked, key=lambda pair: (-(pair[1] or 0), pair[0]))
-    assert names(runtime.browse_query("pay an invoice", None, OWNER))[0] == "pay_invoice"
+    assert names(await runtime.browse_query("pay an invoice", None, OWNER))[0] == "pay_invoice"
 
 
 @requirement("BROWSE-20", "BROWSE-27")
@@ -89,7 +86,7 @@ async def test_a_call_may_ask_for_either_order_whatever_the_runtime_is_set_to() 
         best: list[list[str]] = []
         for shown, context in ((as_set, OWNER), (stable, STABLE), (best, BEST_FIRST)):
             own = replace(context, session=f"{context.cache_stable}")
-            shown += [names(runtime.browse_query(query, 2, own)) for query in ("delete customer", "pay invoice")]
+            shown += [names(await runtime.browse_query(query, 2, own)) for query in ("delete customer", "pay invoice")]
         assert best == [["delete_customer", "customer_invoices"], ["pay_invoice", "customer_invoices"]]
         assert stable == [["customer_invoices", "delete_customer"], ["customer_invoices", MARKER, "pay_invoice"]]
         assert as_set == (stable if flag else best)
@@ -99,12 +96,12 @@ async def test_a_call_may_ask_for_either_order_whatever_the_runtime_is_set_to() 
 async def test_a_call_that_did_not_ask_leaves_no_trace_and_costs_no_look_up() -> None:
     sessions = Watched()
     runtime = await runtime_of({"crm": CUSTOMERS}, RuntimeOptions(sessions=sessions))
-    (first, *_) = runtime.browse_query("delete customer", 2, OWNER).cards
-    runtime.browse_path("/crm", OWNER)
+    (first, *_) = (await runtime.browse_query("delete customer", 2, OWNER)).cards
+    await runtime.browse_path("/crm", OWNER)
     await runtime.execute(first.id, {}, OWNER)
-    runtime.hydrate(first.id, OWNER)
+    await runtime.hydrate(first.id, OWNER)
     assert sessions.asked == 0
-    assert MARKER not in names(runtime.browse_query("customer", 3, STABLE))
+    assert MARKER not in names(await runtime.browse_query("customer", 3, STABLE))
     await runtime.execute(first.id, {}, STABLE)
     assert sessions.asked == 2
 
@@ -112,8 +109,8 @@ async def test_a_call_that_did_not_ask_leaves_no_trace_and_costs_no_look_up() ->
 @requirement("BROWSE-22", "BROWSE-31")
 async def test_in_cache_stable_order_cards_stay_as_they_were_and_the_hint_names_the_best_three() -> None:
     runtime = await runtime_of({"crm": CUSTOMERS})
-    first = runtime.browse_query("customer", 4, STABLE)
-    again = runtime.browse_query("invoices of a customer pay", 4, STABLE)
+    first = await runtime.browse_query("customer", 4, STABLE)
+    again = await runtime.browse_query("invoices of a customer pay", 4, STABLE)
     frozen = {card.id: card for card in first.cards}
     assert [card for card in again.cards if card.id in frozen] == sorted(frozen.values(), key=lambda card: card.id)
     ranked = [tool_id for tool_id, _ in runtime.rank("invoices of a customer pay", 3, STABLE)]
@@ -122,8 +119,8 @@ async def test_in_cache_stable_order_cards_stay_as_they_were_and_the_hint_names_
     # The prefix of the text is the same bytes.
     assert again.text.startswith(render_cards(first.cards))
     assert again.text.endswith(f"\n{again.hint}")
-    assert runtime.browse_query("invoices of a customer pay", 4, BEST_FIRST).hint == ""
-    assert runtime.browse_path("/crm", STABLE).hint == ""
+    assert (await runtime.browse_query("invoices of a customer pay", 4, BEST_FIRST)).hint == ""
+    assert (await runtime.browse_path("/crm", STABLE)).hint == ""
 
 
 VERBS = [
@@ -138,12 +135,12 @@ async def test_the_scores_decide_how_many_are_shown_unless_the_caller_does() -> 
     # Twenty-five alike, and one that is called as the query says.
     alike = dict.fromkeys(VERBS, "Works with the shelf.")
     runtime = await runtime_of({"shelf": {**alike, "paint_portrait": "Paints the portrait of a person."}})
-    assert len(runtime.browse_query("shelf works", None, OWNER).cards) == MOST_SHOWN
-    few = runtime.browse_query("paint a portrait", None, OWNER)
+    assert len((await runtime.browse_query("shelf works", None, OWNER)).cards) == MOST_SHOWN
+    few = await runtime.browse_query("paint a portrait", None, OWNER)
     assert names(few)[0] == "paint_portrait"
     assert len(few.cards) <= LEAST_SHOWN
     for top_k in (1, 2, 10, 25):
-        assert len(runtime.browse_query("shelf works", top_k, OWNER).cards) == top_k
+        assert len((await runtime.browse_query("shelf works", top_k, OWNER)).cards) == top_k
 
 
 @requirement("BROWSE-32", "BROWSE-33")
@@ -151,12 +148,12 @@ async def test_without_a_clear_match_the_hint_names_namespaces_that_the_caller_c
     alike = dict.fromkeys(VERBS[:9], "Works with the shelf.")
     runtime = await runtime_of({"attic": alike, "cellar": alike, "secret": alike, "other": {"sing": "Sings."}})
     some = CallContext(Identity("visitor", ("tools:attic:*", "tools:cellar:*")), "-", "v")
-    seen = runtime.browse_query("shelf", None, some)
+    seen = await runtime.browse_query("shelf", None, some)
     assert seen.hint == "No clear match. Try other words, look in /attic, /cellar, or browse '/'."
     assert "secret" not in seen.text
     for path in [word.strip(",") for word in seen.hint.split() if word.startswith("/")]:
-        assert runtime.browse_path(path, some).cards
-    assert runtime.browse_query("sing", None, OWNER).hint == ""
+        assert (await runtime.browse_path(path, some)).cards
+    assert (await runtime.browse_query("sing", None, OWNER)).hint == ""
     assert seen.text.splitlines()[-1] == seen.hint
 
 
@@ -164,7 +161,7 @@ async def test_without_a_clear_match_the_hint_names_namespaces_that_the_caller_c
 async def test_where_nothing_matches_the_text_is_the_hint() -> None:
     runtime = await runtime_of({"crm": CUSTOMERS})
     for context in (OWNER, STABLE, CallContext(Identity("nobody", ()), "-", "n")):
-        browse = runtime.browse_query("zzzz qqqq", None, context)
+        browse = await runtime.browse_query("zzzz qqqq", None, context)
         assert (browse.cards, browse.text) == ((), browse.hint)
         assert "browse '/'" in browse.hint
 
@@ -184,10 +181,10 @@ async def test_hostile_definitions_stay_within_the_tokens_of_an_answer(top_k: in
     count = shipped_token_counter().count
     for context in (OWNER, STABLE, STABLE):
         for query in ("shelf", "shelf 7 qxz", "nothing"):
-            browse = runtime.browse_query(query, top_k, context)
+            browse = await runtime.browse_query(query, top_k, context)
             cards = len(browse.cards) - (MARKER in names(browse))
             assert count(browse.text) <= 80 * cards + 32
             assert len(browse.text.splitlines()) == len(browse.cards) + bool(browse.hint)
     for path in ("/", f"/{'qxz' * 5}1"):
-        browse = runtime.browse_path(path, OWNER)
+        browse = await runtime.browse_path(path, OWNER)
         assert count(browse.text) <= 80 * len(browse.cards)

@@ -15,11 +15,12 @@ from wicketgate.errors import GatewayError, UpstreamError, UpstreamLost, Upstrea
 from wicketgate.fleet.breaker import BreakerPolicy
 from wicketgate.fleet.member import Member, MultiplexUpstream, UpstreamLimits
 from wicketgate.gateway.audited_call import AuditedCall
-from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.calls import CalledTool, Calls
 from wicketgate.gateway.options import CallPolicy, RetryPolicy, RuntimePolicies
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.ports import CallContext, InputAnswers, SilentCaller
+from wicketgate.storage.memory_quota import MemoryQuotaStore
+from wicketgate.storage.memory_results import MemoryResultStore
 from wicketgate.tokens import TokenCounter, shipped_token_counter
 from wicketgate.upstreams.embedded import StubUpstream
 
@@ -55,7 +56,7 @@ def call(tokens: TokenCounter) -> Call:
     async def call(
         upstream: StubUpstream,
         policy: CallPolicy,
-        cache: ResultCache | None = None,
+        cache: MemoryResultStore | None = None,
         *,
         context: CallContext = CONTEXT,
         member: Member | None = None,
@@ -66,7 +67,8 @@ def call(tokens: TokenCounter) -> Call:
         calls = Calls(
             MultiplexUpstream([member or Member(upstream)]),
             RuntimePolicies({"shaky": policy}),
-            cache=cache or ResultCache(lambda: 0.0),
+            quota=MemoryQuotaStore(lambda: 0.0),
+            results=cache or MemoryResultStore(lambda: 0.0),
             in_force=lambda: (catalog, AccessPolicy()),
             now=lambda: 0.0,
         )
@@ -146,7 +148,7 @@ async def test_a_result_is_not_kept_where_an_upstream_marks_the_call_as_question
             context.marks.questioned = True
             return await super()._answer(name, arguments, context)
 
-    cache = ResultCache(lambda: 0.0)
+    cache = MemoryResultStore(lambda: 0.0)
     upstream = Unassignable(annotations={"readOnlyHint": True})
     policy = CallPolicy(cached_tools=["*"])
     assert await call(upstream, policy, cache) == ("1", False)
@@ -175,7 +177,7 @@ def test_the_first_pattern_that_fits_sets_the_deadline() -> None:
 @requirement("EXEC-16")
 async def test_equal_calls_of_a_named_read_only_tool_are_answered_once(call: Call) -> None:
     now = [0.0]
-    cache = ResultCache(lambda: now[0])
+    cache = MemoryResultStore(lambda: now[0])
     policy = CallPolicy(cached_tools=["g*"], cache_ttl_s=10)
     upstream = Shaky(annotations={"readOnlyHint": True})
     assert await call(upstream, policy, cache, a=1, b=2) == ("1", False)
@@ -196,14 +198,14 @@ async def test_what_may_change_things_fails_or_was_not_named_is_never_kept(
     call: Call, annotations: Mapping[str, Any], is_error: bool, tools: list[str]
 ) -> None:
     upstream = Shaky(annotations=annotations, is_error=is_error)
-    cache = ResultCache(lambda: 0.0)
+    cache = MemoryResultStore(lambda: 0.0)
     for number in ("1", "2"):
         assert await call(upstream, CallPolicy(cached_tools=tools), cache) == (number, False)
 
 
 @requirement("EXEC-16")
 async def test_the_cache_is_bounded(call: Call) -> None:
-    cache = ResultCache(lambda: 0.0, max_results=2)
+    cache = MemoryResultStore(lambda: 0.0, max_results=2)
     upstream = Shaky(annotations={"readOnlyHint": True})
     policy = CallPolicy(cached_tools=["*"])
     answers = [await call(upstream, policy, cache, n=n) for n in (1, 2, 3, 3, 2, 1)]
@@ -215,7 +217,7 @@ BOB = replace(CONTEXT, identity=Identity("bob", ("*",)))
 
 @requirement("EXEC-16")
 async def test_a_kept_result_is_for_the_actor_who_got_it(call: Call) -> None:
-    cache = ResultCache(lambda: 0.0)
+    cache = MemoryResultStore(lambda: 0.0)
     upstream = Shaky(annotations={"readOnlyHint": True})
     policy = CallPolicy(cached_tools=["*"])
     assert await call(upstream, policy, cache) == ("1", False)
@@ -226,7 +228,7 @@ async def test_a_kept_result_is_for_the_actor_who_got_it(call: Call) -> None:
 
 @requirement("EXEC-16")
 async def test_a_shared_cache_gives_one_actors_result_to_another(call: Call) -> None:
-    cache = ResultCache(lambda: 0.0)
+    cache = MemoryResultStore(lambda: 0.0)
     upstream = Shaky(annotations={"readOnlyHint": True})
     policy = CallPolicy(cached_tools=["*"], cache_shared=True)
     assert await call(upstream, policy, cache) == ("1", False)
@@ -238,7 +240,7 @@ async def test_a_shared_cache_gives_one_actors_result_to_another(call: Call) -> 
 async def test_a_second_attempt_with_answers_is_neither_kept_nor_answered_from_what_was_kept(
     call: Call, shared: bool
 ) -> None:
-    cache = ResultCache(lambda: 0.0)
+    cache = MemoryResultStore(lambda: 0.0)
     upstream = Shaky(annotations={"readOnlyHint": True})
     policy = CallPolicy(cached_tools=["*"], cache_shared=shared)
     answered = replace(CONTEXT, answers=InputAnswers({"q": {"action": "accept"}}, None))
@@ -259,7 +261,7 @@ class Asking(Shaky):
 @requirement("EXEC-16")
 @pytest.mark.parametrize("errors", [(), (UpstreamUnavailable("once"),)])
 async def test_what_came_of_a_question_to_a_person_is_never_kept(call: Call, errors: tuple[GatewayError, ...]) -> None:
-    cache = ResultCache(lambda: 0.0)
+    cache = MemoryResultStore(lambda: 0.0)
     upstream = Asking(*errors, annotations={"readOnlyHint": True})
     policy = replace(quick(2), cached_tools=["*"], cache_shared=True)
     caller = RecordingCaller("now", {"action": "accept"})
@@ -277,7 +279,7 @@ async def test_a_caller_who_is_not_asked_hears_the_server_and_shares_what_is_kep
             await context.caller.log("info", "at work", None)
             return await super()._answer(name, arguments, context)
 
-    cache = ResultCache(lambda: 0.0)
+    cache = MemoryResultStore(lambda: 0.0)
     upstream = Telling(annotations={"readOnlyHint": True})
     policy = CallPolicy(cached_tools=["*"])
     caller = RecordingCaller("now", {"action": "accept"})
@@ -289,7 +291,7 @@ async def test_a_caller_who_is_not_asked_hears_the_server_and_shares_what_is_kep
 
 @requirement("EXEC-16")
 async def test_what_a_server_gave_a_client_that_cannot_be_asked_is_not_given_to_one_that_can(call: Call) -> None:
-    cache = ResultCache(lambda: 0.0)
+    cache = MemoryResultStore(lambda: 0.0)
     upstream = Shaky(annotations={"readOnlyHint": True})
     policy = CallPolicy(cached_tools=["*"])
     assert await call(upstream, policy, cache) == ("1", False)
@@ -301,7 +303,7 @@ async def test_what_a_server_gave_a_client_that_cannot_be_asked_is_not_given_to_
 
 @requirement("EXEC-16")
 async def test_what_a_server_gave_a_client_of_certain_capabilities_is_for_clients_of_the_same(call: Call) -> None:
-    cache = ResultCache(lambda: 0.0)
+    cache = MemoryResultStore(lambda: 0.0)
     upstream = Shaky(annotations={"readOnlyHint": True})
     policy = CallPolicy(cached_tools=["*"], cache_shared=True)
     pages = replace(CONTEXT, caller=SilentCaller({"extensions": {"io.modelcontextprotocol/ui": {}}}))

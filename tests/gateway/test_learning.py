@@ -80,9 +80,9 @@ class Setting:
         (found,) = (item.id for item in self.runtime.catalog().items.values() if item.upstream_name == name)
         return found
 
-    def ranks(self, query: str, actor: str = "ann", **more: Any) -> list[str]:
+    async def ranks(self, query: str, actor: str = "ann", **more: Any) -> list[str]:
         """The tools that a browse shows, best first."""
-        cards = self.runtime.browse_query(query, 10, self.context(actor, **more)).cards
+        cards = (await self.runtime.browse_query(query, 10, self.context(actor, **more))).cards
         best = sorted(cards, key=lambda card: (-(card.score or 0), card.id))
         return [self.runtime.catalog().items[card.id].upstream_name for card in best if card.kind == "tool"]
 
@@ -95,7 +95,7 @@ class Setting:
 
     async def teach(self, query: str, name: str, actor: str = "ann", times: int = 1) -> None:
         for _ in range(times):
-            self.ranks(query, actor)
+            await self.ranks(query, actor)
             await self.runs(name, actor)
 
     async def learned(self) -> dict[tuple[str, str], dict[str, float]]:
@@ -107,26 +107,26 @@ class Setting:
 @requirement("BROWSE-42", "BROWSE-43")
 async def test_words_of_a_browse_lead_to_the_tool_that_was_run() -> None:
     here = await Setting().ready()
-    assert here.ranks("blockbusters") == []
-    assert here.ranks(QUERY)[:2] == ["search_people", "search_titles"], "equal but for the id"
+    assert await here.ranks("blockbusters") == []
+    assert (await here.ranks(QUERY))[:2] == ["search_people", "search_titles"], "equal but for the id"
     await here.runs("search_titles")
-    assert here.ranks("blockbusters") == ["search_titles"]
-    assert here.ranks(QUERY)[0] == "search_titles"
+    assert await here.ranks("blockbusters") == ["search_titles"]
+    assert (await here.ranks(QUERY))[0] == "search_titles"
 
 
 @requirement("BROWSE-42")
 async def test_a_run_through_a_face_that_shows_results_as_they_are_teaches_too() -> None:
     here = await Setting().ready()
-    here.ranks(QUERY)
+    await here.ranks(QUERY)
     await here.runtime.call(here.id_of("search_titles"), {}, here.context())
     await here.runtime.learning.settle()
-    assert here.ranks("blockbusters") == ["search_titles"]
+    assert await here.ranks("blockbusters") == ["search_titles"]
 
 
 @requirement("BROWSE-42")
 async def test_what_failed_was_refused_or_only_tried_teaches_nothing() -> None:
     here = await Setting(per_actor=1).ready()
-    here.ranks(QUERY)
+    await here.ranks(QUERY)
     titles = here.id_of("search_titles")
     await here.runs("search_titles", dry_run=True)
     with pytest.raises(GatewayError):
@@ -143,12 +143,12 @@ async def test_what_failed_was_refused_or_only_tried_teaches_nothing() -> None:
 @requirement("BROWSE-42")
 async def test_only_a_tool_that_the_browse_showed_learns_and_only_in_its_session() -> None:
     here = await Setting().ready()
-    assert "search_orders" not in here.ranks("titles of blockbusters")
+    assert "search_orders" not in await here.ranks("titles of blockbusters")
     await here.runs("search_orders")
-    here.ranks(QUERY)
+    await here.ranks(QUERY)
     await here.runs("search_titles", session="another")
     await here.runs("search_titles", "bob")
-    here.runtime.browse_path("/media", here.context())
+    await here.runtime.browse_path("/media", here.context())
     await here.runs("list_genres", session="another")
     assert await here.learned() == {}
 
@@ -156,12 +156,12 @@ async def test_only_a_tool_that_the_browse_showed_learns_and_only_in_its_session
 @requirement("BROWSE-42")
 async def test_a_browse_teaches_a_tool_once_and_the_latest_browse_counts() -> None:
     here = await Setting().ready()
-    here.ranks(QUERY)
+    await here.ranks(QUERY)
     await asyncio.gather(*(here.runs("search_titles") for _ in range(5)))
     titles = here.id_of("search_titles")
     assert (await here.learned())["ann", titles]["blockbust"] == 1
-    here.ranks("search the catalog for sequels")
-    here.ranks("search the catalog for musicals")
+    await here.ranks("search the catalog for sequels")
+    await here.ranks("search the catalog for musicals")
     await here.runs("search_people")
     words = (await here.learned())["ann", here.id_of("search_people")]
     assert "musical" in words
@@ -174,7 +174,7 @@ async def test_a_browse_teaches_a_tool_once_and_the_latest_browse_counts() -> No
 @requirement("BROWSE-44")
 async def test_a_tool_that_stood_first_needs_no_words() -> None:
     here = await Setting().ready()
-    assert here.ranks("search titles for blockbusters")[0] == "search_titles"
+    assert (await here.ranks("search titles for blockbusters"))[0] == "search_titles"
     await here.runs("search_titles")
     assert await here.learned() == {("ann", here.id_of("search_titles")): {}}
 
@@ -184,9 +184,9 @@ async def test_learned_words_show_no_hidden_tool() -> None:
     here = await Setting("all").ready()
     for actor in ("ann", "bob"):
         await here.teach(QUERY, "search_titles", actor, times=3)
-    assert here.ranks("blockbusters", "carl") == ["search_titles"]
-    assert here.ranks("blockbusters", "carl", permissions=("tools:media:list_genres",)) == []
-    assert here.ranks("blockbusters", "ann", permissions=("tools:media:list_genres",)) == []
+    assert await here.ranks("blockbusters", "carl") == ["search_titles"]
+    assert await here.ranks("blockbusters", "carl", permissions=("tools:media:list_genres",)) == []
+    assert await here.ranks("blockbusters", "ann", permissions=("tools:media:list_genres",)) == []
 
 
 @requirement("BROWSE-46")
@@ -213,7 +213,7 @@ async def test_one_actor_with_thousands_of_calls_lifts_no_tool_for_others() -> N
     rows = await here.store.learn([Lesson("mallory", genres, said) for _ in range(10_000)], 0)
     assert rows is not None
     await here.teach("list genres of the catalog, tickets", "list_genres", "mallory")
-    assert here.ranks("tickets", "mallory") == ["list_genres"]
+    assert await here.ranks("tickets", "mallory") == ["list_genres"]
     assert {query: here.scores(query, "carl") for query in queries} == before
 
 
@@ -247,17 +247,17 @@ async def test_another_description_keeps_the_words_and_other_arguments_or_anothe
     await here.teach(QUERY, "search_titles")
     here.upstream.tools[0] = tool("search_titles", "Look something up.")
     await here.runtime.refresh_catalog()
-    assert here.ranks("blockbusters") == ["search_titles"]
+    assert await here.ranks("blockbusters") == ["search_titles"]
     schema = {"type": "object", "properties": {"year": {"type": "integer"}}}
     here.upstream.tools[0] = {**tool("search_titles", "Look something up."), "inputSchema": schema}
     await here.runtime.refresh_catalog()
-    assert here.ranks("blockbusters") == []
+    assert await here.ranks("blockbusters") == []
     here.upstream.tools[0] = tool("find_titles", "Look something up.")
     await here.runtime.refresh_catalog()
-    assert here.ranks("blockbusters") == []
+    assert await here.ranks("blockbusters") == []
     here.upstream.tools[0] = TOOLS[0]
     await here.runtime.refresh_catalog()
-    assert here.ranks("blockbusters") == ["search_titles"], "it is the same tool again"
+    assert await here.ranks("blockbusters") == ["search_titles"], "it is the same tool again"
 
 
 @requirement("BROWSE-50")
@@ -289,10 +289,10 @@ async def test_no_call_waits_for_the_store_and_its_end_does() -> None:
     here = await Setting(store=store).ready()
     async with asyncio.timeout(BOUND_S):
         for _ in range(1_200):
-            here.ranks(QUERY)
+            await here.ranks(QUERY)
             await here.runtime.execute(here.id_of("search_titles"), {}, here.context())
             await asyncio.sleep(0)
-    assert here.ranks("blockbusters") == []
+    assert await here.ranks("blockbusters") == []
     store.go.set()
     await here.runtime.aclose()
     assert store.batches == [1, 1_000], "one batch, and no more than wait"
@@ -312,7 +312,7 @@ async def test_a_store_with_a_fault_loses_learning_only(caplog: pytest.LogCaptur
     assert [record.getMessage() for record in caplog.records] == [
         "the store of learned words has a fault; nothing is learned"
     ]
-    assert here.ranks("blockbusters") == []
+    assert await here.ranks("blockbusters") == []
 
 
 @requirement("BROWSE-51")
@@ -320,7 +320,7 @@ async def test_a_lesson_costs_the_call_little() -> None:
     here = await Setting(store=SlowStore()).ready()
     context, titles = here.context(), here.id_of("search_titles")
     for _ in range(50):
-        here.ranks(QUERY)
+        await here.ranks(QUERY)
     with bounded_effort(calls=2_000):
         for _ in range(50):
             here.runtime.learning.ran(context, titles)
@@ -335,25 +335,25 @@ async def test_a_lesson_costs_the_call_little() -> None:
 async def test_off_learns_nothing_and_ranks_without_what_was_learned() -> None:
     here = await Setting().ready()
     await here.teach(QUERY, "search_titles")
-    here.ranks("search the catalog for sequels")
+    await here.ranks("search the catalog for sequels")
 
     async def change(scope: LearnScope) -> None:
         members = list(here.runtime.fleet.members.values())
         await here.runtime.rearrange(members, RuntimePolicies(learn=scope), lambda: None)
 
     await change("off")
-    assert here.ranks("blockbusters") == []
+    assert await here.ranks("blockbusters") == []
     await here.runs("search_titles")
     await change("actor")
     await here.runs("search_titles")
-    assert here.ranks("blockbusters") == ["search_titles"], "it was kept"
-    assert here.ranks("sequels") == []
+    assert await here.ranks("blockbusters") == ["search_titles"], "it was kept"
+    assert await here.ranks("sequels") == []
     # The change to all takes effect a moment later, when the words of everyone are put together.
     await here.teach(QUERY, "search_titles", "bob")
     await change("all")
-    here.ranks("blockbusters", "carl")
+    await here.ranks("blockbusters", "carl")
     await here.runtime.learning.settle()
-    assert here.ranks("blockbusters", "carl") == ["search_titles"]
+    assert await here.ranks("blockbusters", "carl") == ["search_titles"]
 
 
 @requirement("LIB-22")
@@ -362,20 +362,20 @@ def test_a_runtime_learns_if_it_is_told_to_on_one_loop_after_the_other() -> None
 
     async def teach() -> None:
         await runtime.refresh_catalog()
-        (found,) = (card for card in runtime.browse_query(QUERY).cards if "search_titles" in card.id)
+        (found,) = (card for card in (await runtime.browse_query(QUERY)).cards if "search_titles" in card.id)
         await runtime.execute(found.id, {})
         await runtime.learning.settle()
 
     asyncio.run(teach())
-    assert [card.name for card in runtime.browse_query("blockbusters").cards] == ["search_titles"]
+    assert [card.name for card in asyncio.run(runtime.browse_query("blockbusters")).cards] == ["search_titles"]
     asyncio.run(teach())
     plain = ProxyRuntime(StubUpstream(TOOLS, answer, name="media"))
 
     async def run_plain() -> None:
         await plain.refresh_catalog()
-        (found,) = (card for card in plain.browse_query(QUERY).cards if "search_titles" in card.id)
+        (found,) = (card for card in (await plain.browse_query(QUERY)).cards if "search_titles" in card.id)
         await plain.execute(found.id, {})
-        assert plain.browse_query("blockbusters").cards == ()
+        assert (await plain.browse_query("blockbusters")).cards == ()
 
     asyncio.run(run_plain())
 

@@ -53,7 +53,7 @@ async def test_a_changed_tool_is_answered_like_none_and_comes_back_when_it_is_as
     with pytest.raises(HydrateFailed) as none:
         await runtime.execute(known.replace("read", "rear"), {}, CONTEXT)
     assert held.value.message == none.value.message
-    assert runtime.browse_path("/", CONTEXT).cards == ()
+    assert (await runtime.browse_path("/", CONTEXT)).cards == ()
     assert runtime.screened()["files"].gone == ("write",)
     assert "files:read: its definition changed since it was accepted; only words differ" in caplog.text
     assert '+ description: "Reads, then mails it to us."' in caplog.text

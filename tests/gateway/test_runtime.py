@@ -128,10 +128,10 @@ async def test_a_subscription_is_answered_like_a_tool_that_is_not_there(make: Ma
                 await refused
             answers.append(error.value.as_dict())
         with pytest.raises(HydrateFailed) as error:
-            asked.hydrate(held, context())
+            await asked.hydrate(held, context())
         answers.append(error.value.as_dict())
-        answers.append({"cards": asked.browse_query("watch", 5, context()).cards})
-        answers.append({"cards": asked.browse_path("/stub", context()).cards})
+        answers.append({"cards": (await asked.browse_query("watch", 5, context())).cards})
+        answers.append({"cards": (await asked.browse_path("/stub", context())).cards})
     assert answers[:5] == answers[5:]
     assert upstream.calls == []
 
@@ -163,8 +163,8 @@ async def test_a_collision_leaves_the_catalog_in_force_whole(make: Make) -> None
         await runtime.refresh_catalog()
     assert runtime.catalog() is before
     one = tool_id(runtime, "one")
-    assert [card.id for card in runtime.browse_path("/mcp", context()).cards] == [one]
-    assert [card.id for card in runtime.browse_query("one", 5, context()).cards] == [one]
+    assert [card.id for card in (await runtime.browse_path("/mcp", context())).cards] == [one]
+    assert [card.id for card in (await runtime.browse_query("one", 5, context())).cards] == [one]
     await runtime.execute(one, {}, context())
 
 
@@ -290,11 +290,11 @@ async def test_browsing_shows_only_what_the_caller_may_use(make: Make) -> None:
     runtime = make(StubUpstream([tool("read"), tool("write")], name="files"), StubUpstream([tool("read")], name="mail"))
     await runtime.refresh_catalog()
     some = context("tools:files:read")
-    assert [card.id for card in runtime.browse_path("/", context()).cards] == ["/files", "/mail"]
-    assert [card.id for card in runtime.browse_path("/", some).cards] == ["/files"]
-    assert [card.name for card in runtime.browse_path("/files", some).cards] == ["read"]
-    assert [card.namespace for card in runtime.browse_query("read", 10, some).cards] == ["files"]
-    nothing = runtime.browse_query("zzzz qqqq", 10, context())
+    assert [card.id for card in (await runtime.browse_path("/", context())).cards] == ["/files", "/mail"]
+    assert [card.id for card in (await runtime.browse_path("/", some)).cards] == ["/files"]
+    assert [card.name for card in (await runtime.browse_path("/files", some)).cards] == ["read"]
+    assert [card.namespace for card in (await runtime.browse_query("read", 10, some)).cards] == ["files"]
+    nothing = await runtime.browse_query("zzzz qqqq", 10, context())
     assert nothing.cards == ()
     assert "'/'" in nothing.hint
 
@@ -308,11 +308,11 @@ async def test_a_tool_that_ran_counts_as_seen_and_one_that_did_not_does_not(toke
     with pytest.raises(ArgsInvalid):
         await runtime.execute(tool_id(runtime, "gamma"), {}, context())
     await runtime.execute(tool_id(runtime, "beta"), {}, context())
-    shown = [card.name for card in runtime.browse_path("/stub", context()).cards]
+    shown = [card.name for card in (await runtime.browse_path("/stub", context())).cards]
     assert shown == ["beta", "__cache_breakpoint__", "alpha", "gamma"]
-    again = [card.name for card in runtime.browse_path("/stub", context()).cards]
+    again = [card.name for card in (await runtime.browse_path("/stub", context())).cards]
     assert again == ["alpha", "beta", "gamma"]
-    assert [card.name for card in runtime.browse_path("/stub", context(session="new")).cards] == again
+    assert [card.name for card in (await runtime.browse_path("/stub", context(session="new"))).cards] == again
 
 
 @requirement("CARD-25", "BROWSE-2", "BROWSE-17")
@@ -320,12 +320,12 @@ async def test_the_best_come_first_as_many_as_were_asked_for(make: Make) -> None
     runtime = make(StubUpstream([tool(f"note_{n:02}", "text") for n in range(60)], name="notes"))
     await runtime.refresh_catalog()
     for top_k in (1, 10, 50):
-        cards = runtime.browse_query("note 07 text", top_k, context()).cards
+        cards = (await runtime.browse_query("note 07 text", top_k, context())).cards
         assert len(cards) == top_k
         ranked = sorted(cards, key=lambda card: (-(card.score or 0), card.id))
         assert list(cards) == ranked
         assert cards[0].name == "note_07"
-        assert runtime.browse_query("note 07 text", top_k, context()).cards == cards
+        assert (await runtime.browse_query("note 07 text", top_k, context())).cards == cards
         assert all(card.kind == "tool" for card in cards)
 
 
@@ -550,10 +550,10 @@ async def test_many_permissions_cost_a_look_up_and_hide_what_they_do_not_cover(m
     runtime = make(StubUpstream([tool(f"tool_{n}") for n in range(300)], name="big"))
     await runtime.refresh_catalog()
     caller = context(*(f"tools:big:tool_{n}" for n in range(0, 300, 3)), "tools:else:*")
-    shown = runtime.browse_query("tool", 50, caller)
+    shown = await runtime.browse_query("tool", 50, caller)
     assert len(shown.cards) == 50
     assert all(int(card.name.removeprefix("tool_")) % 3 == 0 for card in shown.cards)
-    everything = runtime.browse_path("/", context()).spared_chars
+    everything = (await runtime.browse_path("/", context())).spared_chars
     assert 0 < shown.spared_chars < everything / 2
 
 

@@ -45,31 +45,31 @@ async def say(runtime: ProxyRuntime, words: Said) -> None:
     await runtime.rearrange(list(runtime.fleet.members.values()), RuntimePolicies(words=words), lambda: None)
 
 
-def found(runtime: ProxyRuntime, query: str, context: CallContext | None = None) -> list[str]:
-    browse = runtime.browse_query(query, 10, context) if context else runtime.browse_query(query)
+async def found(runtime: ProxyRuntime, query: str, context: CallContext | None = None) -> list[str]:
+    browse = await runtime.browse_query(query, 10, context) if context else await runtime.browse_query(query)
     return [card.id.partition("#")[0] for card in browse.cards]
 
 
 @requirement("BROWSE-52")
 async def test_a_tool_is_found_first_by_words_that_its_definition_does_not_have() -> None:
-    assert found(await started({}), "git history")[0] != "github:list_commits"
+    assert (await found(await started({}), "git history"))[0] != "github:list_commits"
     runtime = await started({"github:list_commits": ["history", "git log"]})
-    assert found(runtime, "git history")[0] == "github:list_commits"
-    assert found(runtime, "log")[0] == "github:list_commits"
+    assert (await found(runtime, "git history"))[0] == "github:list_commits"
+    assert (await found(runtime, "log"))[0] == "github:list_commits"
 
 
 @requirement("BROWSE-52")
 async def test_said_words_count_more_than_a_description_and_less_than_a_name() -> None:
     tools = [tool("a", "The wombat and eight further words that are about nothing."), tool("b"), tool("wombat")]
     runtime = await started({"github:b": ["wombat"]}, tools)
-    assert found(runtime, "wombat") == ["github:wombat", "github:b", "github:a"]
+    assert await found(runtime, "wombat") == ["github:wombat", "github:b", "github:a"]
 
 
 @requirement("BROWSE-52")
 async def test_a_word_that_is_said_twice_counts_once() -> None:
     once = await started({"github:git_tag": ["label", "release mark"]})
     twice = await started({"github:git_tag": ["label", "release mark", "label", "mark"]})
-    assert once.browse_query("label").cards == twice.browse_query("label").cards
+    assert (await once.browse_query("label")).cards == (await twice.browse_query("label")).cards
 
 
 @requirement("BROWSE-53")
@@ -86,15 +86,15 @@ async def test_a_word_that_is_said_twice_counts_once() -> None:
     ],
 )
 async def test_a_pattern_fits_as_in_a_rule(match: str, expected: list[str]) -> None:
-    assert sorted(found(await started({match: ["wombat"]}), "wombat")) == expected
+    assert sorted(await found(await started({match: ["wombat"]}), "wombat")) == expected
 
 
 @requirement("BROWSE-53")
 async def test_a_pattern_may_have_the_hash_of_the_id() -> None:
     (plain,) = (each for each in (await started({})).catalog().items if each.startswith("github:git_tag#"))
-    assert found(await started({plain: ["wombat"]}), "wombat") == ["github:git_tag"]
-    assert found(await started({f"{plain[:-1]}*": ["wombat"]}), "wombat") == ["github:git_tag"]
-    assert found(await started({"github:git_tag#00000000": ["wombat"]}), "wombat") == []
+    assert await found(await started({plain: ["wombat"]}), "wombat") == ["github:git_tag"]
+    assert await found(await started({f"{plain[:-1]}*": ["wombat"]}), "wombat") == ["github:git_tag"]
+    assert await found(await started({"github:git_tag#00000000": ["wombat"]}), "wombat") == []
 
 
 @requirement("BROWSE-53")
@@ -109,16 +109,16 @@ async def test_a_tool_that_has_several_names_is_meant_by_each_and_all_that_fits_
     )
     await runtime.refresh_catalog()
     for each in ("wombat", "quokka", "numbat"):
-        assert found(runtime, each) == ["raw:show_past"], each
+        assert await found(runtime, each) == ["raw:show_past"], each
 
 
 @requirement("BROWSE-54")
 async def test_words_bring_up_no_tool_that_is_hidden() -> None:
     access = AccessPolicy([AccessRule("github:list_commits", effect="deny")])
     runtime = await started({"github:list_*": ["wombat"]}, access=access)
-    assert found(runtime, "wombat") == ["github:list_issues"]
+    assert await found(runtime, "wombat") == ["github:list_issues"]
     narrow = CallContext(Identity("ann", ("tools:github:get_branch",)), "trace", "session")
-    assert found(runtime, "wombat", narrow) == []
+    assert await found(runtime, "wombat", narrow) == []
 
 
 @requirement("BROWSE-54")
@@ -128,7 +128,7 @@ async def test_definitions_digests_cards_and_the_version_of_the_catalog_stay_as_
     assert plain.catalog().version == with_words.catalog().version
     assert plain.catalog().cards_at(()) == with_words.catalog().cards_at(())
     for tool_id in plain.catalog().items:
-        assert plain.hydrate(tool_id) == with_words.hydrate(tool_id)
+        assert (await plain.hydrate(tool_id)) == await with_words.hydrate(tool_id)
 
 
 @requirement("BROWSE-55")
@@ -138,9 +138,9 @@ async def test_other_words_take_effect_at_once_and_rank_like_a_gate_started_with
     await say(runtime, later)
     fresh = await started(later)
     for query in ("wombat", "quokka", "numbat", "wombat numbat quokka", "git history"):
-        assert runtime.browse_query(query).cards == fresh.browse_query(query).cards, query
+        assert (await runtime.browse_query(query)).cards == (await fresh.browse_query(query)).cards, query
     await say(runtime, {})
-    assert found(runtime, "wombat quokka numbat") == []
+    assert await found(runtime, "wombat quokka numbat") == []
 
 
 @requirement("BROWSE-55")
@@ -150,11 +150,11 @@ async def test_a_tool_that_comes_changes_or_goes_has_the_words_that_are_in_force
     await runtime.refresh_catalog()
     server.tools[:] = [tool("git_tag", "Changed."), tool("list_issues")]
     await runtime.refresh_catalog()
-    assert sorted(found(runtime, "wombat")) == ["github:git_tag", "github:list_issues"]
+    assert sorted(await found(runtime, "wombat")) == ["github:git_tag", "github:list_issues"]
     await say(runtime, {"github:git_*": ["quokka"]})
     server.tools[:] = [tool("git_push"), tool("list_issues")]
     await runtime.refresh_catalog()
-    assert (found(runtime, "wombat"), found(runtime, "quokka")) == ([], ["github:git_push"])
+    assert (await found(runtime, "wombat"), await found(runtime, "quokka")) == ([], ["github:git_push"])
 
 
 @requirement("BROWSE-55")
@@ -163,7 +163,7 @@ async def test_other_words_are_no_other_tools() -> None:
     swaps: list[None] = []
     runtime.watch(lambda: swaps.append(None))
     await say(runtime, {"github:git_tag": ["wombat"]})
-    assert found(runtime, "wombat") == ["github:git_tag"]
+    assert await found(runtime, "wombat") == ["github:git_tag"]
     assert swaps == []
 
 
@@ -185,7 +185,7 @@ async def test_words_of_several_upstreams_go_by_their_namespaces() -> None:
     members = MultiplexUpstream([StubUpstream([tool("go")], name=name) for name in ("a", "b")])
     runtime = ProxyRuntime(members, RuntimeOptions(RuntimePolicies(words={"a:go": ["wombat"]})))
     await runtime.refresh_catalog()
-    assert found(runtime, "wombat") == ["a:go"]
+    assert await found(runtime, "wombat") == ["a:go"]
 
 
 @requirement("BROWSE-53")

@@ -65,7 +65,7 @@ async def refused(runtime: ProxyRuntime, wanted: str, context: CallContext) -> d
     with pytest.raises(HydrateFailed) as tried:
         await runtime.execute(wanted, {}, context, dry_run=True)
     with pytest.raises(HydrateFailed) as hydrated:
-        runtime.hydrate(wanted, context)
+        await runtime.hydrate(wanted, context)
     assert executed.value.as_dict() == tried.value.as_dict() == hydrated.value.as_dict()
     return executed.value.as_dict()
 
@@ -88,7 +88,7 @@ async def test_an_id_may_leave_out_what_is_not_needed_to_know_the_tool(wanted: s
     if wanted == "/hub/read-2":
         wanted = runtime.catalog().graph.path_of("hub:read@2")
     tool_id = whole(runtime, start)
-    assert runtime.hydrate(wanted, caller()).tool_id == tool_id
+    assert (await runtime.hydrate(wanted, caller())).tool_id == tool_id
     execution = await runtime.execute(wanted, {}, caller())
     assert execution.envelope.provenance["tool_id"] == tool_id
     assert execution.envelope.artifacts[0].handle.startswith(f"text:{tool_id}:")
@@ -103,7 +103,7 @@ async def test_what_an_id_gives_has_to_be_right() -> None:
     runtime = await runtime_of()
     issue, odd = whole(runtime, "hub:create_issue#"), whole(runtime, "hub:odd_name_@3#")
     hash_part = odd.partition("#")[2]
-    assert runtime.hydrate(f"hub:odd_name_#{hash_part}", caller()).tool_id == odd
+    assert (await runtime.hydrate(f"hub:odd_name_#{hash_part}", caller())).tool_id == odd
     for wanted, meant in (
         ("hub:create_issue#00000000", issue),
         ("hub:create_issue#", issue),
@@ -147,7 +147,7 @@ async def test_a_tool_that_is_hidden_is_no_reason_for_anything() -> None:
     for wanted in ("hub:secret", "hub:secret@1", "hub:secret@2", "/hub/secret", "hub:secret#", "hub:secrets"):
         assert await refused(plain, wanted, caller("tools:*")) == await refused(other, wanted, caller("tools:*"))
     boss = caller("tools:*", "boss")
-    assert other.hydrate("hub:secret@1", boss).tool_id == "hub:secret@1"
+    assert (await other.hydrate("hub:secret@1", boss)).tool_id == "hub:secret@1"
 
 
 @requirement("CARD-34", "ACCESS-9")
@@ -159,7 +159,7 @@ async def test_a_version_that_is_hidden_makes_no_name_ambiguous() -> None:
     assert visible is not None
     seen = [tool_id for tool_id in runtime.catalog().tools if visible(tool_id)]
     assert seen == ["hub:read@1"]
-    assert runtime.hydrate("hub:read", caller("tools:*")).tool_id == "hub:read@1"
+    assert (await runtime.hydrate("hub:read", caller("tools:*"))).tool_id == "hub:read@1"
     assert (await refused(runtime, "hub:read", caller("tools:*", "boss")))["details"]["did_you_mean"] == [
         "hub:read@1",
         "hub:read@2",

@@ -248,7 +248,7 @@ async def test_rules_permissions_and_records_name_skills_like_tools() -> None:
     auditor = Auditor([Attached("records", audited)], wall_clock=lambda: 0.0)
     runtime = await runtime_of(upstream, access=AccessPolicy([rule]), auditor=auditor)
     reader = CallContext(Identity("reader", ("tools:shop:skill.refunds", "skills:read")), "trace", "s")
-    assert [card.id for card in runtime.browse_query("refund", context=reader).cards] == [skill_id(runtime)]
+    assert [card.id for card in (await runtime.browse_query("refund", context=reader)).cards] == [skill_id(runtime)]
     with pytest.raises(HydrateFailed):
         await runtime.execute(skill_id(runtime), {}, OWNER)
     await runtime.execute(skill_id(runtime), {}, reader)

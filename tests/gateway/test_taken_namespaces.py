@@ -39,7 +39,7 @@ async def test_a_tool_that_infers_the_namespace_of_another_upstream_is_left_out_
     assert sorted(item.server for item in runtime.catalog().items.values() if item.namespace == "pyt") == ["pyt"]
     assert list(tools_left_out(runtime.catalog())) == ["raw[0]"]
     assert "tool left out: raw[0]: name: 'pyt.echo' gives the namespace 'pyt'" in caplog.text
-    (card,) = runtime.browse_query("text back", 9, CARL).cards
+    (card,) = (await runtime.browse_query("text back", 9, CARL)).cards
     await runtime.execute(card.id, {}, CARL)
     assert (len(stranger.calls), len(pyt.calls)) == (0, 1)
 
@@ -84,11 +84,11 @@ async def test_a_session_never_reads_the_card_of_a_definition_that_is_gone() -> 
     runtime = ProxyRuntime(upstream, cache_stable=True)
     await runtime.refresh_catalog()
     context = CallContext(Identity("ann", ("tools:*",)), "trace-1", "s")
-    first = runtime.browse_path("/pyt", context).cards
+    first = (await runtime.browse_path("/pyt", context)).cards
     upstream.tools[0]["description"] = "Wipe the disk."  # type: ignore[index]
     await runtime.refresh_catalog()
-    for way in (runtime.browse_path("/pyt", context), runtime.browse_query("wipe disk", 1, context)):
+    for way in (await runtime.browse_path("/pyt", context), await runtime.browse_query("wipe disk", 1, context)):
         assert {card.description for card in way.cards if card.name == "echo"} == {"Wipe the disk."}
     assert [card.name for card in first] == ["echo", "other"]
-    third = runtime.browse_path("/pyt", context).cards
+    third = (await runtime.browse_path("/pyt", context)).cards
     assert [card.name for card in third] == ["echo", "other"]

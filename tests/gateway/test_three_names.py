@@ -74,7 +74,7 @@ async def test_a_rule_on_the_shown_name_holds_as_well() -> None:
     runtime, _ = await gate(["pay"], rule, shown_as={"pay": "transfer"})
     with pytest.raises(HydrateFailed):
         await runtime.execute(only(runtime), {}, context())
-    assert runtime.browse_query("a thing to do", 5, context()).cards == ()
+    assert (await runtime.browse_query("a thing to do", 5, context())).cards == ()
 
 
 @requirement("ACCESS-47")
@@ -126,7 +126,7 @@ async def test_a_permission_must_cover_the_tool_at_its_own_server() -> None:
     for permissions in (("tools:github:*",), ("tools:pyt:*",)):
         with pytest.raises(HydrateFailed):
             await runtime.execute(only(runtime), {}, context(*permissions))
-        assert runtime.browse_query("a thing to do", 5, context(*permissions)).cards == ()
+        assert (await runtime.browse_query("a thing to do", 5, context(*permissions))).cards == ()
     await runtime.execute(only(runtime), {}, context("tools:github:*", "tools:pyt:drop"))
     assert len(upstream.calls) == 1
 
@@ -193,7 +193,7 @@ async def test_with_access_default_deny_a_tool_that_no_rule_decides_on_does_not_
     rules = (AccessRule("pyt:read*"), AccessRule("pyt:pay", when=Condition("actor == 'bob'")))
     runtime, upstream = await gate(["read_it", "pay", "drop"], *rules, access={"default": "deny"})
     by_name = {item.name: tool_id for tool_id, item in runtime.catalog().items.items()}
-    assert [card.name for card in runtime.browse_query("a thing to do", 9, context()).cards] == ["read_it"]
+    assert [card.name for card in (await runtime.browse_query("a thing to do", 9, context())).cards] == ["read_it"]
     await runtime.execute(by_name["read_it"], {}, context())
     for name in ("pay", "drop"):
         with pytest.raises(HydrateFailed):
@@ -239,4 +239,4 @@ async def test_two_servers_of_one_fleet_keep_apart() -> None:
     access = AccessPolicy([AccessRule("db:get")], default="deny")
     runtime = ProxyRuntime(MultiplexUpstream(upstreams), RuntimeOptions(RuntimePolicies(access=access)))
     await runtime.refresh_catalog()
-    assert [card.namespace for card in runtime.browse_query("a thing to do", 9, context()).cards] == ["db"]
+    assert [card.namespace for card in (await runtime.browse_query("a thing to do", 9, context())).cards] == ["db"]

@@ -45,7 +45,7 @@ async def test_a_session_of_the_sdk_is_an_upstream() -> None:
         await session.initialize()
         runtime = ProxyRuntime(McpClientUpstream(session, name="echo"))
         await runtime.refresh_catalog()
-        (card, *_) = runtime.browse_query("give back the text").cards
+        (card, *_) = (await runtime.browse_query("give back the text")).cards
         said = (await runtime.execute(card.id, {"text": "hi"})).envelope
         assert card.namespace == "echo"
         assert '"text": "hi"' in said.summary and "wicketgate/correlation_id" in said.summary
@@ -60,7 +60,7 @@ async def test_a_client_of_the_sdk_is_an_upstream_beside_a_stub() -> None:
         stub = StubUpstream([tool("github.create_issue", "title")], say_name)
         runtime = ProxyRuntime(MultiplexUpstream([McpClientUpstream(client), stub]))
         await runtime.refresh_catalog()
-        assert [card.id for card in runtime.browse_path("/").cards] == ["/github", "/mcp"]
+        assert [card.id for card in (await runtime.browse_path("/")).cards] == ["/github", "/mcp"]
         said = await runtime.execute("github:create_issue@1", {"title": "x"})
         assert said.envelope.summary == "github.create_issue for local"
         (echo,) = [item for item in runtime.catalog().all() if item.name == "echo"]
@@ -151,11 +151,16 @@ async def test_cache_stable_browsing_is_one_flag() -> None:
     for runtime in (plain, stable):
         await runtime.refresh_catalog()
         await runtime.execute("n:gamma@1", {})
-    assert [card.name for card in plain.browse_path("/n").cards] == ["alpha", "beta", "gamma"]
-    assert [card.name for card in stable.browse_path("/n").cards] == ["gamma", "__cache_breakpoint__", "alpha", "beta"]
+    assert [card.name for card in (await plain.browse_path("/n")).cards] == ["alpha", "beta", "gamma"]
+    assert [card.name for card in (await stable.browse_path("/n")).cards] == [
+        "gamma",
+        "__cache_breakpoint__",
+        "alpha",
+        "beta",
+    ]
     # A caller with an identity of its own has a session of its own.
     ann = CallContext(Identity("ann", ("*",)), "-", "ann")
-    assert [card.name for card in stable.browse_path("/n", ann).cards] == ["alpha", "beta", "gamma"]
+    assert [card.name for card in (await stable.browse_path("/n", ann)).cards] == ["alpha", "beta", "gamma"]
 
 
 @requirement("LIB-9")

@@ -75,7 +75,7 @@ async def answer(name, arguments, context):
 async def main():
     runtime = ProxyRuntime(StubUpstream([{{"name": "greet", "inputSchema": {{"type": "object"}}}}], answer))
     await runtime.refresh_catalog()
-    (card,) = runtime.browse_query("greet").cards
+    (card,) = (await runtime.browse_query("greet")).cards
     print((await runtime.execute(card.id, {{}})).envelope.summary)
 
 asyncio.run(main())

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.requirement import requirement
 from wicketgate.engine.events import encode
-from wicketgate.engine.keyed_runs import EventsGone, Journal
+from wicketgate.engine.journal import EventsGone, Journal
 from wicketgate.models.provider import TextDelta
 
 BOUND_S = 30.0

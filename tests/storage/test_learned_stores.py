@@ -79,7 +79,7 @@ class TestSQLite(LearnedStoreContract):
             for _ in range(3):
                 assert await store.learn([lesson("ann", "a:x", "film")], 0) is None
         assert [record.getMessage() for record in caplog.records if record.name == "wicketgate.learning"] == [
-            "nothing is learned at the moment: the storage file is locked by another process"
+            "learned words cannot be kept or read at the moment: the storage file is locked by another process"
         ]
         with pytest.raises(ConfigError, match=r"store\.db is locked"):
             await store.reset()

@@ -13,7 +13,7 @@ from tests.storage.journal_contract import BOUND_S, JournalContract, event, read
 from tests.support.requirement import requirement
 from wicketgate.access.shares import ShareRefused
 from wicketgate.engine.events import encode, join_texts
-from wicketgate.engine.keyed_runs import Entry, EventsGone, Follower, Journal
+from wicketgate.engine.journal import Entry, EventsGone, Follower, Journal
 from wicketgate.models.provider import TextDelta
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
 

@@ -20,12 +20,16 @@ from tests.support.certificates import Authority
 from tests.support.process import ROOT
 from tests.support.redis import PASSWORD, RedisServer, free_port, redis_server
 from tests.support.requirement import requirement
+from wicketgate.engine.journal import Entry
 from wicketgate.errors import NotAdmitted, ViewFailed
+from wicketgate.storage.memory_journal import JournalBounds
 from wicketgate.storage.redis.artifacts import RedisArtifactStore
 from wicketgate.storage.redis.client import WAIT_S, RedisAway, RedisLink
 from wicketgate.storage.redis.learned import RedisLearnedStore
 from wicketgate.storage.redis.once import RedisOnceStore
+from wicketgate.storage.redis.runs import RedisRunStore
 from wicketgate.storage.redis.url import read_url
+from wicketgate.storage.run_store import NewEvents, Part, StoreAway
 
 BOUND_S = 40.0
 GUIDE = ROOT / "docs" / "operations.md"
@@ -55,6 +59,18 @@ async def use_everything(link: RedisLink) -> None:
     rows = await RedisLearnedStore(link).learn([lesson("ann", "a:x", "film")], 0)
     assert rows is not None
     assert [row[:2] for row in rows.rows] == [("ann", "a:x")]
+    runs = RedisRunStore(link, JournalBounds(), "here")
+    assert await runs.claim("a", "run", "digest", "ann", b"part") is None
+    assert [await runs.claim_call("a", "c1") for _ in range(2)] == [True, False]
+    events = {"a": NewEvents([Entry(1, b"event")], ["c1"], [Part(1, 1, b"part")])}
+    assert await runs.append(events) == await runs.renew() == []
+    await runs.attend("a", 1.0)
+    assert await runs.attended_s("a") > 0
+    assert (await runs.lapsed(1), await runs.take("a")) == ([], None)
+    await runs.end("a")
+    read = await runs.read("a", 0)
+    assert read is not None
+    assert (read[0].ended, len(read[1])) == (True, 2)
 
 
 @requirement("EXEC-52", "EXEC-53", "ACCESS-87", "OPS-161")
@@ -88,7 +104,7 @@ async def test_a_redis_that_dies_is_missed_at_once_and_found_again(
         f"{server.url} cannot be reached; nothing is kept there until it is back"
     ]
     assert [line for line in said if "is back" in line]
-    assert sum("nothing is learned" in record.getMessage() for record in caplog.records) == 1
+    assert sum("learned words cannot be kept" in record.getMessage() for record in caplog.records) == 1
 
 
 @requirement("EXEC-52")
@@ -109,6 +125,19 @@ async def test_a_redis_that_stands_still_holds_nobody_up(tmp_path: Path) -> None
                 os.kill(server.process.pid, signal.SIGCONT)
             await until(lambda: not link.measures.away)
             assert await store.put("ann", artifact("two")) == "kept"
+
+
+async def test_a_step_can_be_cancelled_at_any_moment(link: RedisLink) -> None:
+    await link.run(lambda client: client.ping())
+    for moment in range(20):
+        asked = asyncio.create_task(link.run(lambda client: client.ping()))
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        if not asked.done():
+            asked.cancel()
+            await asyncio.wait([asked])
+            assert asked.cancelled(), moment
+    assert await link.run(lambda client: client.ping())
 
 
 @requirement("EXEC-52")
@@ -208,7 +237,7 @@ async def _until_ok(link: RedisLink) -> None:
         await asyncio.sleep(0.02)
 
 
-@requirement("OPS-160", "ACCESS-88")
+@requirement("OPS-160", "ACCESS-88", "CHAT-117")
 async def test_behind_sentinels_an_approval_is_used_once_a_replica_has_it_and_a_failover_brings_none_back(
     tmp_path: Path,
 ) -> None:
@@ -232,14 +261,26 @@ async def test_behind_sentinels_an_approval_is_used_once_a_replica_has_it_and_a_
             # The replica counts once its master has heard of what it has, a second after it has it at the latest.
             await _add_one(once, "first")
             await use_everything(link)
+            runs = RedisRunStore(link, JournalBounds(), "here")
+            assert await runs.claim("b", "run", "digest", "ann") is None
+            assert await runs.claim_call("b", "before")
             replica.kill()
             with pytest.raises(NotAdmitted):
                 await once.add("nobody else has it", FOREVER)
+            with pytest.raises(StoreAway):
+                await runs.claim_call("b", "nobody else has it")
+            with pytest.raises(StoreAway):
+                await runs.claim("c", "run", "digest", "ann")
             assert link.trouble == "", "it answers"
             replica.start()
             last = await _add_one(once, "before")
             master.kill()
             await _until_back(once, last)
+            while True:
+                with contextlib.suppress(StoreAway):
+                    assert not await runs.claim_call("b", "before")
+                    break
+                await asyncio.sleep(0.05)
     finally:
         for server in servers:
             server.kill()

@@ -120,7 +120,7 @@ SAFE = {
 }
 
 
-@requirement("OPS-162")
+@requirement("OPS-162", "OPS-187")
 @pytest.mark.parametrize(
     ("kind", "changes", "says"),
     [
@@ -138,6 +138,7 @@ def test_each_setting_that_breaks_a_promise_is_named(kind: str, changes: dict[st
     lines = shortfalls(kind, SAFE | changes)  # type: ignore[arg-type]
     assert len(lines) == len(says)
     assert all(part in line for part, line in zip(says, lines, strict=True))
+    assert all("approvals" in line and "key" in line for line in lines)
 
 
 @requirement("OPS-162")

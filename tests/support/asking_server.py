@@ -32,6 +32,7 @@ Ctx = ServerRequestContext[Any, Any]
 class AskingServer:
     def __init__(self) -> None:
         self.upstream: McpServerUpstream
+        self.url = ""
         self.answers: list[str] = []
         """The actions that came, with the name of a form; ``cancelled`` for a call that ended while it asked."""
         self.calls: list[str] = []
@@ -120,6 +121,7 @@ async def asking_server(name: str = "old") -> AsyncIterator[AskingServer]:
     )
     manager = StreamableHTTPSessionManager(server)
     async with manager.run(), HttpService(app=StreamableHTTPASGIApp(manager)) as service:
-        connect = partial(http_transport, name, f"{service.url}/mcp", {}, outgoing=Outgoing())
+        asking.url = f"{service.url}/mcp"
+        connect = partial(http_transport, name, asking.url, {}, outgoing=Outgoing())
         asking.upstream = McpServerUpstream(name, connect, connect_timeout_s=15, jitter=lambda: 0, mode="legacy")
         yield asking

@@ -187,6 +187,16 @@ class KeyRing:
         now = self._clock()
         return any(key.fault(now) is None and _carries(key, identity) for key in self._by_id.get(identity.key_id, ()))
 
+    def resumes(self, identity: Identity) -> bool:
+        """As ``stands``, for what *identity* has started at another process: it ends here with its key, as what was
+        started here does."""
+        now = self._clock()
+        good = [
+            key for key in self._by_id.get(identity.key_id, ()) if key.fault(now) is None and _carries(key, identity)
+        ]
+        self._used.update((key.sha256, key) for key in good)
+        return bool(good) or not identity.key_id
+
     def lapsed(self) -> list[Lapse]:
         """Returns the keys that were used and are not good any more, each once."""
         now = self._clock()

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal, Protocol
 
-Scope = Literal["actor", "all"]
+Scope = Literal["actor", "all", "away"]
+"""What is full: the actor's share, or all places. ``away``: the places of this actor cannot be counted."""
 
 SCOPES: tuple[Scope, ...] = ("actor", "all")
+"""Those of every counter; ``away`` is for counters that processes share."""
 
 RETRY_AFTER_S = 1
 """Told to whoever is refused. Nobody knows when a place becomes free, and at this pace attempts cost little."""
@@ -24,6 +26,8 @@ _TIMES_THE_FREE = 4
 
 def too_many_text(things: str, scope: Scope) -> str:
     """The message to a client whose request found no place among the *things*."""
+    if scope == "away":
+        return f"The {things} of this actor cannot be counted; nothing was run. Try again in a moment."
     whose = " of this actor" if scope == "actor" else ""
     return f"Too many {things}{whose}; nothing was run. Try again in a moment."
 
@@ -79,10 +83,10 @@ class ShareCounts(Protocol):
 
 
 class Shares(ShareCounts, Protocol):
-    """Places of one kind, bounded for all processes that count together.
+    """Places of one kind, bounded for this process, and for each actor in all processes that count together.
 
-    A process that dies gives nothing back, so a counter that processes share has to let a lease lapse by its id when
-    its holder no longer renews it. Renewing is the implementation's own work: holders only take and give back.
+    A process that dies gives nothing back, so a counter that processes share lets its leases lapse when it renews them
+    no longer. Renewing is the implementation's own work: holders only take and give back.
     """
 
     async def take(self, actor: str, make_room: Callable[[int], bool] | None = None) -> Lease:
@@ -99,12 +103,13 @@ class Shares(ShareCounts, Protocol):
 
 
 class CountedShares:
-    """Implements Shares for one process. Use from one event loop only."""
+    """Implements Shares for one process. Use from one event loop only. Ids of leases begin with *prefix*."""
 
-    def __init__(self, kind: str, most: int, per_actor: int | None = None) -> None:
+    def __init__(self, kind: str, most: int, per_actor: int | None = None, *, prefix: str = "") -> None:
         self.kind = kind
         self.most = most
         self._per_actor = per_actor
+        self._prefix = prefix
         self._ids = count(1)
         self._leases: dict[str, Lease] = {}
         self._by_actor: dict[str, int] = {}
@@ -114,6 +119,9 @@ class CountedShares:
     def held(self) -> int:
         return len(self._leases)
 
+    def holds(self, lease: Lease) -> bool:
+        return lease.id in self._leases
+
     async def take(self, actor: str, make_room: Callable[[int], bool] | None = None) -> Lease:
         full = self._full_for(actor)
         if full == "all" and make_room is not None and make_room(self._by_actor.get(actor, 0)):
@@ -122,7 +130,7 @@ class CountedShares:
         if full is not None:
             self.refused[full] += 1
             raise ShareRefused(full, held)
-        lease = Lease(str(next(self._ids)), actor)
+        lease = Lease(f"{self._prefix}{next(self._ids)}", actor)
         self._leases[lease.id] = lease
         self._by_actor[actor] = held + 1
         return lease

@@ -17,11 +17,13 @@ from wicketgate.context.build import CountedTexts
 from wicketgate.engine.approvals import ApprovalDesk, OnceStore, Report
 from wicketgate.engine.detached import DetachedRuns
 from wicketgate.engine.fallback import Candidate, FallbackProvider, Patience
-from wicketgate.engine.keyed_runs import Journal, KeyedRuns, ResumeLimits
+from wicketgate.engine.journal import Journal
+from wicketgate.engine.keyed_runs import KeyedRuns, ResumeLimits
 from wicketgate.engine.limits import StreamLimit
 from wicketgate.engine.loop import Engine
 from wicketgate.engine.tool_rounds import EngineLimits
 from wicketgate.engine.turn import ModelWindow
+from wicketgate.engine.waiting_calls import WaitingCalls
 from wicketgate.models.anthropic.exchange import AnthropicMessagesProvider
 from wicketgate.models.endpoint import ModelAddress, Timeouts
 from wicketgate.models.openai.exchange import OpenAIChatProvider
@@ -33,6 +35,7 @@ from wicketgate.storage.kept_journal import KeptJournal
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
 from wicketgate.storage.once_store import MemoryOnceStore, SQLiteOnceStore
+from wicketgate.storage.run_store import RunStore
 from wicketgate.storage.sqlite_runs import SQLiteRunStore
 from wicketgate.tokens import TokenCounter
 
@@ -117,20 +120,29 @@ def make_keyed_runs(
     detached: DetachedRuns,
     settings: Settings,
     measures: StorageMeasures | None = None,
+    redis: "RedisLink | None" = None,
 ) -> KeyedRuns:
-    """Makes the runs with a key, and their journal: in the file of ``storage.url``, or in memory. Raises
+    """Makes the runs with a key, and their journal: in the file or Redis of ``storage.url``, or in memory. Raises
     ConfigError."""
     resume = settings.engine.resume
-    limits = ResumeLimits(resume.grace_s, resume.detached_s, settings.engine.on_disconnect)
-    journal = _make_journal(resume, settings.storage.sqlite_file, measures)
+    limits = ResumeLimits(resume.grace_s, resume.detached_s, settings.engine.on_disconnect, resume.state_bytes)
+    journal = _make_journal(resume, settings.storage.sqlite_file, measures, redis)
     return KeyedRuns(engine, journal, streams, detached, limits, partial(secrets.token_hex, 6))
 
 
-def _make_journal(resume: ResumeSettings, file: Path | None, measures: StorageMeasures | None) -> Journal:
+def _make_journal(
+    resume: ResumeSettings, file: Path | None, measures: StorageMeasures | None, redis: "RedisLink | None"
+) -> Journal:
     bounds = JournalBounds(resume.total_bytes, resume.run_bytes, resume.run_bytes // 4, resume.keep_s)
-    if file is None:
+    replica = secrets.token_hex(8)
+    if redis is not None:
+        from wicketgate.storage.redis.runs import RedisRunStore
+
+        store: RunStore = RedisRunStore(redis, bounds, replica)
+    elif file is not None:
+        store = SQLiteRunStore(file, bounds, time, replica, measures)
+    else:
         return MemoryJournal(bounds, monotonic)
-    store = SQLiteRunStore(file, bounds, time, secrets.token_hex(8), measures)
     return KeptJournal(MemoryJournal(replace(bounds, joins=False), monotonic), store, resume.run_bytes)
 
 
@@ -157,7 +169,13 @@ def make_approval_desk(
     if not settings.auth.seal_keys and kept and any(rule.approval == "always" for rule in settings.access):
         log.warning("approvals end with this process, because auth.seal_keys is not set")
     used = _used_approvals(file, measures, redis)
-    return ApprovalDesk(ApprovalSeal(seal, ttl_s=settings.auth.approval_ttl_s), used, report)
+    return ApprovalDesk(
+        ApprovalSeal(seal, ttl_s=settings.auth.approval_ttl_s),
+        used,
+        report,
+        waiting=WaitingCalls(time),
+        new_id=partial(secrets.token_urlsafe, 12),
+    )
 
 
 def _used_approvals(file: Path | None, measures: StorageMeasures | None, redis: "RedisLink | None") -> OnceStore:

@@ -1,26 +1,37 @@
 """Makes the runtime from the settings: the policies of calls, the store of artifacts, plugins and audit."""
 
+import logging
 import secrets
+from collections.abc import Callable
 from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
+from wicketgate.config.call_state import CallState
 from wicketgate.config.lock_file import pin_policy
 from wicketgate.config.plugins import make_plugin_chain
 from wicketgate.config.settings import Settings, StorageSettings, TaskSettings
 from wicketgate.config.settings.access import access_policy
+from wicketgate.faces.mcp.kept_sessions import McpSessionStore
 from wicketgate.fleet.member import MultiplexUpstream
 from wicketgate.gateway.audit import Auditor, Watch
+from wicketgate.gateway.kept_calls import CallStore
 from wicketgate.gateway.options import CallPolicy, HeapKeeper, RetryPolicy, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.gateway.runtime import ProxyRuntime
-from wicketgate.ports import ArtifactStore, LearnedStore
+from wicketgate.peers import Alone, Peers
+from wicketgate.ports import Approver, ArtifactStore, CallContext, LearnedStore, own_approver
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_learned import MemoryLearnedStore
+from wicketgate.storage.memory_mcp_sessions import MemoryMcpSessionStore
 from wicketgate.storage.memory_store import MemoryArtifactStore
+from wicketgate.storage.sqlite_calls import SQLiteCallStore
 from wicketgate.storage.sqlite_learned import SQLiteLearnedStore
+from wicketgate.storage.sqlite_mcp_sessions import SQLiteMcpSessionStore
 from wicketgate.storage.sqlite_store import SQLiteArtifactStore
 from wicketgate.tokens import TokenCounter
+
+log = logging.getLogger("wicketgate.storage")
 
 if TYPE_CHECKING:
     from wicketgate.storage.redis.client import RedisLink
@@ -32,10 +43,14 @@ def make_runtime(
     tokens: TokenCounter,
     artifacts: ArtifactStore,
     learned: LearnedStore,
+    state: CallState,
     *,
     auditor: Auditor | None = None,
     heap: HeapKeeper | None = None,
+    peers: Peers | None = None,
+    calls: CallStore | None = None,
     watch: Watch | None = None,
+    approver: Callable[[CallContext], Approver] = own_approver,
 ) -> ProxyRuntime:
     """Makes a runtime without connecting anything. The caller closes the stores and *auditor*. Raises ConfigError."""
     return ProxyRuntime(
@@ -49,9 +64,16 @@ def make_runtime(
             heap=heap,
             now=monotonic,
             learned=learned,
+            patient_lessons=settings.storage.fail.learned_words == "open",
+            quota=state.quota,
+            results=state.results,
+            sessions=state.sessions,
             running=running_limits(settings.tasks),
             new_id=partial(secrets.token_hex, 8),
+            peers=peers or Alone(),
+            calls=calls,
             watch=watch,
+            approver=approver,
         ),
         cache_stable=settings.mcp.cache_stable,
     )
@@ -69,6 +91,18 @@ def make_redis_link(settings: Settings, measures: StorageMeasures | None = None)
     from wicketgate.storage.redis.client import RedisLink
 
     return RedisLink(place, ca_file=settings.network.ca_file, measures=measures)
+
+
+def make_peers(settings: Settings, redis: "RedisLink | None") -> Peers | None:
+    """Makes the ways to the other replicas, and to all of their workers, over the Redis that they share; None without
+    one. Logs a warning if they cannot open what each other has sealed."""
+    if redis is None:
+        return None
+    if not settings.auth.seal_keys:
+        log.warning("replicas do not open tasks and states of questions of each other: set auth.seal_keys")
+    from wicketgate.storage.redis.mail import MailPeers
+
+    return MailPeers(redis)
 
 
 def make_artifact_store(
@@ -98,6 +132,30 @@ def make_learned_store(
     if settings.sqlite_file is None:
         return MemoryLearnedStore(monotonic)
     return SQLiteLearnedStore(settings.sqlite_file, time, measures)
+
+
+def make_call_store(
+    settings: StorageSettings, measures: StorageMeasures | None = None, redis: "RedisLink | None" = None
+) -> CallStore | None:
+    """Makes the configured store of long calls; None where nothing outlives the process. Raises ConfigError."""
+    if redis is not None:
+        from wicketgate.storage.redis.calls import RedisCallStore
+
+        return RedisCallStore(redis)
+    return None if settings.sqlite_file is None else SQLiteCallStore(settings.sqlite_file, time, measures)
+
+
+def make_mcp_session_store(
+    settings: StorageSettings, measures: StorageMeasures | None = None, redis: "RedisLink | None" = None
+) -> McpSessionStore:
+    """Makes the configured store of handshake sessions, as ``make_artifact_store`` does. Raises ConfigError."""
+    if redis is not None:
+        from wicketgate.storage.redis.mcp_sessions import RedisMcpSessionStore
+
+        return RedisMcpSessionStore(redis)
+    if settings.sqlite_file is None:
+        return MemoryMcpSessionStore(monotonic)
+    return SQLiteMcpSessionStore(settings.sqlite_file, time, measures)
 
 
 def running_limits(settings: TaskSettings) -> RunningLimits:

@@ -14,6 +14,8 @@ from wicketgate.log_text import CORRELATION_ID
 from wicketgate.ports import NO_META, CallContext, session_key
 
 Trigger = Literal["message", "webhook", "schedule"]
+OnDisconnect = Literal["cancel", "continue"]
+"""The fate of a run that has lost its reader."""
 
 MAX_MESSAGES = 10_000
 MAX_APPROVALS = 100

@@ -8,151 +8,49 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any
 
-from wicketgate.access.identity import Identity
+from wicketgate.access.identity import Identity, Standing, always_good
 from wicketgate.access.shares import ShareRefused
-from wicketgate.engine.contract import ChatRequest, InvalidRequest, call_context
+from wicketgate.engine.checkpoint import Recorder, RunState, Saved, read_parts
+from wicketgate.engine.contract import ChatRequest, InvalidRequest, OnDisconnect, call_context
 from wicketgate.engine.detached import DetachedRuns
-from wicketgate.engine.events import Done, ErrorEvent, ToolFailure, ToolOutput, encode, is_end
+from wicketgate.engine.events import Done, ToolFailure, ToolOutput, encode, is_end
+from wicketgate.engine.journal import LOST, Abandoned, Claim, EventsGone, Follower, Journal, JournalAway, lost_events
 from wicketgate.engine.limits import Interrupted, Interruption, Place, StreamLimit
 from wicketgate.engine.loop import Engine
-from wicketgate.errors import ProviderError
+from wicketgate.log_text import correlation_id
 from wicketgate.models.provider import Usage
-from wicketgate.ports import NO_META, CallContext
+from wicketgate.ports import NO_META
 
 log = logging.getLogger("wicketgate.engine")
-
-OnDisconnect = Literal["cancel", "continue"]
 
 MAX_READERS = 8
 """Readers of one run at once, in this process."""
 
-_LOST = encode(ErrorEvent(ProviderError.code, ProviderError.safe_message))
+_FINDING_PLACES = 16
+"""Runs of other processes that look for a place here at once."""
+_TRY_AGAIN_S = 1.0
+
 _CANCELLED = encode(Done("cancelled", Usage()))
-
-FATE_UNKNOWN = (
-    "fate unknown: this call was sent, and the process that waited for its result ended. It may have had its effect. "
-    "It was not made again; look what it has changed before you make it anew."
-)
-
-
-def lost_events(unfinished: Sequence[str]) -> Sequence[bytes]:
-    """The last events of a run whose process ended, encoded. *unfinished* are the ids of calls that were claimed and
-    have no result (CHAT-112)."""
-    return [*(encode(ToolFailure(call_id, FATE_UNKNOWN)) for call_id in unfinished), _LOST]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A run by its name. *run_id* is part of every event's id; *digest* is that of the request that took the name."""
-
-    run_id: str
-    digest: str
-    mine: bool
-    """True for the one caller that has to run it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One event, encoded, at its *position*: 1, 2, 3 and so on."""
-
-    position: int
-    event: bytes
-
-
-class EventsGone(Exception):
-    """The requested events are not kept any more, or never were."""
-
-
-class JournalAway(Exception):
-    """The journal cannot be read or written at the moment, or this run may not be added to any more."""
-
-
-class Follower(Protocol):
-    """One reader's position in a run."""
-
-    async def next(self) -> Sequence[Entry]:
-        """The entries since the last call, at least one; none at the end of the run.
-
-        Also none if the owner is gone and will not append any more: then the last event was not an end.
-        """
-        ...
-
-
-class Journal(Protocol):
-    """Keeps the events of runs for clients that come back.
-
-    Bounded in bytes, for a run and in all, and in time: a while after its end a run is forgotten, and its name is free
-    again. Room is shared among owners: who holds most loses first. The caller makes names that other actors cannot
-    guess. The first to claim a name owns the run and alone appends; all others follow, from the beginning or from a
-    position. No method needs more than an append-only stream for each run, so that a shared store can stand behind it
-    as well as memory. ``claim``, ``find``, ``follow`` and ``append`` raise JournalAway.
-    """
-
-    async def claim(self, name: str, run_id: str, digest: str, owner: str) -> Claim:
-        """Take *name* if it is free; otherwise return the claim that holds it. Exact among several processes.
-
-        Raises ShareRefused if no further run of *owner* can be kept now.
-        """
-        ...
-
-    async def find(self, name: str) -> Claim | None:
-        """The claim that holds *name*. Takes nothing."""
-        ...
-
-    async def append(self, name: str, events: Sequence[bytes], completed: Sequence[str] = ()) -> None:
-        """Add the owner's next events, encoded, without ids. Waits while followers have too much left to read.
-        *completed* are the ids of the calls whose results are among them.
-
-        Texts that have no reader yet may be joined into one event. If space runs out, the beginning is dropped, never
-        events that a follower has still to read.
-        """
-        ...
-
-    async def claim_call(self, name: str, call_id: str) -> bool:
-        """True the first time that the owner claims this call of the run, and never again (CHAT-111).
-
-        Raises NotAdmitted while claims cannot be kept.
-        """
-        ...
-
-    async def end(self, name: str) -> None:
-        """Close the run: the owner will not append any more. The time to live begins."""
-        ...
-
-    def follow(self, name: str, after: int) -> AbstractAsyncContextManager[Follower]:
-        """Read from behind *after*; 0 is the beginning. A position behind the end gives the last event again.
-
-        While the context is open, the run counts as attended. Raises EventsGone when entered.
-        """
-        ...
-
-    async def wait_unattended(self, name: str, for_s: float) -> None:
-        """Return when the run had no follower for *for_s*, counted from the claim at the earliest."""
-        ...
-
-    async def wait_attended(self, name: str, within_s: float) -> bool:
-        """Return true as soon as the run has a follower, false when it had none for *within_s*."""
-        ...
-
-    async def aclose(self) -> None:
-        """Forget everything that this process holds."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeLimits:
     """The time that a run may be without a reader: *reconnect_grace_s* with ``cancel``, *detached_s* with
-    ``continue``."""
+    ``continue``. *state_bytes* bounds what is kept of a run so that another process can go on with it."""
 
     reconnect_grace_s: float = 5.0
     detached_s: float = 600.0
     on_disconnect: OnDisconnect = "cancel"
+    state_bytes: int = 4 * 1024 * 1024
+
+    def alone_s(self, on_disconnect: OnDisconnect) -> float:
+        return self.reconnect_grace_s if on_disconnect == "cancel" else self.detached_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +91,7 @@ class RunReader:
                 yield b"".join(b"id: %b-%d\n%b" % (self._run_id, entry.position, entry.event) for entry in entries)
             if not is_end(event):
                 log.error("stream failed: the run was lost")
-                yield _LOST
+                yield LOST
         except Interrupted:
             # Without an id: it is no event of the run.
             if self._interruption.reason == "revoked" and not is_end(event):
@@ -242,11 +140,15 @@ class KeyedRuns:
         """
         name = _name(identity, resumption.key)
         digest = _digest(request, identity)
+        on_disconnect = resumption.on_disconnect or self._limits.on_disconnect
+        context = call_context(request, identity, source, meta)
+        recorder = Recorder(self._limits.state_bytes)
         place = await self._enter(name, identity)
         async with AsyncExitStack() as stack:
             stack.callback(self._leave, name, place)
             # Claim the name, or find the run that has it, and follow its journal.
-            claim = await self._claim(name, digest, identity.actor, resumption)
+            first = recorder.first(request, context, on_disconnect) if self._journal.outlives else b""
+            claim = await self._claim(name, digest, identity.actor, resumption, first)
             after = _position(claim, resumption.last_event_id)
             try:
                 follower = await stack.enter_async_context(self._journal.follow(name, after))
@@ -256,16 +158,26 @@ class KeyedRuns:
         # The claimant runs it. From here on nothing waits, so that the reader is not lost.
         if claim.mine:
             place.share()
-            place.identity = identity
-            self._running.add(name)
-            on_disconnect = resumption.on_disconnect or self._limits.on_disconnect
-            context = call_context(request, identity, source, meta)
-            run = self._run(name, request, context, place, on_disconnect)
-            task = asyncio.create_task(run, name=f"run {claim.run_id}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            saved = Saved(context, on_disconnect, request, recorder)
+            self._begin(self._run(name, saved, place), claim.run_id)
         own = name in self._running and place.identity.key_id == identity.key_id
         return RunReader(claim.run_id, follower, held, own)
+
+    async def take_over(self, standing: Standing = always_good) -> None:
+        """Go on with the runs that other processes have left, until cancelled. *standing* is asked for the identity of
+        each: without it the run ends with ``done`` (cancelled)."""
+        finding_places = asyncio.Semaphore(_FINDING_PLACES)
+        while True:
+            await finding_places.acquire()
+            try:
+                abandoned = await self._journal.next_abandoned()
+            except Exception:
+                # The last boundary of this task: the next look has to come all the same.
+                log.exception("runs of processes that are gone were not looked for")
+                finding_places.release()
+                await asyncio.sleep(_TRY_AGAIN_S)
+                continue
+            self._begin(self._go_on(abandoned, standing, finding_places.release), abandoned.run_id)
 
     async def aclose(self) -> None:
         """Cancel the runs that are left. Their streams are over by now, or have no reader."""
@@ -274,9 +186,14 @@ class KeyedRuns:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._journal.aclose()
 
-    async def _claim(self, name: str, digest: str, owner: str, resumption: Resumption) -> Claim:
+    def _begin(self, run: Coroutine[Any, Any, None], run_id: str) -> None:
+        task = asyncio.create_task(run, name=f"run {run_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _claim(self, name: str, digest: str, owner: str, resumption: Resumption, first: bytes) -> Claim:
         if resumption.last_event_id is None:
-            claim = await self._journal.claim(name, self._new_id(), digest, owner)
+            claim = await self._journal.claim(name, self._new_id(), digest, owner, first)
         elif (known := await self._journal.find(name)) is not None:
             claim = known
         else:
@@ -286,18 +203,79 @@ class KeyedRuns:
             raise InvalidRequest("This Idempotency-Key was used with another request; take a new key")
         return claim
 
-    async def _run(
-        self, name: str, request: ChatRequest, context: CallContext, place: Place, on_disconnect: OnDisconnect
-    ) -> None:
-        """Run to the end. The journal's entry ends whatever happens."""
+    async def _go_on(self, abandoned: Abandoned, standing: Standing, placed: Callable[[], None]) -> None:
+        """Go on with a run that another process has left, or end it. *placed* is called once it has its place."""
+        name = abandoned.name
+        try:
+            found = await self._resumed(abandoned, standing)
+        except Exception:
+            # The last boundary of this task: what was kept is from outside of this process.
+            log.exception("a run was lost: it could not be gone on with")
+            found = [*lost_events([])]
+        finally:
+            placed()
+        if isinstance(found, list):
+            try:
+                await self._journal.append(name, found)
+            except JournalAway:
+                log.warning("a run was taken by a further process before it ended here")
+            finally:
+                await self._journal.end(name)
+        else:
+            await self._run(name, *found)
+
+    async def _resumed(self, abandoned: Abandoned, standing: Standing) -> tuple[Saved, Place] | list[bytes]:
+        """What is run, at its place; or the events with which it ends."""
+        saved = read_parts(abandoned.parts, self._limits.state_bytes)
+        correlation_id.set(saved.context.correlation_id)
+        identity, usage = saved.context.identity, Usage()
+        if isinstance(saved.start, RunState):
+            usage = saved.start.usage
+        if not standing(identity):
+            log.warning("a run of a process that is gone ends: its key %s is not good any more", identity.key_id)
+            return [encode(Done("cancelled", usage))]
+        # Its time without a reader may be over: one may come now, where its process could not have been reached.
+        too_long = abandoned.alone_s > self._limits.alone_s(saved.on_disconnect)
+        if too_long and not await self._journal.wait_attended(abandoned.name, self._limits.reconnect_grace_s):
+            return [encode(Done("cancelled", usage))]
+        place = await self._place_of(abandoned.name, identity)
+        if place is None:
+            log.error("a run was lost: there was no place for it")
+            return [*lost_events([])]
+        log.warning("a run goes on here: the process that ran it is gone")
+        return saved, place
+
+    async def _place_of(self, name: str, identity: Identity) -> Place | None:
+        """The place of the readers that are here, otherwise one of its own as soon as there is one; None if there is
+        none for as long as a run may be without readers."""
+        until = asyncio.get_running_loop().time() + self._limits.detached_s
+        while True:
+            if (place := self._places.get(name)) is not None:
+                place.share()
+                return place
+            try:
+                return await self._enter(name, identity)
+            except ShareRefused:
+                if asyncio.get_running_loop().time() > until:
+                    return None
+                await asyncio.sleep(_TRY_AGAIN_S)
+
+    async def _run(self, name: str, saved: Saved, place: Place) -> None:
+        """Run to the end. The journal's entry ends whatever happens. A share of the place is given up then."""
+        place.identity = saved.context.identity
+        self._running.add(name)
         claim = partial(self._journal.claim_call, name)
+        states: list[RunState] = []
+        keep = states.append if self._journal.outlives else None
         try:
             async with asyncio.TaskGroup() as group:
-                watching = group.create_task(self._end_when_unattended(name, place, on_disconnect))
-                async with aclosing(self._engine.batches(request, context, place.interruption, claim)) as batches:
+                watching = group.create_task(self._end_when_unattended(name, place, saved.on_disconnect))
+                engine_run = self._engine.batches(saved.start, saved.context, place.interruption, claim, keep)
+                async with aclosing(engine_run) as batches:
                     async for batch in batches:
                         completed = [event.id for event in batch if isinstance(event, ToolOutput | ToolFailure)]
-                        await self._journal.append(name, [encode(event) for event in batch], completed)
+                        part = saved.recorder.next(states.pop()) if states else b""
+                        await self._journal.append(name, [encode(event) for event in batch], completed, part)
                         await asyncio.sleep(0)  # a model that never waits must leave the loop to others
                 watching.cancel()
         except Exception:

@@ -6,11 +6,12 @@ is one ``done`` or one ``error``, and nothing comes after it.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 from wicketgate.access.identity import Identity, Standing, always_good
 from wicketgate.engine.approvals import ApprovalDesk, RunApprovals
+from wicketgate.engine.checkpoint import RunState
 from wicketgate.engine.contract import ChatRequest, call_context, message_json
 from wicketgate.engine.events import Done, DoneReason, ErrorEvent, Event, ToolCallEvent, ToolResult, text_for_model
 from wicketgate.engine.limits import Interrupted, Interruption
@@ -19,10 +20,13 @@ from wicketgate.engine.turn import MAX_TEXT_CHARS, ModelWindow, Turn
 from wicketgate.errors import EngineError, OutOfOrder, ProviderError, ToolError
 from wicketgate.faces.surface import ModelSurface
 from wicketgate.gateway.options import Meter, NoMeter
-from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider, Usage
+from wicketgate.models.provider import Message, ModelRequest, ModelTool, Provider
 from wicketgate.ports import CallContext
 
 log = logging.getLogger("wicketgate.engine")
+
+KeepState = Callable[[RunState], None]
+"""Takes the state of a run as it is behind the events that come next. It must not wait."""
 
 
 class Engine:
@@ -60,24 +64,27 @@ class Engine:
 
     async def batches(
         self,
-        request: ChatRequest,
+        begin: ChatRequest | RunState,
         context: CallContext,
         interruption: Interruption | None = None,
         claim: ClaimCall | None = None,
+        keep: KeepState | None = None,
     ) -> AsyncGenerator[Sequence[Event], None]:
-        """The same events, grouped as they became known, so that a door can send each group with one write.
+        """The same events, grouped as they became known, so that a door can send each group with one write. A run
+        *begins* with a request, or goes on with the state that another process has left.
 
         Closing the generator cancels the model and the tools. An *interruption* ends it with ``done`` (cancelled).
-        *claim* is asked for each call that may write, right before it leaves (CHAT-111).
+        *claim* is asked for each call that may write, right before it leaves (CHAT-111). *keep* is called right before
+        the events that complete a turn, which may be none (CHAT-123).
         """
         interruption = interruption or Interruption()
-        run = _Run(self, request, context, interruption, claim)
+        run = _Run(self, begin, context, interruption, claim, keep)
         outcome = "disconnected"
         # Whatever happens in the run becomes its one last event; the outcome goes to the metrics.
         try:
             async with aclosing(run.events()) as events:
                 async for batch in events:
-                    if isinstance(batch[-1], Done):
+                    if batch and isinstance(batch[-1], Done):
                         outcome = batch[-1].finish_reason
                     yield batch
         except Interrupted:
@@ -111,22 +118,28 @@ class _Run:
     def __init__(
         self,
         engine: Engine,
-        request: ChatRequest,
+        begin: ChatRequest | RunState,
         context: CallContext,
         interruption: Interruption,
         claim: ClaimCall | None,
+        keep: KeepState | None,
     ) -> None:
         limits = engine.limits
         self._engine = engine
         self._max_iterations = limits.max_iterations
-        self._request = request
+        self._begin = begin
         self._context = context
         self._interruption = interruption
-        self._messages = _history(request, engine.surface)
-        self._call_ids = {call.id for message in request.messages for call in message.tool_calls or ()}
+        self._keep = keep
+        state = begin if isinstance(begin, RunState) else _state_of(begin, engine.surface)
+        self._messages = list(state.messages)
+        self._call_ids = set(state.call_ids)
+        self._turns = state.turns
         guard = LoopGuard(limits.loop_guard, self._messages)
         self._rounds = ToolRounds(engine.surface, context, limits, interruption, guard, engine.standing, claim)
-        self.usage = Usage()
+        self._rounds.cost, self._rounds.waiting = state.cost, state.waiting
+        self._approvals: RunApprovals | None = None
+        self.usage = state.usage
         self.in_tools = False
 
     def done(self, reason: DoneReason) -> Sequence[Event]:
@@ -137,16 +150,24 @@ class _Run:
         await surface.prepare(self._context)
         tools = [ModelTool(tool.name, tool.description, tool.input_schema) for tool in surface.tools(self._context)]
         # Decisions that came with the request: run or refuse the calls of the history that waited for them.
-        approvals = await desk.judge(self._request, self._context) if desk else None
-        if approvals is not None:
-            self._messages = approvals.for_model(self._messages)
-            async with aclosing(self._resume(approvals)) as resumed:
+        if desk is not None and isinstance(self._begin, RunState):
+            self._approvals = desk.stand_again(self._begin.standing, self._context)
+        elif desk is not None and isinstance(self._begin, ChatRequest):
+            self._approvals = await desk.judge(self._begin, self._context)
+            self._messages = self._approvals.for_model(self._messages)
+            async with aclosing(self._resume(self._approvals)) as resumed:
                 async for events in resumed:
                     yield events
+            if self._begin.metadata.approvals and not self._approvals.resumed and self._keep is not None:
+                self._keep_state()
+                yield []
 
         wait = self._interruption.wait
-        turns_with_tools = 0
         while True:
+            # Reasons to stop although the model would go on.
+            if (reason := self._stop()) is not None:
+                yield self.done(reason)
+                return
             # One turn of the model.
             turn = Turn(self._call_ids)
             model_request = ModelRequest(await self._shown(tools), tools, self._context.correlation_id)
@@ -169,33 +190,44 @@ class _Run:
                 self.usage += turn.finish.usage
             # Without calls it is the last one.
             if not turn.calls:
-                reason = turn.finish.reason
-                yield self.done("stop" if reason == "tool_calls" else reason)
+                yield self.done("stop" if turn.finish.reason == "tool_calls" else turn.finish.reason)
                 return
 
             # The round of its tools. The history gets the results in the order of the calls.
             self.in_tools = True
             results: dict[str, ToolResult] = {}
-            async with aclosing(self._rounds.run_turn(turn.calls, approvals, turn.cut_off())) as finished:
+            async with aclosing(self._rounds.run_turn(turn.calls, self._approvals, turn.cut_off())) as finished:
                 async for results_now in finished:
                     results.update((result.id, result) for result in results_now)
+                    if len(results) == len(turn.calls):
+                        self._complete(turn, results)
                     yield results_now
-            self._messages.append(turn.message())
-            self._messages.extend(
-                {"role": "tool", "content": text_for_model(results[call.id]), "tool_call_id": call.id}
-                for call in turn.calls
-            )
             self._check_order()
             self.in_tools = False
 
-            # Reasons to stop although the model would go on.
-            turns_with_tools += 1
-            if self._rounds.waiting:
-                yield self.done("approval_required")
-                return
-            if turns_with_tools == self._max_iterations:
-                yield self.done("max_iterations")
-                return
+    def _stop(self) -> DoneReason | None:
+        if self._rounds.waiting:
+            return "approval_required"
+        return "max_iterations" if self._turns and self._turns == self._max_iterations else None
+
+    def _complete(self, turn: Turn, results: Mapping[str, ToolResult]) -> None:
+        self._messages.append(turn.message())
+        self._messages.extend(
+            {"role": "tool", "content": text_for_model(results[call.id]), "tool_call_id": call.id}
+            for call in turn.calls
+        )
+        self._turns += 1
+        self._keep_state()
+
+    def _keep_state(self) -> None:
+        """Gives the state that another process could go on with. There is none where the run is about to fail."""
+        if self._keep is None or self._rounds.out_of_order:
+            return
+        standing = tuple(self._approvals.standing) if self._approvals is not None else ()
+        waiting = self._rounds.waiting
+        self._keep(
+            RunState(self._messages, self._call_ids, self.usage, self._rounds.cost, self._turns, standing, waiting)
+        )
 
     async def _resume(self, approvals: RunApprovals) -> AsyncGenerator[Sequence[Event], None]:
         """Run or refuse the decided calls of the history; put their results where the calls are answered."""
@@ -208,8 +240,10 @@ class _Run:
         async with aclosing(self._rounds.run_resumed(approvals)) as finished:
             async for results in finished:
                 for result in results:
-                    index = indexes[result.id]
+                    index = indexes.pop(result.id)
                     self._messages[index] = {**self._messages[index], "content": text_for_model(result)}
+                if not indexes:
+                    self._keep_state()
                 yield results
         self._check_order()
         self.in_tools = False
@@ -230,8 +264,8 @@ class _Run:
         return built.messages
 
 
-def _history(request: ChatRequest, surface: ModelSurface) -> list[Message]:
-    """The messages of a request, with results of tools as the model was shown them."""
+def _state_of(request: ChatRequest, surface: ModelSurface) -> RunState:
+    """The state in which a run begins: the messages with results of tools as the model was shown them."""
     messages: list[Message] = []
     called: dict[str, str] = {}
     for message in request.messages:
@@ -241,4 +275,4 @@ def _history(request: ChatRequest, surface: ModelSurface) -> list[Message]:
             name = called.get(message.tool_call_id, "")
             written = {**written, "content": surface.shown_again(name, message.content)}
         messages.append(written)
-    return messages
+    return RunState(messages, called.keys())

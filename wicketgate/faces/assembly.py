@@ -15,6 +15,7 @@ from wicketgate.faces.surface import Offers, ToolSurface
 from wicketgate.faces.transparent import TransparentFace
 from wicketgate.fleet.features import FeatureFleet, Features
 from wicketgate.fleet.member import MultiplexUpstream
+from wicketgate.gateway.kept_calls import KeptCalls
 from wicketgate.gateway.running_calls import RunningCalls
 from wicketgate.gateway.runtime import ProxyRuntime
 
@@ -25,13 +26,15 @@ _NAMESPACED = "Tools, resources and prompts of several servers, each named serve
 @dataclass(frozen=True, slots=True)
 class Face:
     """A surface, the instructions for the clients that connect to it, the calls that may outlive their requests, if a
-    caller may still use a tool, by its id, and its offers besides tools."""
+    caller may still use a tool, by its id, its offers besides tools, and those calls in other processes, if
+    there may be any."""
 
     surface: ToolSurface
     instructions: str
     running: RunningCalls
     may_still_use: Callable[[str, Identity], bool]
     offers: Offers | None = None
+    kept: KeptCalls | None = None
 
 
 def make_faces(
@@ -50,7 +53,10 @@ def make_faces(
         "registry": (RegistryFace(operations), registry.INSTRUCTIONS),
     }
     return {
-        **{name: Face(*face, runtime.running, runtime.may_still_use) for name, face in surfaces.items()},
+        **{
+            name: Face(*face, runtime.running, runtime.may_still_use, kept=runtime.kept)
+            for name, face in surfaces.items()
+        },
         "namespaced": _namespaced(runtime, fleet, started, timeout_s),
     }
 
@@ -65,4 +71,4 @@ def _namespaced(runtime: ProxyRuntime, fleet: MultiplexUpstream, started: Callab
     runtime.watch(features.attend)
     runtime.at_end(features.aclose)
     offers = NamespacedOffers(face, features, runtime, _NAMESPACED)
-    return Face(face, _NAMESPACED, runtime.running, runtime.may_still_use, offers)
+    return Face(face, _NAMESPACED, runtime.running, runtime.may_still_use, offers, runtime.kept)

@@ -170,9 +170,9 @@ class GatewayFace:
         top_k = _top_k(fields)
         await self._runtime.prepare(context, path)
         if isinstance(query, str):
-            return await _written(self._runtime.browse_query(query, top_k, context))
+            return await _written(await self._runtime.browse_query(query, top_k, context))
         if isinstance(path, str):
-            return await _written(self._runtime.browse_path(path, context))
+            return await _written(await self._runtime.browse_path(path, context))
         raise ArgsInvalid(f"{'query' if path is None else 'path'} must be a string.")
 
     async def _execute(self, fields: Mapping[str, Any], context: CallContext) -> SurfaceResult:

@@ -5,21 +5,28 @@ selectors of ``tool_view`` are for such handles: ``wait`` and ``cancel``.
 """
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
 
-from wicketgate.errors import HydrateFailed, RateLimited, ViewFailed
+from wicketgate.access.identity import Identity
+from wicketgate.errors import GatewayError, HydrateFailed, InputRequired, RateLimited, ViewFailed
 from wicketgate.faces.meta_tool import json_result
 from wicketgate.faces.surface import SurfaceResult
-from wicketgate.gateway.archive import CALL_HANDLE, Execution
+from wicketgate.gateway.archive import CALL_HANDLE, Execution, handle_parts
+from wicketgate.gateway.carried_errors import pack_error, unpack_error
+from wicketgate.gateway.lent_callers import ANSWERS_WITHIN_S
+from wicketgate.gateway.options import TokenCost
+from wicketgate.gateway.peer_json import as_payload, from_payload
 from wicketgate.gateway.running_calls import AttendedCaller, Progress, RunningCall
 from wicketgate.gateway.runtime import ProxyRuntime
-from wicketgate.ports import CallContext
+from wicketgate.peers import Payload
+from wicketgate.ports import SILENT, CallContext, InputAnswers
 from wicketgate.results.envelope import ResultEnvelope, shorten
 
+_VIEW = "view"
 _AFTER_AN_ANSWER_S = 2.0
 """A tool that has its answer often ends at once. Its client has waited long by then."""
 _MESSAGE_CHARS = 200
@@ -47,6 +54,8 @@ class LongCalls:
     def __init__(self, runtime: ProxyRuntime) -> None:
         self._runtime = runtime
         self._running = runtime.running
+        self._kept = runtime.kept
+        self._kept.answer(_VIEW, self._for_peer)
 
     def may_leave(self, context: CallContext) -> bool:
         """True for a caller that can come back for its result; the engine, and programs that embed the gate, wait."""
@@ -73,12 +82,70 @@ class LongCalls:
                     # No place is left: it is this request's alone, as it would be without handles.
                     await call.settled(None)
                 else:
+                    await self._kept.keep(call, {"tool_id": whole}, _ended)
                     return self._still_running(call)
         return execution_result(call.outcome())
 
     async def view(self, handle: str, selector: object, context: CallContext) -> SurfaceResult:
         """The result of the call of *handle*, as ``execute`` gives it, or how far it is. Raises as that one does, and
         ViewFailed."""
+        self._read(handle, selector)
+        home = self._kept.home_of(handle_parts(handle)[2])
+        if home is None:
+            return await self._view(handle, selector, context)
+        answer = await self._ask(home, handle, selector, context)
+        if answer is None:
+            answer = (await self._runtime.left_behind(handle, context))["outcome"]
+        if "error" in answer:
+            raise unpack_error(answer["error"])
+        result = json_result(answer["result"], is_error=answer["is_error"])
+        return replace(result, cost=TokenCost(*answer["cost"]), meta=answer["meta"])
+
+    async def _ask(self, home: str, handle: str, selector: object, context: CallContext) -> Mapping[str, Any] | None:
+        """The view as the *home* of the call gives it; None if that has ended. Raises UpstreamUnavailable."""
+        identity, answers = context.identity, context.answers
+        with ExitStack() as stack:
+            caller = None
+            if isinstance(context.caller, AttendedCaller):
+                caller = stack.enter_context(self._kept.callers.lending(context.caller))
+            asked = {
+                "handle": handle,
+                "selector": selector,
+                "identity": [identity.actor, identity.permissions, identity.key_id],
+                "context": [context.correlation_id, context.session, context.source],
+                "meta": dict(context.meta),
+                "answers": answers and [answers.responses, answers.request_state, answers.definition],
+                "caller": caller,
+            }
+            timeout_s = self._running.limits.after_s + ANSWERS_WITHIN_S
+            found: Mapping[str, Any] | None = await self._kept.ask(home, _VIEW, asked, timeout_s)
+            return found
+
+    async def _for_peer(self, payload: Payload) -> Payload:
+        """A view for a client of another process, which has authenticated it."""
+        asked = from_payload(payload)
+        actor, permissions, key_id = asked["identity"]
+        trace, session, source = asked["context"]
+        lent = asked["caller"] and self._kept.callers.lent(asked["caller"])
+        context = CallContext(
+            Identity(actor, tuple(permissions), key_id),
+            trace,
+            session,
+            AttendedCaller(lent) if lent else SILENT,
+            asked["answers"] and InputAnswers(*asked["answers"]),
+            source=source,
+            meta=asked["meta"],
+        )
+        try:
+            return await as_payload(_packed(await self._view(asked["handle"], asked["selector"], context)))
+        except (GatewayError, InputRequired) as error:
+            return await as_payload({"error": pack_error(error)})
+        finally:
+            if lent:
+                await lent.finish()
+
+    async def _view(self, handle: str, selector: object, context: CallContext) -> SurfaceResult:
+        """``view`` of a call of this process."""
         kind, timeout_s = self._read(handle, selector)
         async with self._runtime.watching(handle, context) as call:
             is_answered = call.question is not None and context.answers is not None
@@ -153,6 +220,21 @@ class LongCalls:
             "next": wait,
         }
         return json_result(body)
+
+
+def _packed(result: SurfaceResult) -> dict[str, Any]:
+    cost = [result.cost.shown, result.cost.naive]
+    return {"result": dict(result.structured), "is_error": result.is_error, "cost": cost, "meta": dict(result.meta)}
+
+
+def _ended(call: RunningCall[Execution]) -> dict[str, Any] | None:
+    """What is kept of an ended call. A question is for the process that knows the arguments."""
+    if call.question is not None:
+        return None
+    try:
+        return {"outcome": _packed(execution_result(call.outcome()))}
+    except Exception as error:
+        return {"outcome": {"error": pack_error(error)}}
 
 
 async def _ends_within(call: RunningCall[Any], timeout_s: float) -> bool:

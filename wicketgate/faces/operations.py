@@ -240,7 +240,7 @@ class Operations:
         """The full specification of one operation (FACE-25)."""
         operation = await self._find(name, context)
         try:
-            hydrated = self._runtime.hydrate(operation.item.id, context)
+            hydrated = await self._runtime.hydrate(operation.item.id, context)
         except GatewayError as error:
             raise _translated(error, operation.name) from None
         item = operation.item

@@ -85,7 +85,7 @@ class TransparentFace:
         fields = read_fields(arguments, name, known)
         tool_id = read_text(fields, "tool_id")
         if name == "tool_hydrate":
-            hydrated = self._runtime.hydrate(tool_id, context)
+            hydrated = await self._runtime.hydrate(tool_id, context)
             return json_result(
                 {
                     "tool_id": hydrated.tool_id,

@@ -1,4 +1,4 @@
-"""The memory of earlier calls: counts for quotas, and results given again while they are fresh (EXEC-16, ACCESS-16).
+"""Results given again while they are fresh (EXEC-16), and the digests by which arguments are compared.
 
 Of results, only answers of tools that the operator named and that are declared read-only are kept, never errors, and
 only as long as the catalog is the same. The upstream's own result is kept, not the envelope: its artifacts are stored
@@ -9,16 +9,12 @@ upstream sees them.
 
 import hashlib
 import json
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
-from functools import lru_cache, partial
+from collections.abc import Mapping
 from typing import Any
 
+from wicketgate.call_state import Found, Key, ResultStore
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
-from wicketgate.catalog.tool_id import ToolNames
-from wicketgate.errors import RateLimited
 from wicketgate.ports import CallContext
 
 _MAX_EXACT = 2**53
@@ -51,16 +47,12 @@ def _plain(value: Any) -> Any:
             return value
 
 
-Key = tuple[str | None, str, str, str, str, str, str, str]
-
-
 class ResultCache:
-    """*max_results* bounds the number. The caller decides which results are too bulky to be kept."""
+    """Results in *store*. The caller decides which results are too bulky to be kept."""
 
-    def __init__(self, now: Callable[[], float], *, max_results: int = 1_000) -> None:
-        self._now = now
-        self._max_results = max_results
-        self._results: OrderedDict[Key, tuple[float, Mapping[str, Any]]] = OrderedDict()
+    def __init__(self, store: ResultStore) -> None:
+        self._store = store
+        self._refreshes = self._cleared = 0
 
     def key(
         self,
@@ -88,104 +80,26 @@ class ResultCache:
             arguments_digest(arguments),
         )
 
-    def clear(self) -> None:
+    def stale(self) -> None:
+        """Give none of the results that are kept by now, as ``clear`` does, which is to be awaited soon."""
+        self._refreshes += 1
+
+    async def clear(self) -> None:
         """Called at each refresh: tools that announce a change may also answer differently."""
-        self._results.clear()
+        self._refreshes += 1
+        await self._clear_if_stale()
 
-    def get(self, key: Key) -> Mapping[str, Any] | None:
-        kept = self._results.get(key)
-        if kept is None:
-            return None
-        fresh_until, result = kept
-        if self._now() >= fresh_until:
-            del self._results[key]
-            return None
-        return result
+    async def get(self, key: Key) -> Found:
+        await self._clear_if_stale()
+        return await self._store.get(key)
 
-    def put(self, key: Key, result: Mapping[str, Any], ttl_s: float) -> None:
-        if result.get("isError"):
-            return
-        self._results[key] = (self._now() + ttl_s, result)
-        self._results.move_to_end(key)
-        while len(self._results) > self._max_results:
-            self._results.popitem(last=False)
+    async def put(self, key: Key, result: Mapping[str, Any], ttl_s: float, since: object) -> None:
+        """*since* is that of the ``Found`` of *key*."""
+        if not result.get("isError"):
+            await self._store.put(key, result, ttl_s, since)
 
-
-WINDOW_S = 60.0
-_MAX_KEPT_TOOLS = 10_000
-_MAX_COUNTED = 10_000
-"""Pairs of actor and limit that are counted at once; the one longest unused is forgotten first."""
-
-
-def quota_pattern(patterns: Sequence[str], tool_id: str, names: ToolNames) -> str | None:
-    """Returns the first of *patterns* that fits the tool, by its id or as ``namespace:name`` under any of its names
-    (ACCESS-49); None if none does."""
-    texts = [tool_id, *(f"{namespace}:{name}" for namespace, own in names for name in own)]
-    return next((pattern for pattern in patterns if any(fnmatchcase(text, pattern) for text in texts)), None)
-
-
-class Quota:
-    """*per_actor*: executions of one actor; *per_tool*: of one actor and the tools that a pattern fits, the first that
-    does. The window slides: each execution counts for a minute of its own."""
-
-    def __init__(
-        self, now: Callable[[], float], *, per_actor: int | None = None, per_tool: Mapping[str, int] | None = None
-    ) -> None:
-        self._now = now
-        self._taken: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
-        self.limit(per_actor, per_tool or {})
-
-    def limit(self, per_actor: int | None, per_tool: Mapping[str, int]) -> None:
-        """Other limits from now on; what was counted under a limit that stays still counts."""
-        self._per_actor = per_actor
-        self._per_tool = dict(per_tool)
-        self._pattern = lru_cache(maxsize=_MAX_KEPT_TOOLS)(partial(quota_pattern, tuple(per_tool)))
-
-    def take(self, actor: str, tool_id: str, names: ToolNames = ()) -> None:
-        """Count one execution. Raises RateLimited, and then nothing is counted."""
-        now = self._now()
-        for window in self._free(actor, tool_id, names, now):
-            window.append(now)
-
-    def take_other(self, actor: str, asked: str) -> None:
-        """As ``take``, for an execution of no tool, such as the read of a resource: *per_tool* says nothing of it."""
-        now = self._now()
-        limits = [("actor", "", self._per_actor)] if self._per_actor is not None else []
-        for window in self._within(actor, asked, now, limits):
-            window.append(now)
-
-    def check(self, actor: str, tool_id: str, names: ToolNames = ()) -> None:
-        """Raises RateLimited if ``take`` would, and counts nothing."""
-        self._free(actor, tool_id, names, self._now())
-
-    def _free(self, actor: str, tool_id: str, names: ToolNames, now: float) -> list[deque[float]]:
-        """The windows that one execution counts in. Raises RateLimited when one of them is full."""
-        limits = [("actor", "", self._per_actor)] if self._per_actor is not None else []
-        pattern = self._pattern(tool_id, names) if self._per_tool else None
-        if pattern is not None:
-            limits.append(("tool", pattern, self._per_tool[pattern]))
-        return self._within(actor, tool_id, now, limits)
-
-    def _within(self, actor: str, tool_id: str, now: float, limits: list[tuple[str, str, int]]) -> list[deque[float]]:
-        """As ``_free``, for these *limits*."""
-        windows = []
-        for scope, pattern, most in limits:
-            window = self._window(actor, pattern, now)
-            if len(window) >= most:
-                retry_after_s = round(window[0] + WINDOW_S - now, 1) if window else WINDOW_S
-                raise RateLimited(
-                    f"At most {most} executions a minute are allowed here.",
-                    path=tool_id,
-                    details={"scope": scope, "limit": most, "retry_after_s": retry_after_s},
-                )
-            windows.append(window)
-        return windows
-
-    def _window(self, actor: str, pattern: str, now: float) -> deque[float]:
-        window = self._taken.setdefault((actor, pattern), deque())
-        self._taken.move_to_end((actor, pattern))
-        while window and window[0] <= now - WINDOW_S:
-            window.popleft()
-        if len(self._taken) > _MAX_COUNTED:
-            self._taken.popitem(last=False)
-        return window
+    async def _clear_if_stale(self) -> None:
+        if self._cleared < self._refreshes:
+            refreshes = self._refreshes
+            await self._store.clear()
+            self._cleared = max(self._cleared, refreshes)

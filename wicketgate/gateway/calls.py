@@ -13,6 +13,7 @@ from typing import Any
 
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, Denied, Hidden, NeedsApproval
+from wicketgate.call_state import Found, QuotaStore, ResultStore
 from wicketgate.catalog.catalog import Catalog
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.skills import FILE_ARGUMENT, MAIN_FILE, as_tool_result, read_skill
@@ -30,15 +31,16 @@ from wicketgate.errors import (
 )
 from wicketgate.fleet.member import Member, MultiplexUpstream
 from wicketgate.gateway.audited_call import AuditedCall
-from wicketgate.gateway.call_memory import Quota, ResultCache
+from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.options import CallPolicy, RuntimePolicies
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.questions import pages_of
+from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.server_words import ServerWords, StillAllowed
 from wicketgate.gateway.skill_files import admit_file
 from wicketgate.gateway.snapshot import Snapshot
 from wicketgate.plugin_api import Request
-from wicketgate.ports import TOOL_CHANGED, CallContext, PendingCall
+from wicketgate.ports import TOOL_CHANGED, Approver, CallContext, PendingCall, own_approver
 from wicketgate.results.firewall import is_bulky
 from wicketgate.schemas.validation import is_bulky_json
 
@@ -83,29 +85,33 @@ class Calls:
         policies: RuntimePolicies,
         plugins: PluginChain | None = None,
         *,
-        cache: ResultCache,
+        quota: QuotaStore,
+        results: ResultStore,
         now: Callable[[], float],
         in_force: Callable[[], tuple[Catalog, AccessPolicy]],
+        approver: Callable[[CallContext], Approver] = own_approver,
         stale: Callable[[str], None] = lambda server: None,
     ) -> None:
         self._fleet = fleet
         self._in_force = in_force
+        self._approver = approver
         self._stale = stale
         self._policies = policies
         self._plugins = plugins
-        self._cache = cache
+        self._cache = ResultCache(results)
         self._now = now
-        self._quota = Quota(now, per_actor=policies.per_actor, per_tool=policies.per_tool)
+        self._quota = Quota(quota, per_actor=policies.per_actor, per_tool=policies.per_tool)
 
     def use(self, policies: RuntimePolicies) -> None:
-        """Apply other policies from now on; calls under way end under those they began with."""
+        """Apply other policies from now on; calls under way end under those they began with. Await ``forget_results``
+        afterwards."""
         self._policies = policies
         self._quota.limit(policies.per_actor, policies.per_tool)
-        self._cache.clear()
+        self._cache.stale()
 
-    def forget_results(self) -> None:
+    async def forget_results(self) -> None:
         """Called at each refresh: tools that announce a change may also answer differently."""
-        self._cache.clear()
+        await self._cache.clear()
 
     async def call(
         self,
@@ -147,12 +153,12 @@ class Calls:
             return DryRun(item.id, item.upstream_name, asks, admitted.notes)
         # Approval: a call over its quota must not use one up.
         if asks:
-            self._quota.check(identity.actor, item.id, item.names)
-            await note.approve(context.approver, PendingCall(item.id, item.digest, admitted.args))
+            await self._quota.check(identity.actor, item.id, item.names)
+            await note.approve(self._approver(context), PendingCall(item.id, item.digest, admitted.args))
             # A person may take long, and the caller decides how long: what was forbidden meanwhile does not run.
             await still_allowed("approval_refused")
         # Quota: counted once, however often the call is tried.
-        self._quota.take(identity.actor, item.id, item.names)
+        await self._quota.take(identity.actor, item.id, item.names)
         # Plugins on the call, the server, plugins on the result.
         request = Request(context.correlation_id, method, item.server, target.upstream_name, sent_args, identity)
         send = partial(self._send, snapshot.catalog, target, context, note, partial(still_allowed, "answers_refused"))
@@ -182,7 +188,7 @@ class Calls:
         """Pass on a request that is no call of a tool, such as a resource read, through the same plugins. *send*
         carries it as they left it; *still_allowed* is as in ServerWords."""
         note.server = asked_for = request.server
-        self._quota.take_other(context.identity.actor, note.tool_id)
+        await self._quota.take_other(context.identity.actor, note.tool_id)
 
         async def sent(request: Request) -> Mapping[str, Any]:
             note.server = request.server
@@ -248,12 +254,14 @@ class Calls:
         note.server = item.server
         note.sent = True
         # Cache: only what the operator named is looked for, and kept.
-        key = None
+        key, found = None, Found(None)
         if policy.caches(item.upstream_name):
             key = self._cache.key(catalog, item, request.arguments, context, shared=policy.cache_shared)
-        if key is not None and (kept := self._cache.get(key)) is not None:
-            note.cached = note.answered = True
-            return kept
+        if key is not None:
+            found = await self._cache.get(key)
+            if found.result is not None:
+                note.cached = note.answered = True
+                return found.result
         context = replace(context, marks=note.marks)
         # Claim and intent: kept before the call leaves, once for all attempts.
         may_write = policy.may_write(item, redirected=redirected)
@@ -279,7 +287,7 @@ class Calls:
         note.answered = True
         note.tool_error = bool(result.get("isError"))
         if key is not None and not note.marks.questioned and not is_bulky(result):
-            self._cache.put(key, result, policy.cache_ttl_s)
+            await self._cache.put(key, result, policy.cache_ttl_s, found.since)
         return result
 
     async def _with_retries(

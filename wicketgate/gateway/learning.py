@@ -36,6 +36,7 @@ _MAX_SESSIONS = 2_000
 _MAX_SESSIONS_OF_ACTOR = 100
 _MAX_WAITING = 1_000
 _LOOK_AGAIN_S = 10.0
+_TRY_AGAIN_S = 1.0
 _ROWS_A_TURN = 100
 
 
@@ -115,11 +116,13 @@ class Browses:
 class Learning:
     """Makes lessons of browses and runs, keeps them in *store*, and gives ranking what was learned.
 
-    Of lessons that wait for the store, at most 1,000 are kept.
+    Of lessons that wait for the store, at most 1,000 are kept. With *patient* they also wait while it is out of order,
+    and are given to it again every second; without, they are dropped.
     """
 
-    def __init__(self, store: LearnedStore, scope: LearnScope = "off") -> None:
+    def __init__(self, store: LearnedStore, scope: LearnScope = "off", *, patient: bool = True) -> None:
         self._store = store
+        self._patient = patient
         self._scope: LearnScope = scope
         self._browses = Browses(store.now)
         self._waiting: list[Lesson] = []
@@ -130,8 +133,11 @@ class Learning:
         self._shared: SharedWords | None = None
         self._failed = False
         self._closed = False
+        self._again: asyncio.TimerHandle | None = None
         self.lessons = 0
         """The runs that taught something."""
+        self.dropped = 0
+        """The lessons that no store has: too many waited, or it was out of order until the end."""
 
     def use(self, scope: LearnScope) -> None:
         """Learn so from now on. With ``off``, what was learned stays in the store and ranks nothing."""
@@ -168,7 +174,10 @@ class Learning:
         self.lessons += 1
         if len(self._waiting) < _MAX_WAITING:
             self._waiting.append(Lesson(context.identity.actor, tool_id, words, first))
-        self._keep()
+        else:
+            self.dropped += 1
+        if self._again is None:
+            self._keep()
 
     async def load(self) -> None:
         """Read what was learned before, if that may be something."""
@@ -177,7 +186,7 @@ class Learning:
             await self.settle()
 
     async def settle(self) -> None:
-        """Wait until what was taught so far is kept, or lost."""
+        """Wait until the store has what was taught so far, or could not take it."""
         while self._keeping is not None and not self._keeping.done():
             await asyncio.wait([self._keeping])
 
@@ -188,6 +197,12 @@ class Learning:
             self._keep()
             await self.settle()
         self._closed = True
+        if self._again is not None:
+            self._again.cancel()
+        if self._waiting:
+            log.error("lessons that no store has: %d", len(self._waiting))
+            self.dropped += len(self._waiting)
+            self._waiting = []
 
     def _look_again(self) -> None:
         # Other processes learn too, and the command line forgets.
@@ -198,6 +213,9 @@ class Learning:
     def _keep(self) -> None:
         if self._closed:
             return
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -206,11 +224,14 @@ class Learning:
             self._keeping = loop.create_task(self._keep_waiting(), name="learned words")
 
     async def _keep_waiting(self) -> None:
-        await self._exchange()
-        while self._waiting:
-            await self._exchange()
+        while await self._exchange():
+            if not self._waiting:
+                return
+        if self._waiting and not self._closed:
+            self._again = asyncio.get_running_loop().call_later(_TRY_AGAIN_S, self._keep)
 
-    async def _exchange(self) -> None:
+    async def _exchange(self) -> bool:
+        """Give the store what waits, and take what changed there. Returns false if it is out of order."""
         lessons, self._waiting = self._waiting, []
         self._looked_at = self._store.now()
         try:
@@ -221,8 +242,14 @@ class Learning:
             if not self._failed:
                 log.exception("the store of learned words has a fault; nothing is learned")
             self._failed = True
-            return
+            self.dropped += len(lessons)
+            return False
         self._failed = False
+        if changed is None:
+            kept = [*lessons, *self._waiting] if self._patient else []
+            self.dropped += len(lessons) + len(self._waiting) - len(kept[:_MAX_WAITING])
+            self._waiting = kept[:_MAX_WAITING]
+        return changed is not None
 
     async def _take(self, changed: LearnedRows) -> None:
         # In turns: there may be thousands, and nothing else writes here meanwhile.

@@ -13,16 +13,19 @@ from itertools import count
 from typing import Protocol
 
 from wicketgate.access.policy import AccessPolicy
+from wicketgate.call_state import QuotaStore, ResultStore, SessionStore
 from wicketgate.catalog.pins import PinPolicy
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.errors import GatewayError, UpstreamLost, UpstreamResting, UpstreamTimeout, UpstreamUnavailable
 from wicketgate.fleet.member import loop_time
 from wicketgate.gateway.audit import Auditor, Watch
+from wicketgate.gateway.kept_calls import CallStore
 from wicketgate.gateway.learning import LearnScope
 from wicketgate.gateway.plugin_chain import PluginChain
 from wicketgate.gateway.running_calls import RunningLimits
 from wicketgate.models.provider import Usage
-from wicketgate.ports import ArtifactStore, LearnedStore, SessionStore
+from wicketgate.peers import Alone, Peers
+from wicketgate.ports import Approver, ArtifactStore, CallContext, LearnedStore, own_approver
 from wicketgate.storage.memory_learned import MemoryLearnedStore
 from wicketgate.storage.memory_store import MemoryArtifactStore, MemorySessionStore
 from wicketgate.tokens import TokenCounter, shipped_token_counter
@@ -167,7 +170,7 @@ class RuntimePolicies:
     *calls* gives by upstream name how its calls are made, *default_call* how those of the other upstreams are made.
     *inferred* names the upstreams whose tools' names decide their namespaces (CARD-8), *configured* all upstreams, also
     disabled ones: their names are no other's namespace. *per_actor* and *per_tool* limit the executions within a minute
-    (``call_memory.Quota``). *words* find tools besides their definitions: texts by pattern, as rules match or with the
+    (``quota.Quota``). *words* find tools besides their definitions: texts by pattern, as rules match or with the
     hash of an id: ``{"github:list_commits": ["history", "git log"]}``. *learn* says whose runs teach
     which words lead to which tool (BROWSE-42).
     """
@@ -199,8 +202,11 @@ class RuntimeOptions:
 
     *artifacts* and *learned* default to stores in memory, as does *sessions*, which keeps the cards that were sent in
     cache-stable order (BROWSE-20 to BROWSE-28). *now* is a clock in seconds, for quotas, kept results and audit
-    records. *running* bounds the calls that outlive their requests, and *new_id* gives each an id. *watch* follows all
-    operations.
+    records. *quota* and *results* are the stores of what was counted and kept; None is one in memory by that clock.
+    *patient_lessons*: lessons wait for a store that is out of order. *running* bounds the calls that outlive their
+    requests, and *new_id* gives each an id. *peers* are the other processes of the service, and *calls* keeps what such
+    calls came to beyond the end of this one. *watch* follows all operations. *approver* gives that of a
+    call which needs the owner's approval.
     """
 
     policies: RuntimePolicies = field(default_factory=RuntimePolicies)
@@ -212,6 +218,12 @@ class RuntimeOptions:
     heap: HeapKeeper | None = None
     now: Callable[[], float] = loop_time
     learned: LearnedStore = field(default_factory=MemoryLearnedStore)
+    patient_lessons: bool = True
+    quota: QuotaStore | None = None
+    results: ResultStore | None = None
     running: RunningLimits = field(default_factory=RunningLimits)
     new_id: Callable[[], str] = field(default_factory=_counted)
+    peers: Peers = field(default_factory=Alone)
+    calls: CallStore | None = None
     watch: Watch | None = None
+    approver: Callable[[CallContext], Approver] = own_approver

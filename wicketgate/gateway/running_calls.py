@@ -229,6 +229,10 @@ class RunningCall(Generic[T]):
             self._task.cancel()
 
 
+def _nothing(call: RunningCall[Any]) -> None:
+    pass
+
+
 class RunningCalls:
     """The calls of a runtime that are under way in tasks of their own, by owner. *now* is a clock in seconds; *new_id*
     gives each call its id, which says nothing. Implements ShareCounts: *refused* are calls that found no place."""
@@ -243,6 +247,8 @@ class RunningCalls:
         self._held: dict[tuple[str, str], RunningCall[Any]] = {}
         self._by_owner: dict[str, int] = {}
         self._draining = False
+        self.on_drop: Callable[[RunningCall[Any]], None] = _nothing
+        """Called with a held call that is forgotten, because its answer was given or its place is needed."""
         self.refused: dict[Scope, int] = dict.fromkeys(SCOPES, 0)
 
     @property
@@ -333,6 +339,7 @@ class RunningCalls:
             self._by_owner[call.owner] = left
         else:
             del self._by_owner[call.owner]
+        self.on_drop(call)
 
     def end_of(self, key_id: str) -> Mapping[str, int]:
         """Cancel the held calls of this key, and forget them; returns their number."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 from wicketgate.access.identity import Identity
-from wicketgate.catalog.card import ChoiceCard
+from wicketgate.catalog.card import ChoiceCard, cache_order
 from wicketgate.catalog.card_lines import browse_lines
 from wicketgate.catalog.catalog import Catalog, HydrationResult
 from wicketgate.catalog.graph import parse_path
@@ -44,19 +44,29 @@ from wicketgate.gateway.archive import (
 )
 from wicketgate.gateway.audit import AuditedOperation
 from wicketgate.gateway.audited_call import AuditedCall
-from wicketgate.gateway.call_memory import ResultCache
 from wicketgate.gateway.calls import CalledTool, Calls, DryRun, Send
 from wicketgate.gateway.catalog_keeper import CatalogKeeper, Naming, RefreshReport
+from wicketgate.gateway.kept_calls import KeptCalls, Row, call_id, lost
 from wicketgate.gateway.learning import Learning
 from wicketgate.gateway.offer_screening import OfferScreening
 from wicketgate.gateway.options import ExposureMode, RuntimeOptions, RuntimePolicies
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
 from wicketgate.gateway.server_words import StillAllowed
 from wicketgate.gateway.unmatched import Judged, Unmatched
+from wicketgate.peers import Alone
 from wicketgate.plugin_api import Request
 from wicketgate.ports import LOCAL_CALL, CallContext, Upstream
 from wicketgate.results.firewall import is_bulky
 from wicketgate.results.view import View
+from wicketgate.storage.memory_quota import MemoryQuotaStore
+from wicketgate.storage.memory_results import MemoryResultStore
+
+
+def _ids(options: RuntimeOptions) -> Callable[[], str]:
+    """Ids of calls, with that of this process where there are others, or may be later."""
+    if options.calls is None and isinstance(options.peers, Alone):
+        return options.new_id
+    return lambda: call_id(options.new_id(), options.peers.own_id)
 
 
 def _naming(policies: RuntimePolicies, members: Iterable[str]) -> Naming:
@@ -121,9 +131,11 @@ class ProxyRuntime:
             self.fleet,
             policies,
             options.plugins,
-            cache=ResultCache(options.now),
+            quota=options.quota or MemoryQuotaStore(options.now),
+            results=options.results or MemoryResultStore(options.now),
             now=options.now,
             in_force=lambda: (self.catalog(), self.access),
+            approver=options.approver,
             stale=self._refresh_soon,
         )
         self._keeper = CatalogKeeper(
@@ -136,10 +148,13 @@ class ProxyRuntime:
             words=SaidWords(policies.words),
         )
         self._policies = policies
-        self.learning = Learning(options.learned, policies.learn)
+        self.learning = Learning(options.learned, policies.learn, patient=options.patient_lessons)
         self._unmatched = Unmatched(options.plugins)
-        self.running = RunningCalls(options.running, now=options.now, new_id=options.new_id)
+        self.running = RunningCalls(options.running, now=options.now, new_id=_ids(options))
         """The calls that may outlive their requests."""
+        longest_s = max(each.longest_s() for each in (*policies.calls.values(), policies.default_call))
+        self.kept = KeptCalls(self.running, options.peers, options.calls, longest_s)
+        """Those calls for other processes, and beyond the end of this one."""
         self.access = policies.access
         """The rules in force. Assign others at any time: calls that have begun end under those they began with, but
         for one that waits for a person: the rules have to allow it then too."""
@@ -164,6 +179,7 @@ class ProxyRuntime:
     async def aclose(self) -> None:
         """End the work that was begun for this runtime and belongs to no caller."""
         await self.running.aclose()
+        await self.kept.aclose()
         for close in self._closers:
             await close()
         refreshing = list(self._refreshing.values())
@@ -217,8 +233,8 @@ class ProxyRuntime:
         try:
             return await self._keeper.refresh(upstreams)
         finally:
-            self._calls.forget_results()
             self._notify_if_changed(before)
+            await self._calls.forget_results()
             await self._look_for_unmatched()
 
     async def rearrange(
@@ -250,6 +266,7 @@ class ProxyRuntime:
         if rights_changed:
             for changed in self._access_watchers:
                 changed()
+        await self._calls.forget_results()
         await self._look_for_unmatched()
 
     def visible(self, context: CallContext) -> Callable[[str], bool] | None:
@@ -279,19 +296,19 @@ class ProxyRuntime:
             prepared = self._keeper.snapshot
             await prepared.prepare(self.access, context.identity, path)
 
-    def browse_query(self, query: str, top_k: int | None = None, context: CallContext = LOCAL_CALL) -> Browse:
+    async def browse_query(self, query: str, top_k: int | None = None, context: CallContext = LOCAL_CALL) -> Browse:
         """The *top_k* tools that fit the words best, of those that the caller may use (BROWSE-1); with None, as many
         as their scores deserve (BROWSE-30)."""
-        browse, ranked = self._answer(query, top_k, context, stable=self.is_stable(context))
+        browse, ranked = await self._answer(query, top_k, context, stable=self.is_stable(context))
         self.learning.browsed(context, query, ranked)
         return browse
 
-    def preview_query(self, query: str, top_k: int | None = None, context: CallContext = LOCAL_CALL) -> Browse:
+    async def preview_query(self, query: str, top_k: int | None = None, context: CallContext = LOCAL_CALL) -> Browse:
         """As ``browse_query`` gives it best first, and nothing is remembered of it: for whoever looks at what a model
         would get."""
-        return self._answer(query, top_k, context, stable=False)[0]
+        return (await self._answer(query, top_k, context, stable=False))[0]
 
-    def _answer(
+    async def _answer(
         self, query: str, top_k: int | None, context: CallContext, *, stable: bool
     ) -> tuple[Browse, Sequence[str]]:
         """The answer to a query, and the ids in it, best first."""
@@ -301,7 +318,7 @@ class ProxyRuntime:
         scores = [score for _, score in ranked]
         most = count_deserved(scores) if top_k is None else top_k
         best = [catalog.card(tool_id, score) for tool_id, score in ranked[:most]]
-        cards = self._in_session_order(catalog, best, context) if stable else tuple(best)
+        cards = await self._in_session_order(catalog, best, context) if stable else tuple(best)
         # A hint is for what the order or the scores do not tell.
         named = [card.id for card in best[:NAMED_BEST]] if stable else []
         elsewhere = None
@@ -314,21 +331,21 @@ class ProxyRuntime:
         seen = frozenset(card.id for card in cards if card.id in made and card is not made[card.id])
         return Browse(cards, hint, audience.definition_chars, text, seen), [card.id for card in best]
 
-    def browse_path(self, path: str, context: CallContext = LOCAL_CALL) -> Browse:
+    async def browse_path(self, path: str, context: CallContext = LOCAL_CALL) -> Browse:
         """The children of *path* (BROWSE-12). Raises PathInvalid or PathNotFound."""
         snapshot = self._keeper.snapshot
         audience = snapshot.audience(self.access, context.identity)
         cards = audience.cards_at(parse_path(path))
         if self.is_stable(context):
-            cards = self._in_session_order(snapshot.catalog, cards, context)
+            cards = await self._in_session_order(snapshot.catalog, cards, context)
         return Browse(cards, spared_chars=audience.definition_chars)
 
-    def hydrate(self, tool_id: str, context: CallContext = LOCAL_CALL) -> HydrationResult:
+    async def hydrate(self, tool_id: str, context: CallContext = LOCAL_CALL) -> HydrationResult:
         """The full schemas of one tool (CARD-15). Raises HydrateFailed."""
         snapshot = self._keeper.snapshot
         item = snapshot.find(tool_id, self.access, context.identity)
         result = snapshot.catalog.hydrate(item.id)
-        self._mark_seen(item, context)
+        await self._mark_seen(item, context)
         return result
 
     def may_write(self, tool_id: str, context: CallContext = LOCAL_CALL) -> bool:
@@ -385,7 +402,7 @@ class ProxyRuntime:
             if show is not None:
                 show(called)
             execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.notes)
-            self._note_run(called, context)
+            await self._note_run(called, context)
             meta = called.result.get("_meta")
             return replace(execution, meta=meta) if isinstance(meta, Mapping) and not is_bulky(meta) else execution
 
@@ -399,7 +416,7 @@ class ProxyRuntime:
                 self._keeper.snapshot, self.access, tool_id, args, context, note, for_app=for_app
             )
             assert isinstance(called, CalledTool)
-            self._note_run(called, context)
+            await self._note_run(called, context)
             return called.result
 
     async def pass_on(
@@ -443,11 +460,24 @@ class ProxyRuntime:
         Raises ViewFailed."""
         async with self._audited("view", context, handle) as note:
             whole = self._viewable(handle, context, note)
-            _, tool_id, call_id = handle_parts(whole or "")
-            call = self.running.get(context.identity.actor, call_id)
+            _, tool_id, id = handle_parts(whole or "")
+            call = self.running.get(context.identity.actor, id)
             if call is None or call.label != tool_id:
                 raise no_such_call(handle)
             yield call
+
+    async def left_behind(self, handle: str, context: CallContext) -> Row:
+        """What is kept of the call of *handle*, whose home has ended, under ``outcome``; audited as a view. Raises
+        ViewFailed, UpstreamUnavailable, or UpstreamLost if nothing is known of its end."""
+        async with self._audited("view", context, handle) as note:
+            whole = self._viewable(handle, context, note)
+            _, tool_id, id = handle_parts(whole or "")
+            row = await self.kept.row(context.identity.actor, id)
+            if row is None or row.get("tool_id") != tool_id:
+                raise no_such_call(handle)
+            if "outcome" not in row:
+                raise lost(tool_id)
+            return row
 
     def may_still_use(self, tool_id: str, identity: Identity) -> bool:
         """False if the tool is hidden from this caller by now."""
@@ -497,18 +527,21 @@ class ProxyRuntime:
         """True where the cards of this caller's sessions keep their order (BROWSE-27)."""
         return self._cache_stable if context.cache_stable is None else context.cache_stable
 
-    def _in_session_order(
+    async def _in_session_order(
         self, catalog: Catalog, cards: Sequence[ChoiceCard], context: CallContext
     ) -> tuple[ChoiceCard, ...]:
         tools = (card for card in cards if card.kind != "internal")
         digests = {card.id: item.digest for card in tools if (item := catalog.get(card.id)) is not None}
-        return self._sessions.order(context.session, cards, digests)
+        ids = [card.id for card in cards]
+        return await self._sessions.update(context.session, ids, lambda seen: cache_order(seen, cards, digests))
 
-    def _note_run(self, called: CalledTool, context: CallContext) -> None:
-        self._mark_seen(called.item, context)
+    async def _note_run(self, called: CalledTool, context: CallContext) -> None:
+        await self._mark_seen(called.item, context)
         if not called.result.get("isError"):
             self.learning.ran(context, called.item.id)
 
-    def _mark_seen(self, item: SelectableItem, context: CallContext) -> None:
+    async def _mark_seen(self, item: SelectableItem, context: CallContext) -> None:
         if self.is_stable(context):
-            self._sessions.hydrated(context.session, item.id, item.digest)
+            await self._sessions.update(
+                context.session, [item.id], lambda seen: (None, seen.hydrated(item.id, item.digest))
+            )

@@ -44,7 +44,7 @@ class ServerWords:
         asked_for: str,
         plugins: PluginChain | None,
         note: AuditedCall,
-        count: Callable[[], None],
+        count: Callable[[], Awaitable[None]],
         still_allowed: StillAllowed,
     ) -> None:
         self.still_allowed = still_allowed
@@ -109,7 +109,7 @@ class ServerWords:
         try:
             asked = request_of(self._request.server, method, params)
             if kind == "sampling":
-                self._count_sample()
+                await self._count_sample()
             shown = await self.shown(method, asked)
             if shown is None:
                 raise QuestionRefused("was blocked by a plugin")
@@ -119,10 +119,10 @@ class ServerWords:
             await self.record("cancelled", kind)
             return None
 
-    def _count_sample(self) -> None:
+    async def _count_sample(self) -> None:
         if self._samples >= _MAX_SAMPLES:
             raise QuestionRefused("is one too many for this call")
-        self._count()
+        await self._count()
         self._samples += 1
 
     async def given(self, kind: Kind, answer: Mapping[str, Any]) -> Mapping[str, Any] | None:

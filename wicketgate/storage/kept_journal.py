@@ -6,103 +6,41 @@ runs that wait at once are written together. While the store is away, runs go on
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Any
 
+from wicketgate.engine.checkpoint import fate
 from wicketgate.engine.events import join_texts
-from wicketgate.engine.keyed_runs import Claim, Entry, EventsGone, Follower, JournalAway
+from wicketgate.engine.journal import Abandoned, Claim, Entry, EventsGone, Follower, JournalAway
 from wicketgate.errors import NotAdmitted
+from wicketgate.storage.kept_followers import POLL_S, HereFirst, StoreFollower
+from wicketgate.storage.lapsed_runs import LapsedRuns
 from wicketgate.storage.memory_journal import MemoryJournal
+from wicketgate.storage.run_store import LEASE_S, NewEvents, Part, RunStore, StoreAway
 
 log = logging.getLogger("wicketgate.engine")
 
-LEASE_S = 6.0
-"""A run whose process has not renewed its lease for so long is given up."""
-_POLL_S = 0.1
+_LOOK_AT = 64
 _JOINED_BYTES = 8 * 1024
-
-
-class StoreAway(Exception):
-    """The store cannot be read or written at the moment, which it logs."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRun:
-    """A run in the store, which holds its events from *first* to *last*. *lost*: its process ended before it did."""
-
-    run_id: str
-    digest: str
-    first: int
-    last: int
-    ended: bool
-    lost: bool
-
-
-@dataclass(frozen=True, slots=True)
-class NewEvents:
-    """The next entries of a run, and the ids of the calls whose results are among them."""
-
-    entries: Sequence[Entry]
-    completed: Sequence[str]
-
-
-class RunStore(Protocol):
-    """Runs with their events and the claims of their calls, shared by processes. Each method is one step for all of
-    them. A process holds a lease on its runs: it renews it by ``renew`` and ``append``. A run whose lease lapsed is
-    given up by the next process that finds it: it ends with ``lost_events``, and its former holder changes nothing in
-    it any more. Every method raises StoreAway.
-    """
-
-    async def claim(self, name: str, run_id: str, digest: str, owner: str) -> KeptRun | None:
-        """Take *name*, and return None; or return the run that has it. Raises ShareRefused if no more can be kept."""
-        ...
-
-    async def find(self, name: str) -> KeptRun | None: ...
-
-    async def append(self, events: Mapping[str, NewEvents]) -> Sequence[str]:
-        """Add the next events of runs of this process, and complete the claims of calls. Returns the names of the runs
-        that are not its own any more, to which nothing was added. What was added before is not added twice."""
-        ...
-
-    async def claim_call(self, name: str, call_id: str) -> bool:
-        """Claim a call so that not even a power cut forgets it. False if it was claimed before, or the run is not ours
-        any more. A claim is never given back."""
-        ...
-
-    async def end(self, name: str) -> None:
-        """End a run of this process; with ``lost_events`` if its last event is not an end."""
-        ...
-
-    async def read(self, name: str, after: int) -> tuple[KeptRun, Sequence[Entry]] | None:
-        """A bounded number of events behind *after*, and the state of the run when they were read."""
-        ...
-
-    async def renew(self) -> None:
-        """Renew the lease on all runs of this process."""
-        ...
-
-    async def attend(self, name: str, for_s: float) -> None:
-        """Say that a reader of another process reads the run for so long."""
-        ...
-
-    async def attended_s(self, name: str) -> float:
-        """Seconds for which a reader elsewhere has said that it reads."""
-        ...
-
-    async def aclose(self) -> None: ...
 
 
 @dataclass(eq=False, slots=True)
 class _Live:
-    """A run of this process. *unkept* has the events that the store has not taken yet."""
+    """A run of this process. *unkept* has the events that the store has not taken yet, *late* is true once readers were
+    shown some of them. *taken*: another process has the run now."""
 
     last: int = 0
+    next_part: int = 0
     unkept: list[Entry] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    late: bool = False
     taken: bool = False
     ended: bool = False
+    read_elsewhere: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -117,6 +55,8 @@ class KeptJournal:
     """Implements Journal over *store*. *memory* must not join texts: its positions are those of the store. *run_bytes*
     bounds what waits for a store that is away. Use from one event loop only."""
 
+    outlives = True
+
     def __init__(self, memory: MemoryJournal, store: RunStore, run_bytes: int, lease_s: float = LEASE_S) -> None:
         self._memory = memory
         self._store = store
@@ -126,10 +66,11 @@ class KeptJournal:
         self._claiming: dict[str, asyncio.Event] = {}
         self._round: _Round | None = None
         self._writing = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._tending: asyncio.Task[None] | None = None
+        self._lapsed = LapsedRuns(lease_s / 3, lease_s / 2)
 
-    async def claim(self, name: str, run_id: str, digest: str, owner: str) -> Claim:
+    async def claim(self, name: str, run_id: str, digest: str, owner: str, part: bytes = b"") -> Claim:
         # One at a time for a name, so that nobody joins a run that another process has taken meanwhile.
         while (other := self._claiming.get(name)) is not None:
             await other.wait()
@@ -137,20 +78,20 @@ class KeptJournal:
             return known
         self._claiming[name] = done = asyncio.Event()
         try:
-            return await self._claim(name, run_id, digest, owner)
+            return await self._claim(name, run_id, digest, owner, part)
         except StoreAway:
             raise JournalAway from None
         finally:
             del self._claiming[name]
             done.set()
 
-    async def _claim(self, name: str, run_id: str, digest: str, owner: str) -> Claim:
+    async def _claim(self, name: str, run_id: str, digest: str, owner: str, part: bytes) -> Claim:
         if (kept := await self._store.find(name)) is None:
             claim = await self._memory.claim(name, run_id, digest, owner)
             try:
-                kept = await self._store.claim(name, run_id, digest, owner)
+                kept = await self._store.claim(name, run_id, digest, owner, part)
                 if kept is None:
-                    self._live[name] = _Live()
+                    self._live[name] = _Live(next_part=1)
                     self._tend()
                     return claim
             finally:
@@ -167,16 +108,32 @@ class KeptJournal:
             raise JournalAway from None
         return None if kept is None else Claim(kept.run_id, kept.digest, mine=False)
 
-    async def append(self, name: str, events: Sequence[bytes], completed: Sequence[str] = ()) -> None:
+    async def append(
+        self, name: str, events: Sequence[bytes], completed: Sequence[str] = (), part: bytes = b""
+    ) -> None:
         live = self._live[name]
         events = _joined(events)
         live.unkept += [Entry(live.last + number, event) for number, event in enumerate(events, 1)]
         live.last += len(events)
         live.completed += completed
+        if part:
+            live.parts.append(Part(live.next_part, live.last, part))
+            live.next_part += 1
         await self._keep(name)
+        await self._hold_back(name, live)
         if live.taken:
-            raise JournalAway("the run was given up, because this process stood still")
+            raise JournalAway("the run was taken over, because this process stood still")
         await self._memory.append(name, events)
+
+    async def _hold_back(self, name: str, live: _Live) -> None:
+        """Wait for a store that is away, while nobody else can take the run: what readers were shown and the store has
+        not, another process could not go on from."""
+        until = self._now() + self._lease_s
+        while live.unkept and not live.late and not live.taken:
+            live.late = self._now() >= until
+            await asyncio.sleep(POLL_S)
+            await self._keep(name)
+        live.late = live.late and bool(live.unkept)
 
     async def claim_call(self, name: str, call_id: str) -> bool:
         try:
@@ -187,19 +144,71 @@ class KeptJournal:
             ) from None
 
     async def end(self, name: str) -> None:
-        await self._memory.end(name)
-        self._live[name].ended = True
+        live = self._live[name]
+        if not live.taken:
+            await self._memory.end(name)
+        live.ended = True
         await self._finish(name)
+
+    async def next_abandoned(self) -> Abandoned:
+        while True:
+            try:
+                names = self._lapsed.due(await self._store.lapsed(_LOOK_AT), self._now())
+                for name in names:
+                    taking = asyncio.create_task(self._take(name))
+                    self._tasks.add(taking)
+                    taking.add_done_callback(self._tasks.discard)
+                    # What was taken is ours, also if nobody waits for it any more.
+                    if (abandoned := await asyncio.shield(taking)) is not None:
+                        return abandoned
+            except StoreAway:
+                # Their processes cannot renew their leases either.
+                self._lapsed.forget()
+            await self._lapsed.wait(self._now())
+
+    async def _take(self, name: str) -> Abandoned | None:
+        if name in self._live or await self._memory.find(name) is not None:
+            return None  # it was taken from this process, which has still to notice
+        orphan = await self._store.take(name)
+        if orphan is None:
+            return None
+        parts = orphan.parts
+        self._live[name] = live = _Live(orphan.last, len(parts))
+        self._tend()
+        kept_until = parts[-1].position if parts else None
+        shown = self._lapsed.shown(name)
+        if (found := fate(orphan.last, orphan.last_event, kept_until, orphan.unfinished, shown)) != "goes_on":
+            if found == "lost":
+                log.error("a run was lost: the process that ran it is gone")
+            live.ended = True
+            await self._finish(name)
+            return None
+        self._memory.adopt(name, orphan.run_id, orphan.digest, orphan.owner, orphan.last)
+        alone_s = min(orphan.lapsed_s, -await self._attended_elsewhere_s(name))
+        return Abandoned(name, orphan.run_id, [part.data for part in parts], max(alone_s, 0.0))
 
     def follow(self, name: str, after: int) -> AbstractAsyncContextManager[Follower]:
         return self._follow(name, after)
 
     @asynccontextmanager
     async def _follow(self, name: str, after: int) -> AsyncGenerator[Follower, None]:
-        if await self._memory.find(name) is not None:
-            async with self._memory.follow(name, after) as here:
-                yield here
-            return
+        async with AsyncExitStack() as stack:
+            elsewhere = StoreFollower(self._store, name, after, self._lease_s, self._lapsed.seen)
+            try:
+                here = await stack.enter_async_context(self._memory.follow(name, after))
+            except EventsGone:
+                ended = await self._begin_at(elsewhere, name, after)
+                if not ended:
+                    self._attend(stack, name)
+                follower: Follower = elsewhere
+            else:
+                follower = HereFirst(
+                    here, elsewhere, partial(self._has_moved, self._live.get(name)), partial(self._attend, stack, name)
+                )
+            yield follower
+
+    async def _begin_at(self, elsewhere: StoreFollower, name: str, after: int) -> bool:
+        """Let the follower begin; return whether the run has ended. Raises EventsGone and JournalAway."""
         try:
             run = await self._store.find(name)
         except StoreAway:
@@ -209,29 +218,34 @@ class KeptJournal:
         # The last event again at the end; a lost run may have shown more than the store could take.
         if run.ended and (after == run.last or (run.lost and after > run.last)):
             after = run.last - 1
+        elif run.lapsed and after > run.last:
+            self._lapsed.seen(name, after)
+            after = run.last
         if not run.first - 1 <= after <= run.last:
             raise EventsGone
-        attending = None if run.ended else asyncio.create_task(self._attend(name))
-        try:
-            yield _StoreFollower(self._store, name, after, self._lease_s)
-        finally:
-            if attending is not None:
-                attending.cancel()
+        elsewhere.after = after
+        return run.ended
 
     async def wait_unattended(self, name: str, for_s: float) -> None:
-        await self._memory.wait_unattended(name, for_s)
-        while (left_s := await self._attended_elsewhere_s(name)) > 0:
-            await asyncio.sleep(left_s)
+        live = self._live[name]
+        while not live.taken:
             await self._memory.wait_unattended(name, for_s)
+            quiet_s = -await self._attended_elsewhere_s(name)
+            if quiet_s >= for_s:
+                return
+            await asyncio.sleep(for_s - quiet_s)
 
     async def wait_attended(self, name: str, within_s: float) -> bool:
+        live = self._live[name]
+        if live.taken:
+            return False
         here = asyncio.ensure_future(self._memory.wait_attended(name, within_s))
         try:
             while not here.done():
                 if await self._attended_elsewhere_s(name) > 0:
                     return True
                 await asyncio.wait([here], timeout=self._lease_s / 6)
-            return here.result()
+            return here.result() and not live.taken
         finally:
             here.cancel()
 
@@ -261,12 +275,16 @@ class KeptJournal:
             async with self._writing:
                 self._round = None
                 runs = {name: self._live[name] for name in each.names if name in self._live}
-                events = {name: NewEvents(tuple(run.unkept), tuple(run.completed)) for name, run in runs.items()}
+                events = {
+                    name: NewEvents(tuple(run.unkept), tuple(run.completed), tuple(run.parts))
+                    for name, run in runs.items()
+                }
                 taken = await self._store.append(events)
                 for name, run in runs.items():
                     del run.unkept[: len(events[name].entries)]
                     del run.completed[: len(events[name].completed)]
-                    run.taken |= name in taken
+                    del run.parts[: len(events[name].parts)]
+                self._give_up(taken)
         except StoreAway:
             for run in runs.values():
                 self._trim(run)
@@ -280,7 +298,7 @@ class KeptJournal:
 
     async def _finish(self, name: str) -> None:
         live = self._live[name]
-        if live.unkept or live.completed:
+        if (live.unkept or live.completed) and not live.taken:
             await self._keep(name)
         if not live.unkept or live.taken:
             try:
@@ -298,16 +316,34 @@ class KeptJournal:
         while self._live:
             await asyncio.sleep(self._lease_s / 4)
             try:
-                await self._store.renew()
+                self._give_up(await self._store.renew())
             except StoreAway:
                 continue
             for name, live in list(self._live.items()):
                 if live.ended:
                     await self._finish(name)
-                elif live.unkept:
+                elif live.unkept or live.parts:
                     await self._keep(name)
 
-    async def _attend(self, name: str) -> None:
+    def _give_up(self, taken: Sequence[str]) -> None:
+        """Runs that another process has taken: their readers here go on to read what that one writes."""
+        for name in taken:
+            live = self._live.get(name)
+            if live is not None and not live.taken and not live.ended:
+                log.warning("a run was taken over by another process, because this one stood still")
+                live.taken = True
+                self._memory.forget(name)
+
+    def _has_moved(self, live: _Live | None) -> bool:
+        # Behind what the store does not have, the run of the other process is not what was read here.
+        return live is not None and live.taken and not live.late
+
+    def _attend(self, stack: AsyncExitStack, name: str) -> None:
+        """Say that this process reads the run, until the stack ends."""
+        attending = asyncio.create_task(self._keep_attended(name))
+        stack.callback(attending.cancel)
+
+    async def _keep_attended(self, name: str) -> None:
         while True:
             try:
                 await self._store.attend(name, self._lease_s / 2)
@@ -316,44 +352,17 @@ class KeptJournal:
             await asyncio.sleep(self._lease_s / 6)
 
     async def _attended_elsewhere_s(self, name: str) -> float:
+        """As ``RunStore.attended_s``. While the store is away, a reader that was there is taken to be there still."""
+        live = self._live[name]
         try:
-            return await self._store.attended_s(name)
+            attended_s = await self._store.attended_s(name)
         except StoreAway:
-            return 0.0
+            return self._lease_s / 2 if live.read_elsewhere else float("-inf")
+        live.read_elsewhere = attended_s > 0
+        return attended_s
 
-
-class _StoreFollower:
-    """Implements Follower for a run of another process, or of one that is gone."""
-
-    def __init__(self, store: RunStore, name: str, after: int, patience_s: float) -> None:
-        self._store = store
-        self._name = name
-        self._after = after
-        self._patience_s = patience_s
-
-    async def next(self) -> Sequence[Entry]:
-        away_since: float | None = None
-        now = asyncio.get_running_loop().time
-        while True:
-            try:
-                found = await self._store.read(self._name, self._after)
-            except StoreAway:
-                away_since = now() if away_since is None else away_since
-                if now() - away_since > self._patience_s:
-                    return ()
-            else:
-                away_since = None
-                if found is None:
-                    return ()
-                run, entries = found
-                if entries and entries[0].position != self._after + 1:
-                    return ()  # what this reader had still to read was dropped
-                if entries:
-                    self._after = entries[-1].position
-                    return entries
-                if run.ended:
-                    return ()
-            await asyncio.sleep(_POLL_S)
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
 
 def _joined(events: Sequence[bytes]) -> Sequence[bytes]:

@@ -1,19 +1,23 @@
 """Counts of the store that ``storage.url`` names, which metrics show."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from wicketgate.measures import Durations
+from wicketgate.storage.fail_modes import FailMode, FailModes, StateKind
 
 ERROR_KINDS = ("busy", "full", "gone", "readonly", "damaged", "away", "late", "denied", "other")
 
 
 class StorageMeasures:
     """*waits*: how long callers waited for the store. *errors* counts by ``ERROR_KINDS``, *refused* counts the callers
-    that were refused at once, because it was locked or away a moment before. *away*: a shared store is not there."""
+    that were refused at once, because it was locked or away a moment before. *away*: a shared store is not there.
+    *fail* decides what comes in place of a step that failed, and counts it."""
 
-    def __init__(self) -> None:
+    def __init__(self, fail: FailModes | None = None) -> None:
+        self.fail = fail or FailModes()
         self.waits = Durations()
         self.errors: Counter[str] = Counter()
         self.refused = 0
@@ -23,8 +27,10 @@ class StorageMeasures:
 @dataclass(frozen=True, slots=True)
 class StorageState:
     """*away*: why a shared store is not there, as the end of a sentence; empty while it is. *shortfalls*: lines on what
-    it does not promise, each with the setting that mends it."""
+    it does not promise, each with the setting that mends it. *degraded*: the kinds of state that do without it now, and
+    how."""
 
     kind: Literal["memory", "sqlite", "redis"]
     away: str = ""
     shortfalls: tuple[str, ...] = ()
+    degraded: Mapping[StateKind, FailMode] = field(default_factory=dict)

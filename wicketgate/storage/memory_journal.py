@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from wicketgate.access.shares import ShareRefused, full_scope
 from wicketgate.engine.events import join_texts
-from wicketgate.engine.keyed_runs import Claim, Entry, EventsGone
+from wicketgate.engine.journal import Abandoned, Claim, Entry, EventsGone
 
 _ENTRY_BYTES = 150
 """Counted for an entry besides its event."""
@@ -51,7 +51,9 @@ class MemoryJournal:
         self._owners: dict[str, _Owned] = {}
         self.held_bytes = 0
 
-    async def claim(self, name: str, run_id: str, digest: str, owner: str) -> Claim:
+    outlives = False
+
+    async def claim(self, name: str, run_id: str, digest: str, owner: str, part: bytes = b"") -> Claim:
         if known := await self.find(name):
             return known
         # Refuse a run for which there may be no room later: each live run is promised room for what its followers have
@@ -75,13 +77,23 @@ class MemoryJournal:
         run = self._runs.get(name)
         return Claim(run.run_id, run.digest, mine=False) if run is not None else None
 
+    def adopt(self, name: str, run_id: str, digest: str, owner: str, last: int) -> None:
+        """Take a run over whose events up to *last* are held elsewhere. Its followers begin behind them."""
+        owned = self._owners.setdefault(owner, _Owned())
+        run = _Run(run_id, digest, owner, unattended_since=self._now(), first=last + 1)
+        self._runs[name] = owned.live[name] = run
+        owned.runs += 1
+
     def forget(self, name: str) -> None:
-        """Give back a name that was claimed a moment ago, under which nothing happened."""
-        owner = self._runs.pop(name).owner
-        owned = self._owners[owner]
+        """Drop a live run at once: its name is free, and nothing more comes for its followers."""
+        run = self._runs.pop(name)
+        run.ended = True
+        run.notify()
+        owned = self._owners[run.owner]
         del owned.live[name]
         owned.runs -= 1
-        self._forget_if_empty(owner)
+        self._count(run.owner, -run.held_bytes)
+        self._forget_if_empty(run.owner)
 
     async def claim_call(self, name: str, call_id: str) -> bool:
         claimed = self._runs[name].claimed
@@ -89,7 +101,9 @@ class MemoryJournal:
         claimed.add(call_id)
         return first
 
-    async def append(self, name: str, events: Sequence[bytes], completed: Sequence[str] = ()) -> None:
+    async def append(
+        self, name: str, events: Sequence[bytes], completed: Sequence[str] = (), part: bytes = b""
+    ) -> None:
         run = self._runs[name]
         for event in events:
             # Wait for the slowest follower; a run without followers never waits.
@@ -107,6 +121,11 @@ class MemoryJournal:
         run.notify()
         # Old runs are dropped at every claim, and when due: without a claim they would stay for ever.
         run.timer = asyncio.get_running_loop().call_later(self._bounds.keep_s + 0.01, self._drop_expired)
+
+    async def next_abandoned(self) -> Abandoned:
+        """Wait for ever: what is in memory ends with its process."""
+        never: asyncio.Future[Abandoned] = asyncio.get_running_loop().create_future()
+        return await never
 
     @asynccontextmanager
     async def follow(self, name: str, after: int) -> AsyncGenerator["_Follower", None]:
@@ -130,7 +149,7 @@ class MemoryJournal:
 
     async def wait_unattended(self, name: str, for_s: float) -> None:
         run = self._runs[name]
-        while run.followers or not await self._stays_unattended(run, for_s):
+        while not run.ended and (run.followers or not await self._stays_unattended(run, for_s)):
             if run.followers:
                 await run.changed.wait()
 
@@ -141,7 +160,7 @@ class MemoryJournal:
         """Returns true when the run had no follower for *for_s*, false as soon as it has one."""
         while not run.followers:
             left_s = run.unattended_since + for_s - self._now()
-            if left_s <= 0:
+            if left_s <= 0 or run.ended:
                 return True
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):

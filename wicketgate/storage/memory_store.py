@@ -9,13 +9,17 @@ same handle.
 import logging
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TypeVar
 
-from wicketgate.catalog.card import ChoiceCard, SeenCards, cache_order
-from wicketgate.ports import NO_DIGESTS, Artifact, PutOutcome, owner_of
+from wicketgate.call_state import Step
+from wicketgate.catalog.card import SeenCards
+from wicketgate.ports import Artifact, PutOutcome, owner_of
 
 log = logging.getLogger("wicketgate.artifacts")
+
+T = TypeVar("T")
 
 MAX_BYTES = 256 * 1024 * 1024
 MAX_AGE_S = 3600.0
@@ -135,45 +139,49 @@ class MemoryArtifactStore:
         self._total_bytes += change_bytes
 
 
-class MemorySessionStore:
-    """Implements SessionStore. The session longest unused is dropped when there are more than *max_sessions*, or when
-    they hold more than *max_cards* together (about 300 bytes each).
+@dataclass(frozen=True, slots=True)
+class SessionBounds:
+    """The session longest unused is dropped when there are more than *max_sessions*, or when they hold more than
+    *max_cards* together (about 300 bytes each).
 
     Of an actor with more than *max_per_actor* sessions, that actor's oldest is dropped, so that invented names of
     sessions push out no other actor's.
     """
 
-    def __init__(
-        self,
-        now: Callable[[], float] = time.monotonic,
-        *,
-        max_age_s: float = 3_600,
-        max_sessions: int = 10_000,
-        max_cards: int = 200_000,
-        max_per_actor: int = 1_000,
-    ) -> None:
+    max_age_s: float = 3_600
+    max_sessions: int = 10_000
+    max_cards: int = 200_000
+    max_per_actor: int = 1_000
+
+
+SESSION_BOUNDS = SessionBounds()
+
+
+class MemorySessionStore:
+    """Implements SessionStore for one process. *now* gives seconds on a clock that never goes back."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic, bounds: SessionBounds = SESSION_BOUNDS) -> None:
         self._now = now
-        self._max_age_s = max_age_s
-        self._max_sessions = max_sessions
-        self._max_cards = max_cards
-        self._max_per_actor = max_per_actor
+        self._bounds = bounds
         self._cards = 0
         self._by_actor: defaultdict[str, OrderedDict[str, None]] = defaultdict(OrderedDict)
         self._sessions: OrderedDict[str, tuple[float, SeenCards]] = OrderedDict()
 
-    def order(
-        self, session: str, cards: Sequence[ChoiceCard], digests: Mapping[str, str] = NO_DIGESTS
-    ) -> tuple[ChoiceCard, ...]:
-        ordered, seen = cache_order(self._seen(session), cards, digests)
+    async def update(self, session: str, ids: Collection[str], step: Step[T]) -> T:
+        result, seen = step(self._seen(session))
         self._keep(session, seen)
-        return ordered
+        return result
 
-    def hydrated(self, session: str, tool_id: str, digest: str = "") -> None:
-        self._keep(session, self._seen(session).hydrated(tool_id, digest))
+    def seen(self, session: str) -> SeenCards:
+        """What the session has seen; does not count as a use."""
+        return self._seen(session)
+
+    async def aclose(self) -> None:
+        """Does nothing: there is nothing to close."""
 
     def _seen(self, session: str) -> SeenCards:
         used_at, seen = self._sessions.get(session, (self._now(), SeenCards()))
-        return seen if self._now() - used_at <= self._max_age_s else SeenCards()
+        return seen if self._now() - used_at <= self._bounds.max_age_s else SeenCards()
 
     def _keep(self, session: str, seen: SeenCards) -> None:
         self._forget(session)
@@ -182,9 +190,11 @@ class MemorySessionStore:
         # First the bound of the actor, then those of the store.
         own = self._by_actor[owner_of(session)]
         own[session] = None
-        if len(own) > self._max_per_actor:
+        if len(own) > self._bounds.max_per_actor:
             self._forget(next(iter(own)))
-        while len(self._sessions) > self._max_sessions or (self._cards > self._max_cards and len(self._sessions) > 1):
+        while len(self._sessions) > self._bounds.max_sessions or (
+            self._cards > self._bounds.max_cards and len(self._sessions) > 1
+        ):
             self._forget(next(iter(self._sessions)))
 
     def _forget(self, session: str) -> None:

@@ -67,8 +67,10 @@ class SQLiteOnceStore:
         try:
             added = await self._writer.run(lambda disk: self._add(disk, key, until))
         except sqlite3.Error as error:
+            self._writer.measures.fail.without("approvals")
             log.error("the storage file %s, so nothing that is approved can run", explain(error))
             raise NotAdmitted("Approvals cannot be kept at the moment, so nothing that needs one can run.") from None
+        self._writer.measures.fail.answered("approvals")
         if added:
             await self._own.add(key, until)
         return added

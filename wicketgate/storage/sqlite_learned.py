@@ -55,10 +55,12 @@ class SQLiteLearnedStore:
         try:
             rows = await self._writer.run(lambda disk: self._learn(disk, lessons, since))
         except sqlite3.Error as error:
+            self._writer.measures.fail.without("learned_words")
             if not self._failed:
-                log.error("nothing is learned at the moment: the storage file %s", explain(error))
+                log.error("learned words cannot be kept or read at the moment: the storage file %s", explain(error))
             self._failed = True
             return None
+        self._writer.measures.fail.answered("learned_words")
         if self._failed:
             log.info("words are learned again")
         self._failed = False

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from wicketgate.access.shares import ShareRefused, full_scope
 from wicketgate.engine.events import is_end
-from wicketgate.engine.keyed_runs import Entry, lost_events
-from wicketgate.storage.kept_journal import LEASE_S, KeptRun, NewEvents, StoreAway
+from wicketgate.engine.journal import Entry, lost_events
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.memory_journal import JournalBounds
+from wicketgate.storage.run_store import LEASE_S, LOST_KEEP_S, KeptRun, NewEvents, Orphan, Part, StoreAway
 from wicketgate.storage.sqlite_file import connect, explain, prepare
 from wicketgate.storage.sqlite_writer import WAIT_S, SQLiteWriter
 
@@ -26,12 +26,7 @@ log = logging.getLogger("wicketgate.engine")
 
 T = TypeVar("T")
 
-LOST_KEEP_S = 86_400.0
-"""A run that was lost is kept so long, because its client may have been away with its server."""
 _AT_ONCE_BYTES = 32 * 1024
-_SETTLED_AT_ONCE = 8
-_SWEPT_LEASES = 10
-"""A run that nobody asks for is given up after so many leases: its process may have waited for a lock."""
 _READERS = 2
 
 # keep_until is null while the run goes on.
@@ -52,6 +47,17 @@ CREATE TABLE IF NOT EXISTS run_call (
     run INTEGER NOT NULL, call BLOB NOT NULL, completed INTEGER NOT NULL, UNIQUE (run, call)
 )
 """
+# A part is needed only while its run goes on.
+_PART = """
+CREATE TABLE IF NOT EXISTS run_part (
+    run INTEGER NOT NULL, number INTEGER NOT NULL, position INTEGER NOT NULL, data BLOB NOT NULL, UNIQUE (run, number)
+)
+"""
+_ENDED = """
+CREATE TRIGGER IF NOT EXISTS run_ended AFTER UPDATE OF keep_until ON run WHEN new.keep_until IS NOT NULL BEGIN
+    DELETE FROM run_part WHERE run = new.id;
+END
+"""
 _DROPPED = """
 CREATE TRIGGER IF NOT EXISTS run_dropped AFTER DELETE ON run BEGIN
     DELETE FROM run_event WHERE run = old.id;
@@ -60,9 +66,10 @@ END
 """
 _BY_END = "CREATE INDEX IF NOT EXISTS run_by_end ON run (keep_until, lease_until)"
 _BY_OWNER = "CREATE INDEX IF NOT EXISTS run_by_owner ON run (owner, held_bytes)"
-_TABLES = (_RUN, _EVENT, _CALL, _DROPPED, _BY_END, _BY_OWNER)
+_TABLES = (_RUN, _EVENT, _CALL, _PART, _ENDED, _DROPPED, _BY_END, _BY_OWNER)
 _FIND = (
-    "SELECT id, run_id, digest, replica, lease_until, first, last, held_bytes, lost, keep_until FROM run WHERE name = ?"
+    "SELECT id, run_id, digest, owner, replica, lease_until, first, last, held_bytes, lost, keep_until FROM run "
+    "WHERE name = ?"
 )
 _UNKNOWN = "SELECT call FROM run_call WHERE run = ? AND NOT completed ORDER BY rowid"
 # The ended run that goes first: the oldest of the owner who holds most.
@@ -78,6 +85,7 @@ class _Row:
     id: int
     run_id: str
     digest: str
+    owner: bytes
     replica: str
     lease_until: float
     first: int
@@ -85,10 +93,6 @@ class _Row:
     held_bytes: int
     lost: int
     keep_until: float | None
-
-    @property
-    def kept(self) -> KeptRun:
-        return KeptRun(self.run_id, self.digest, self.first, self.last, self.keep_until is not None, bool(self.lost))
 
 
 @dataclass(slots=True)
@@ -133,17 +137,15 @@ class SQLiteRunStore:
         )
         self._readers = ThreadPoolExecutor(_READERS, "runs-read")
 
-    async def claim(self, name: str, run_id: str, digest: str, owner: str) -> KeptRun | None:
-        kept = await self._write(lambda disk: self._claim(disk, name, run_id, digest, owner))
+    async def claim(self, name: str, run_id: str, digest: str, owner: str, part: bytes = b"") -> KeptRun | None:
+        kept = await self._write(lambda disk: self._claim(disk, name, _Mine(run_id, digest, owner), part))
         if kept is None:
             self._mine[name] = _Mine(run_id, digest, owner)
         return kept
 
     async def find(self, name: str) -> KeptRun | None:
         found = await self._read(lambda disk: _find(disk, name))
-        if found is not None and self._is_over(found):
-            found = await self._write(lambda disk: self._settled(disk, name))
-        return None if found is None or self._is_due(found) else found.kept
+        return None if found is None or self._is_due(found) else self._kept(found)
 
     async def append(self, events: Mapping[str, NewEvents]) -> Sequence[str]:
         taken = await self._write(
@@ -171,15 +173,23 @@ class SQLiteRunStore:
         # The state is read first: what is behind the end of an ended run is all that there is.
         return run, await self._read(lambda disk: _entries(disk, name, after))
 
-    async def renew(self) -> None:
-        until = self._now() + self._lease_s
-        await self._write(
-            lambda disk: (
-                disk.execute(
-                    "UPDATE run SET lease_until = ? WHERE keep_until IS NULL AND replica = ?", (until, self._replica)
-                ).rowcount
-            )
+    async def renew(self) -> Sequence[str]:
+        mine = list(self._mine)
+        return await self._write(lambda disk: self._renew(disk, mine))
+
+    async def lapsed(self, most: int) -> Sequence[str]:
+        found = (
+            "SELECT name FROM run WHERE keep_until IS NULL AND lease_until <= ? AND replica != ? "
+            "ORDER BY lease_until LIMIT ?"
         )
+        rows = await self._read(lambda disk: disk.execute(found, (self._now(), self._replica, most)).fetchall())
+        return [name for (name,) in rows]
+
+    async def take(self, name: str) -> Orphan | None:
+        orphan = await self._write(lambda disk: self._take(disk, name))
+        if orphan is not None:
+            self._mine[name] = _Mine(orphan.run_id, orphan.digest, orphan.owner, orphan.last, set(orphan.unfinished))
+        return orphan
 
     async def attend(self, name: str, for_s: float) -> None:
         until = self._now() + for_s
@@ -191,7 +201,7 @@ class SQLiteRunStore:
         row = await self._read(
             lambda disk: disk.execute("SELECT attended_until FROM run WHERE name = ?", (name,)).fetchone()
         )
-        return 0.0 if row is None else max(row[0] - self._now(), 0.0)
+        return float("-inf") if row is None or not row[0] else row[0] - self._now()
 
     async def aclose(self) -> None:
         """Waits for pending writes and closes the file."""
@@ -200,11 +210,15 @@ class SQLiteRunStore:
         await self._writer.aclose()
 
     async def _write(self, work: Callable[[sqlite3.Connection], T], writer: SQLiteWriter | None = None) -> T:
+        fail = self._writer.measures.fail
         try:
-            return await (writer or self._writer).run(work)
+            found = await (writer or self._writer).run(work)
         except sqlite3.Error as error:
+            fail.without("runs")
             log.error("runs cannot be kept: the storage file %s", explain(error))
             raise StoreAway from None
+        fail.answered("runs")
+        return found
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def run() -> T:
@@ -217,7 +231,11 @@ class SQLiteRunStore:
             log.error("runs cannot be read: the storage file %s", explain(error))
             raise StoreAway from None
 
-    def _is_over(self, row: _Row) -> bool:
+    def _kept(self, row: _Row) -> KeptRun:
+        ended = row.keep_until is not None
+        return KeptRun(row.run_id, row.digest, row.first, row.last, ended, bool(row.lost), self._has_lapsed(row))
+
+    def _has_lapsed(self, row: _Row) -> bool:
         """True of a run that goes on, but not in any process. Of its own a process knows better: a lock of the file
         may have kept it from renewing the lease."""
         return row.keep_until is None and row.replica != self._replica and row.lease_until <= self._now()
@@ -225,31 +243,48 @@ class SQLiteRunStore:
     def _is_due(self, row: _Row) -> bool:
         return row.keep_until is not None and row.keep_until <= self._now()
 
-    def _claim(self, disk: sqlite3.Connection, name: str, run_id: str, digest: str, owner: str) -> KeptRun | None:
-        now = self._now()
+    def _claim(self, disk: sqlite3.Connection, name: str, run: _Mine, part: bytes) -> KeptRun | None:
         # Runs that nobody came back to make room; then the name must be free.
-        disk.execute("DELETE FROM run WHERE keep_until <= ?", (now,))
-        lapsed = "SELECT name FROM run WHERE keep_until IS NULL AND lease_until <= ? LIMIT ?"
-        for (each,) in disk.execute(lapsed, (now - _SWEPT_LEASES * self._lease_s, _SETTLED_AT_ONCE)).fetchall():
-            self._settled(disk, each)
-        if (row := self._settled(disk, name)) is not None:
-            return row.kept
-        by = owner.encode("utf-8", "surrogatepass")
+        disk.execute("DELETE FROM run WHERE keep_until <= ?", (self._now(),))
+        if (row := _find(disk, name)) is not None:
+            return self._kept(row)
+        by = _bytes(run.owner)
         (runs,) = disk.execute("SELECT count(*) FROM run").fetchone()
         (own,) = disk.execute("SELECT count(*) FROM run WHERE owner = ?", (by,)).fetchone()
         if (full := full_scope(own, runs, self._bounds.max_runs, None)) is not None:
             raise ShareRefused(full, own)
         self._make_room(disk)
-        self._insert(disk, name, _Mine(run_id, digest, owner))
+        self._insert(disk, name, run)
+        if part:
+            disk.execute("INSERT INTO run_part SELECT id, 0, 0, ? FROM run WHERE name = ?", (part, name))
         return None
 
+    def _take(self, disk: sqlite3.Connection, name: str) -> Orphan | None:
+        row = _find(disk, name)
+        if row is None or not self._has_lapsed(row):
+            return None
+        until = self._now() + self._lease_s
+        disk.execute(
+            "UPDATE run SET replica = ?, lease_until = ?, lost = 1 WHERE id = ?", (self._replica, until, row.id)
+        )
+        parts = disk.execute("SELECT number, position, data FROM run_part WHERE run = ? ORDER BY number", (row.id,))
+        return Orphan(
+            row.run_id,
+            row.digest,
+            row.owner.decode("utf-8", "surrogatepass"),
+            row.last,
+            _last_event(disk, row),
+            [Part(*part) for part in parts],
+            _unfinished(disk, row),
+            self._now() - row.lease_until,
+        )
+
     def _insert(self, disk: sqlite3.Connection, name: str, run: _Mine) -> None:
-        owner = run.owner.encode("utf-8", "surrogatepass")
         until = self._now() + self._lease_s
         added = disk.execute(
             "INSERT OR IGNORE INTO run (name, run_id, digest, owner, replica, lease_until, attended_until, first, "
             "last, held_bytes, lost, keep_until) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, 0, 0, NULL)",
-            (name, run.run_id, run.digest, owner, self._replica, until, run.last + 1, run.last),
+            (name, run.run_id, run.digest, _bytes(run.owner), self._replica, until, run.last + 1, run.last),
         )
         if added.rowcount:
             calls = [(added.lastrowid, _bytes(call)) for call in list(run.calls)]
@@ -270,6 +305,8 @@ class SQLiteRunStore:
             return False
         entries = [entry for entry in new.entries if entry.position > row.last]
         self._add(disk, row, entries)
+        parts = [(row.id, part.number, part.position, part.data) for part in new.parts]
+        disk.executemany("INSERT OR IGNORE INTO run_part VALUES (?, ?, ?, ?)", parts)
         calls = [(row.id, _bytes(call)) for call in new.completed]
         disk.executemany("UPDATE run_call SET completed = 1 WHERE run = ? AND call = ?", calls)
         until = self._now() + self._lease_s
@@ -300,6 +337,13 @@ class SQLiteRunStore:
             "UPDATE run SET first = ?, last = ?, held_bytes = ? WHERE id = ?", (first, last, held_bytes, row.id)
         )
 
+    def _renew(self, disk: sqlite3.Connection, mine: Sequence[str]) -> Sequence[str]:
+        until = self._now() + self._lease_s
+        kept = (until, self._replica)
+        disk.execute("UPDATE run SET lease_until = ? WHERE keep_until IS NULL AND replica = ?", kept)
+        held = disk.execute("SELECT name FROM run WHERE keep_until IS NULL AND replica = ?", (self._replica,))
+        return list(set(mine) - {name for (name,) in held})
+
     def _claim_call(self, disk: sqlite3.Connection, name: str, call_id: str) -> bool:
         row = self._own(disk, name)
         if row is None:
@@ -310,25 +354,14 @@ class SQLiteRunStore:
         if (row := self._own(disk, name)) is not None:
             self._settle(disk, row)
 
-    def _settled(self, disk: sqlite3.Connection, name: str) -> _Row | None:
-        """Returns the run of this name; one whose process is gone is ended first."""
-        row = _find(disk, name)
-        if row is None or not self._is_over(row):
-            return row
-        log.error("a run was lost: the process that ran it is gone")
-        self._settle(disk, row)
-        return _find(disk, name)
-
     def _settle(self, disk: sqlite3.Connection, row: _Row) -> None:
         """Ends a run: with the events of a lost one, unless its last event is an end."""
-        last = disk.execute("SELECT event FROM run_event WHERE run = ? AND position = ?", (row.id, row.last)).fetchone()
-        lost = last is None or not is_end(last[0])
-        if lost:
-            unknown = disk.execute(
-                "SELECT call FROM run_call WHERE run = ? AND NOT completed ORDER BY rowid", (row.id,)
-            )
-            events = lost_events([call.decode("utf-8", "surrogatepass") for (call,) in unknown.fetchall()])
+        last = _last_event(disk, row)
+        unended = last is None or not is_end(last)
+        if unended:
+            events = lost_events(_unfinished(disk, row))
             self._add(disk, row, [Entry(row.last + number, event) for number, event in enumerate(events, 1)])
+        lost = unended or row.lost
         keep_s = max(self._bounds.keep_s, LOST_KEEP_S) if lost else self._bounds.keep_s
         disk.execute("UPDATE run SET lost = ?, keep_until = ? WHERE id = ?", (lost, self._now() + keep_s, row.id))
 
@@ -355,6 +388,17 @@ def _make_tables(disk: sqlite3.Connection) -> None:
 def _find(disk: sqlite3.Connection, name: str) -> _Row | None:
     found = disk.execute(_FIND, (name,)).fetchone()
     return None if found is None else _Row(*found)
+
+
+def _last_event(disk: sqlite3.Connection, row: _Row) -> bytes | None:
+    at = (row.id, row.last)
+    found = disk.execute("SELECT event FROM run_event WHERE run = ? AND position = ?", at).fetchone()
+    return None if found is None else found[0]
+
+
+def _unfinished(disk: sqlite3.Connection, row: _Row) -> list[str]:
+    calls = disk.execute(_UNKNOWN, (row.id,)).fetchall()
+    return [call.decode("utf-8", "surrogatepass") for (call,) in calls]
 
 
 def _entries(disk: sqlite3.Connection, name: str, after: int) -> Sequence[Entry]:

@@ -77,7 +77,9 @@ class SQLiteArtifactStore:
             evicted = await self._writer.run(lambda disk: _put(disk, key, artifact, used, self._bounds, self._now))
         except sqlite3.Error as error:
             log.error("artifact of %d bytes not kept: %s", len(artifact.data), explain(error))
+            self._writer.measures.fail.without("artifacts")
             return "failed"
+        self._writer.measures.fail.answered("artifacts")
         evicted.log("sqlite")
         return "kept"
 
@@ -88,6 +90,7 @@ class SQLiteArtifactStore:
             found = await self._read(lambda disk: _get(disk, key, expired))
         except sqlite3.Error as error:
             log.error("artifact not read: %s", explain(error))
+            self._writer.measures.fail.without("artifacts")
             raise ViewFailed("The artifact cannot be read at the moment. Try again later.", path=handle) from None
         if found is None:
             return None

@@ -66,9 +66,12 @@ function styled(page) {
   });
 }
 
-function Page({ page, ...given }) {
+function Page({ page, shown, ...given }) {
   const [, redraw] = useState(0);
   const found = loaded[page];
+  useEffect(() => {
+    if (found) shown();
+  }, [page, found]);
   useEffect(() => {
     if (loaded[page]) return;
     Promise.all([import(`./pages/${page}.js`), styled(page)]).then(
@@ -113,17 +116,17 @@ function Signed({ me, signOut }) {
   const waiting = useWaiting(me);
   const live = useLiveState();
   const main = useRef(null);
-  const first = useRef(true);
+  const last = useRef("");
   useEffect(() => {
     startLive();
     return stopLive;
   }, []);
-  // The reader of a screen is taken to the heading of the new page.
-  useEffect(() => {
-    if (first.current) first.current = false;
-    else (main.current.querySelector("h1") || main.current).focus();
-    scrollTo(0, 0);
-  }, [route.page]);
+  useEffect(() => scrollTo(0, 0), [route.page]);
+  // The reader of a screen is taken to the heading of the new page, as soon as it is there.
+  const shown = () => {
+    if (last.current && last.current !== route.page) (main.current.querySelector("h1") || main.current).focus({ preventScroll: true });
+    last.current = route.page;
+  };
   return html`<${Fragment}>
     <a class="skip" href="#main">To the content</a>
     <div class="app">
@@ -140,7 +143,7 @@ function Signed({ me, signOut }) {
       </header>
       <main id="main" tabindex="-1" ref=${main}>
         ${live === "away" && html`<p class="away" role="status">The gate does not answer; what is shown may be old. It is tried again.</p>`}
-        <${Page} page=${route.page} query=${route.query} me=${me} />
+        <${Page} page=${route.page} shown=${shown} query=${route.query} me=${me} />
       </main>
     </div>
     <${Announcer} />

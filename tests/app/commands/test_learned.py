@@ -112,14 +112,14 @@ async def test_a_service_that_runs_forgets_too(config: Path, tmp_path: Path) -> 
     store = SQLiteLearnedStore(tmp_path / "store.db", lambda: 1_800_000_000.0 + clock_ahead)
     here = await Setting(store=store).ready()
     await here.teach(QUERY, "search_titles")
-    assert here.ranks("blockbusters") == ["search_titles"]
+    assert await here.ranks("blockbusters") == ["search_titles"]
     result = await asyncio.to_thread(run, config, "reset", "--yes")
     assert result.stdout == "1 entry forgotten\n"
     clock_ahead = 11.0
-    here.ranks("anything")
+    await here.ranks("anything")
     await here.runtime.learning.settle()
-    assert here.ranks("blockbusters") == []
+    assert await here.ranks("blockbusters") == []
     await here.teach(QUERY, "search_titles")
-    assert here.ranks("blockbusters") == ["search_titles"]
+    assert await here.ranks("blockbusters") == ["search_titles"]
     await here.runtime.aclose()
     await store.aclose()

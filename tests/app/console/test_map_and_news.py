@@ -56,7 +56,7 @@ async def test_a_row_is_a_card_that_a_browse_could_give() -> None:
         found = await get(service, "map")
         rows = {row["path"]: row for row in found["rows"]}
         assert (found["model"]["behind"], found["model"]["tools"]) == (4 + len(SHOP), 3)
-        cards = service.app.state.gate.runtime.browse_path("/shop").cards
+        cards = (await service.app.state.gate.runtime.browse_path("/shop")).cards
         clusters = {card.id: card for card in cards if card.id.startswith("/shop/")}
         assert clusters
         assert rows.keys() == {"/files", "/shop", *clusters}
@@ -65,7 +65,7 @@ async def test_a_row_is_a_card_that_a_browse_could_give() -> None:
         for path in clusters:
             row, below = rows[path], await get(service, f"map?path={path}")
             own = slice(row["first"], row["first"] + row["count"])
-            inside = service.app.state.gate.runtime.browse_path(path).cards
+            inside = (await service.app.state.gate.runtime.browse_path(path)).cards
             assert sorted(columns["id"][own]) == sorted(card.id for card in inside)
             assert [each["label"] for each in below["rows"]] == sorted(columns["name"][own])
             assert all(each["leaf"] and each["count"] == 1 for each in below["rows"])

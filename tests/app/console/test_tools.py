@@ -46,7 +46,7 @@ async def test_a_search_is_that_of_the_model_with_reasons_that_add_up() -> None:
     async with running_service(upstreams=[FileServer(), StubUpstream(SHOP, name="shop")]) as service:
         runtime = service.app.state.gate.runtime
         found = await ask(service, "search", q="please cancel the order of a purchaser")
-        browse = runtime.browse_query("please cancel the order of a purchaser")
+        browse = await runtime.browse_query("please cancel the order of a purchaser")
         assert (found["text"], found["shown"]) == (browse.text, len(browse.cards))
         assert [hit["id"] for hit in found["hits"]][: found["shown"]] == [card.id for card in browse.cards]
         assert found["matched"] >= len(found["hits"]) > 1
@@ -182,7 +182,8 @@ async def test_a_run_is_the_call_of_a_model_with_what_was_sent_and_came_back() -
         hidden = await post(service, "execute", {"id": "files:slow"}, READER_KEY)
         none = await post(service, "execute", {"id": "files:none"}, READER_KEY)
         assert hidden["envelope"]["error"] == none["envelope"]["error"] == "HYDRATE_FAILED"
-        for body in ({}, {"id": 3}, {"id": "files:fail", "dry_run": "yes"}, []):
+        bodies: list[Any] = [{}, {"id": 3}, {"id": "files:fail", "dry_run": "yes"}, []]
+        for body in bodies:
             await post(service, "execute", body, status=400)
 
 

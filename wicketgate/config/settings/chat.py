@@ -92,6 +92,9 @@ class ResumeSettings(Section):
     """Bytes of events that are kept of one run."""
     total_bytes: int = Field(default=128 * 1024 * 1024, ge=1024 * 1024)
     """Bytes of events that are kept of all runs."""
+    state_bytes: int = Field(default=4 * 1024 * 1024, ge=64 * 1024)
+    """Bytes of its conversation that are kept of one run while it goes on, so that another process can go on with it; a
+    run with more ends with its process. Not with ``storage.url: memory://``, where all of them do."""
 
 
 class EngineSettings(Section):
@@ -107,12 +110,13 @@ class EngineSettings(Section):
     """Identical calls with identical results until the model gets an error instead; null turns the guard off. Calls
     that may write are always made."""
     max_streams: int = Field(default=500, ge=1)
-    """Chats at once."""
+    """Chats at once in each process."""
     max_streams_per_actor: int | None = Field(default=None, ge=1)
-    """None shares the places by what each actor holds (``access/shares.py``)."""
+    """Those of one actor in all processes that share ``storage.url``. None shares the places of each process by what
+    each actor holds there (``access/shares.py``)."""
     max_detached_per_actor: int = Field(default=50, ge=0)
-    """Runs that go on without a reader (``on_disconnect: continue``); a further one waits no longer than with
-    ``cancel``."""
+    """Runs that go on without a reader (``on_disconnect: continue``), of one actor in all processes that share
+    ``storage.url``; a further one waits no longer than with ``cancel``."""
     heartbeat_s: Seconds = 15.0
     """Time between the comments that keep an idle stream open."""
     stuck_reader_s: Seconds = 60.0

@@ -6,7 +6,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from wicketgate.access.policy import AccessDefault
 from wicketgate.config.settings.access import AccessRuleSettings, AuthSettings
@@ -14,6 +14,7 @@ from wicketgate.config.settings.base import LOOPBACK_HOSTS, SECRET_NAME, Seconds
 from wicketgate.config.settings.browse import BrowseSettings
 from wicketgate.config.settings.chat import EngineSettings, ModelSettings
 from wicketgate.config.settings.upstreams import UpstreamSettings
+from wicketgate.storage.fail_modes import WHY_CLOSED, FailMode, StateKind
 from wicketgate.storage.redis.url import RedisPlace, is_redis, read_url
 
 _MAX_RULES = 1_000
@@ -81,9 +82,10 @@ class McpSettings(Section):
     max_sessions_per_actor: int | None = Field(default=None, ge=1)
     """None shares the sessions by what each actor holds (``access/shares.py``)."""
     max_calls: int = Field(default=512, ge=1)
-    """Requests under way at ``/mcp`` and ``/operations`` together."""
+    """Requests under way at ``/mcp`` and ``/operations`` together, in each process."""
     max_calls_per_actor: int | None = Field(default=None, ge=1)
-    """Those of one actor. None shares them by what each actor holds."""
+    """Those of one actor in all processes that share ``storage.url``. None shares those of each process by what each
+    actor holds there."""
 
 
 class TaskSettings(Section):
@@ -92,9 +94,9 @@ class TaskSettings(Section):
     after_s: float = Field(default=25.0, ge=0, le=3_600)
     """A call that takes longer goes on without its request, whose answer says how to get the result. 0: never."""
     max_running: int = Field(default=256, ge=1, le=100_000)
-    """Calls that go on without a request, those among them that have ended and were not asked for."""
+    """Calls that go on without a request in each process, those among them that have ended and were not asked for."""
     max_running_per_actor: int | None = Field(default=None, ge=1, le=100_000)
-    """Those of one actor. None shares them by what each actor holds."""
+    """Those of one actor in each process, which keeps their results. None shares them by what each actor holds."""
     keep_s: float = Field(default=900.0, gt=0, le=86_400)
     """The result of an ended call is kept so long for its client."""
     longest_s: Seconds = 3_600.0
@@ -107,8 +109,58 @@ class NetworkSettings(Section):
     """PEM certificates of authorities that every outgoing connection trusts besides those of the system."""
 
 
+OpenOrClosed = Literal["open", "closed"]
+
+
+class StorageFailSettings(Section):
+    """Each kind of state while the store of *url* cannot be used. ``open``: each process goes on with what it counts
+    and remembers itself. ``closed``: what needs the state is refused, or done without where nothing needs it."""
+
+    claims: Literal["closed"] = "closed"
+    """Calls that may write and belong to a run with a key. Cannot be open: such a call could run twice."""
+    approvals: Literal["closed"] = "closed"
+    """Calls that were approved. Cannot be open: an approval could be used at several processes."""
+    runs: Literal["closed"] = "closed"
+    """New runs with an ``Idempotency-Key``. Cannot be open: the same key could start a run at two processes."""
+    sessions: OpenOrClosed = "closed"
+    """Handshake sessions of ``/mcp``. ``open``: a process opens them and serves those that it has, which others do
+    not know."""
+    quotas: OpenOrClosed = "open"
+    """``open``: an actor may run what its quota allows at each process, which knows what it let through before.
+    ``closed``: nothing that has a quota runs."""
+    places: OpenOrClosed = "open"
+    """Streams, calls and sessions where ``..._per_actor`` limits an actor. ``open``: each process counts its own.
+    ``closed``: nothing new begins that has such a limit."""
+    seen_cards: OpenOrClosed = "open"
+    """``closed``: cards that were shown meanwhile count as new."""
+    learned_words: OpenOrClosed = "open"
+    """``open``: what is learned meanwhile is kept by the process, and written later. ``closed``: it is forgotten."""
+    cached_results: OpenOrClosed = "open"
+    """``closed``: no result is given again, each call goes to its server."""
+    artifacts: Literal["partial"] = "partial"
+    """Results are given without what would have been kept of them, whatever else is set."""
+
+    @field_validator("claims", "approvals", "runs", mode="before")
+    @classmethod
+    def _at_most_once(cls, mode: object, info: ValidationInfo) -> object:
+        for kind, why in WHY_CLOSED.items():
+            if kind == info.field_name and mode != "closed":
+                raise ValueError(f"can only be closed: {why}")
+        return mode
+
+    @field_validator("artifacts", mode="before")
+    @classmethod
+    def _partial(cls, mode: object) -> object:
+        if mode != "partial":
+            raise ValueError("can only be partial: what was not kept cannot be had, and the rest of a result is given")
+        return mode
+
+    def modes(self) -> dict[StateKind, FailMode]:
+        return self.model_dump()  # type: ignore[return-value]
+
+
 class StorageSettings(Section):
-    """The place of artifacts, used approvals and learned words, and its bounds."""
+    """The place of artifacts and of what processes share, and its bounds."""
 
     url: str = Field(default="memory://", repr=False)
     """Or ``sqlite:///relative.db``, from the working directory, or ``sqlite:////absolute.db``; or a Redis that replicas
@@ -118,6 +170,8 @@ class StorageSettings(Section):
     """Bytes of all artifacts; one takes half of it at most."""
     max_age_s: float = Field(default=3_600.0, gt=0, le=30 * 86_400)
     """An artifact is dropped so long after it was made last."""
+    fail: StorageFailSettings = StorageFailSettings()
+    """Each kind of state while the store cannot be used."""
 
     @field_validator("url")
     @classmethod
@@ -251,7 +305,7 @@ class Settings(Section):
     network: NetworkSettings = NetworkSettings()
     """Connections that go out."""
     storage: StorageSettings = StorageSettings()
-    """The place of artifacts, used approvals and learned words, and its bounds."""
+    """The place of artifacts and of what processes share, and its bounds."""
     quota: QuotaSettings = QuotaSettings()
     """Executions in any sixty seconds."""
     pins: PinSettings = PinSettings()

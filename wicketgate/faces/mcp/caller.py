@@ -29,6 +29,8 @@ from pydantic import ValidationError
 from wicketgate.access.identity import Identity
 from wicketgate.access.seal import Seal
 from wicketgate.errors import Forbidden, InputRequired, UpstreamError
+from wicketgate.faces.mcp.kept_sessions import CHANGES_KEY, SessionChange, SessionChanges, SessionsAway
+from wicketgate.gateway.lent_callers import LentCaller
 from wicketgate.ports import AnswerTime, Caller, CannotAsk, InputAnswers, PendingCall, approval_required
 
 Ctx = ServerRequestContext[Any, Any]
@@ -106,16 +108,10 @@ class ClientCaller:
 
     def may_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
         """True if the client declared that it answers this, and it is valid MCP."""
-        if not can_answer(self._ctx, method, params):
-            return False
-        try:
-            _QUESTIONS[method][0].model_validate({"method": method, "params": params}, by_name=False)
-        except ValidationError:
-            return False
-        return True
+        return may_be_asked(self._ctx.session.client_capabilities, method, params)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self.answers != "now" or not can_answer(self._ctx, method, params):
+        if self.answers != "now" or not can_answer(self._ctx.session.client_capabilities, method, params):
             raise CannotAsk(method)
         request_type, result_type = _QUESTIONS[method]
         if params.get("mode") == "url" and params.get("elicitationId") is None:
@@ -150,9 +146,26 @@ class ClientCaller:
             await self._waiting.popleft()()
 
 
-def can_answer(ctx: Ctx, method: str, params: Mapping[str, Any]) -> bool:
+def may_be_asked(can: t.ClientCapabilities | None, method: str, params: Mapping[str, Any]) -> bool:
+    """True if a client with these capabilities answers this, and it is valid MCP."""
+    if not can_answer(can, method, params):
+        return False
+    try:
+        _QUESTIONS[method][0].model_validate({"method": method, "params": params}, by_name=False)
+    except ValidationError:
+        return False
+    return True
+
+
+class LentClient(LentCaller):
+    """A client of another process, for a call that is held here."""
+
+    def may_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
+        return may_be_asked(t.ClientCapabilities.model_validate(self.capabilities), method, params)
+
+
+def can_answer(can: t.ClientCapabilities | None, method: str, params: Mapping[str, Any]) -> bool:
     """True if the client declared that it answers *method*. An elicitation by link is a capability of its own."""
-    can = ctx.session.client_capabilities
     if can is None:
         return False
     match method:
@@ -183,8 +196,26 @@ def _wire(result: t.Result) -> Mapping[str, Any]:
 
 async def set_log_level(ctx: Ctx, params: t.SetLevelRequestParams) -> t.EmptyResult:
     """``logging/setLevel`` of the handshake era: the lowest level that this session gets from now on."""
-    connection_of(ctx).state[_LEVEL_KEY] = params.level
+    await keep_change(ctx, SessionChange(log_level=params.level))
+    restore_log_level(connection_of(ctx), params.level)
     return t.EmptyResult()
+
+
+def restore_log_level(connection: Connection, level: str) -> None:
+    """The level that the client of this connection has set, maybe at another process; empty for none."""
+    if level in _LEVELS:
+        connection.state[_LEVEL_KEY] = level
+
+
+async def keep_change(ctx: Ctx, change: SessionChange) -> None:
+    """Keep what the client has set for all processes that serve its session. Raises MCPError."""
+    changes: SessionChanges | None = connection_of(ctx).state.get(CHANGES_KEY)
+    if changes is None:
+        return
+    try:
+        await changes.changed(change)
+    except SessionsAway:
+        raise MCPError(t.INTERNAL_ERROR, "This cannot be kept at the moment. Try again.") from None
 
 
 def connection_of(ctx: Ctx) -> Connection:
@@ -268,7 +299,7 @@ def ask_later(ctx: Ctx, question: InputRequired) -> t.InputRequiredResult:
         raise UpstreamError("The tool asks for input in a way that is not valid MCP.") from None
     for request in (result.input_requests or {}).values():
         params = request.params.model_dump(by_alias=True, exclude_none=True) if request.params else {}
-        if not can_answer(ctx, request.method, params):
+        if not can_answer(ctx.session.client_capabilities, request.method, params):
             raise UpstreamError(f"The tool needs an answer to {request.method}, which this client cannot give.")
     return result
 

@@ -6,7 +6,7 @@ Clients of 2026-07-28 get them on the stream of ``subscriptions/listen``, older 
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,19 +107,27 @@ class Announcer:
 
     async def session_opened(self, ctx: Ctx, params: t.NotificationParams) -> None:
         """Register a client of the handshake era until its session ends."""
-        self._subscriptions(connection_of(ctx))
+        self.follow(connection_of(ctx))
 
-    def subscribe(self, ctx: Ctx, uri: str, release: Callable[[], None], may: May) -> None:
+    def follow(self, connection: Connection) -> None:
+        """Notify this client of the handshake era until its connection ends here."""
+        self._subscriptions(connection)
+
+    def subscribed(self, connection: Connection) -> Collection[str]:
+        """The addresses of which this session is notified."""
+        return list(self._subscriptions(connection))
+
+    def subscribe(self, connection: Connection, uri: str, release: Callable[[], None], may: May) -> None:
         """Notify this session of changes of *uri*. *release* is called once when the subscription ends, which a
         ``recheck`` does when it finds *may* false."""
-        subscriptions = self._subscriptions(connection_of(ctx))
+        subscriptions = self._subscriptions(connection)
         if uri in subscriptions:
             release()
         else:
             subscriptions[uri] = _Subscription(release, may)
 
-    def unsubscribe(self, ctx: Ctx, uri: str) -> None:
-        if subscription := self._subscriptions(connection_of(ctx)).pop(uri, None):
+    def unsubscribe(self, connection: Connection, uri: str) -> None:
+        if subscription := self._subscriptions(connection).pop(uri, None):
             subscription.release()
 
     def announce(self, event: ServerEvent) -> None:

@@ -7,20 +7,20 @@ the answer and waits for what comes next (FACE-72 to FACE-79). A call that canno
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR
 
 from wicketgate.access.identity import Identity
 from wicketgate.errors import InputRequired, RateLimited
-from wicketgate.faces.mcp.caller import ClientCaller, answer_of
+from wicketgate.faces.mcp.caller import answer_of
 from wicketgate.gateway.running_calls import RunningCall, RunningCalls
-from wicketgate.ports import AnswerTime, CannotAsk, InputAnswers
+from wicketgate.ports import AnswerTime, Caller, CannotAsk, InputAnswers
 from wicketgate.results.firewall import is_bulky
 
 R = TypeVar("R")
@@ -70,17 +70,27 @@ def _everything(tool_id: str, identity: Identity) -> bool:
     return True
 
 
+class Client(Caller, Protocol):
+    """The client that waits for a held call, in this process or another."""
+
+    def may_be_asked(self, method: str, params: Mapping[str, Any]) -> bool: ...
+
+
+async def _nowhere(call: "HeldCall[Any]") -> None:
+    """Where nothing outlives the process."""
+
+
 class HeldCaller:
     """Implements Caller for a client that is asked between two attempts. What the server says goes to the attempt that
     waits now, the newest one, and to nobody while none does."""
 
-    def __init__(self, first: ClientCaller, hold: Callable[[], bool], answer_s: float) -> None:
+    def __init__(self, first: Client, hold: Callable[[], bool], answer_s: float) -> None:
         """*hold* makes sure that the call outlives its request; false where that cannot be. A question is given up
         after *answer_s*."""
         self.answers: AnswerTime = first.answers
         self.capabilities = first.capabilities
         self._may_be_asked: Callable[[str, Mapping[str, Any]], bool] = first.may_be_asked
-        self._present: list[ClientCaller] = [first]
+        self._present: list[Client] = [first]
         self._hold = hold
         self._answer_s = answer_s
         self._keys = count(1)
@@ -125,16 +135,16 @@ class HeldCaller:
     def attended(self) -> bool:
         return bool(self._present)
 
-    def attend(self, caller: ClientCaller) -> None:
+    def attend(self, caller: Client) -> None:
         """*caller* waits from now on."""
         if caller not in self._present:
             self._present.append(caller)
 
-    def leave(self, caller: ClientCaller) -> None:
+    def leave(self, caller: Client) -> None:
         """*caller* waits no more."""
         self._present.remove(caller)
 
-    def open_for(self, caller: ClientCaller) -> Mapping[str, Mapping[str, Any]]:
+    def open_for(self, caller: Client) -> Mapping[str, Mapping[str, Any]]:
         """The open questions, as ``inputRequests``. One that *caller* cannot answer is given up."""
         for question in self._open.values():
             if not question.answer.done() and not caller.may_be_asked(question.method, question.params):
@@ -234,9 +244,15 @@ class HeldCalls:
     most."""
 
     def __init__(
-        self, running: RunningCalls, answer_s: float, may_still_use: Callable[[str, Identity], bool] = _everything
+        self,
+        running: RunningCalls,
+        answer_s: float,
+        may_still_use: Callable[[str, Identity], bool] = _everything,
+        keep: Callable[[HeldCall[Any]], Awaitable[None]] = _nowhere,
     ) -> None:
+        """*keep* is awaited before a client is given the id of a call."""
         self._running = running
+        self._keep = keep
         self._may_still_use = may_still_use
         self._answer_s = answer_s
         self._all: set[HeldCaller] = set()
@@ -248,7 +264,7 @@ class HeldCalls:
 
     async def begin(
         self,
-        caller: ClientCaller,
+        caller: Client,
         identity: Identity,
         label: str,
         run: Run[R],
@@ -274,7 +290,7 @@ class HeldCalls:
 
     async def resume(
         self,
-        caller: ClientCaller,
+        caller: Client,
         identity: Identity,
         id: str,
         responses: Mapping[str, Any],
@@ -299,9 +315,11 @@ class HeldCalls:
     def task(self, identity: Identity, id: str) -> HeldCall[Any] | None:
         """As ``find``, for as long as its tool is not hidden from this caller (FACE-96)."""
         call = self.find(identity, id)
-        if call is None or not all(self._may_still_use(tool_id, identity) for tool_id in call.caller.tools):
-            return None
-        return call
+        return call if call is not None and self.may_use_all(call.caller.tools, identity) else None
+
+    def may_use_all(self, tools: Iterable[str], identity: Identity) -> bool:
+        """False if one of *tools* is hidden from this caller by now."""
+        return all(self._may_still_use(tool_id, identity) for tool_id in tools)
 
     def shown(self, call: HeldCall[Any]) -> None:
         """Its state was given: if it has ended, another call may take its place."""
@@ -318,15 +336,18 @@ class HeldCalls:
         for caller in self._all:
             caller.give_up()
 
-    async def _wait(self, call: HeldCall[R], caller: ClientCaller, after_s: float | None) -> R | Asked | HeldCall[R]:
+    async def _wait(self, call: HeldCall[R], caller: Client, after_s: float | None) -> R | Asked | HeldCall[R]:
         held, loop = call.caller, asyncio.get_running_loop()
         ends_at = None if after_s is None else loop.time() + after_s
         held.attend(caller)
         try:
             while not call.ended:
-                if requests := held.open_for(caller):
-                    held.leave(caller)
-                    return Asked(call.id, requests)
+                if held.open_for(caller):
+                    await self._keep(call)
+                    if requests := held.open_for(caller):
+                        held.leave(caller)
+                        return Asked(call.id, requests)
+                    continue
                 try:
                     async with asyncio.timeout_at(ends_at):
                         await held.news()
@@ -334,8 +355,9 @@ class HeldCalls:
                     ends_at = None
                     # What ended at this very moment may be a question, which is no result of a task.
                     if not call.ended and self._hold(call.running):
-                        held.leave(caller)
                         held.has_no_request = True
+                        await self._keep(call)
+                        held.leave(caller)
                         return call
         except asyncio.CancelledError:
             held.leave(caller)

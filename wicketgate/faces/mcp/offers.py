@@ -1,11 +1,13 @@
 """The MCP methods of a face's offers besides tools: resources, templates, prompts, skills, completion and subscriptions
 (ROUTE-11)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from mcp import types as t
 from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.connection import Connection
 from mcp.server.context import HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
@@ -13,13 +15,17 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
 from wicketgate.errors import GatewayError
+from wicketgate.faces.mcp.caller import connection_of, keep_change
 from wicketgate.faces.mcp.changes import Announcer
 from wicketgate.faces.mcp.codes import mcp_error
 from wicketgate.faces.mcp.fit import WHOLE, fitting, paged, without_ours
+from wicketgate.faces.mcp.kept_sessions import SessionChange
 from wicketgate.faces.namespaced import UPSTREAM_FAILED
 from wicketgate.faces.surface import Offer, Offers, Refusal
 from wicketgate.fleet.features import ADDRESS, FeatureChange, FeatureKind, ListChanged, ResourceChanged
 from wicketgate.ports import CallContext
+
+log = logging.getLogger("wicketgate.mcp")
 
 # A list gives under this key of ``_meta`` the reason, by server, that items are left out.
 MISSING_KEY = "wicketgate/missing"
@@ -123,13 +129,33 @@ class OfferMethods:
 
         return handler
 
+    async def follow(self, connection: Connection, uris: Collection[str], context: CallContext) -> None:
+        """Notify this session of exactly these resources, as far as the caller may still know of them."""
+        followed = self._announcer.subscribed(connection)
+        for uri in set(followed) - set(uris):
+            self._announcer.unsubscribe(connection, uri)
+        for uri in set(uris) - set(followed):
+            try:
+                release = await self._offers.subscribe(uri, context)
+            except Refusal as refusal:
+                log.debug("a session no longer follows a resource: %s", refusal)
+                continue
+            self._announcer.subscribe(connection, uri, release, self._may_follow(context, [uri]))
+
     async def _subscribe(self, ctx: Ctx, params: t.SubscribeRequestParams) -> t.EmptyResult:
-        uri = str(params.uri)
-        self._announcer.subscribe(ctx, uri, await self._watch(ctx, uri), self._may_follow(ctx, [uri]))
+        uri, context = str(params.uri), self._context_of(ctx)
+        release = await self._watch(ctx, uri)
+        self._announcer.subscribe(connection_of(ctx), uri, release, self._may_follow(context, [uri]))
+        try:
+            await keep_change(ctx, SessionChange(follow=uri))
+        except BaseException:
+            self._announcer.unsubscribe(connection_of(ctx), uri)
+            raise
         return t.EmptyResult()
 
     async def _unsubscribe(self, ctx: Ctx, params: t.UnsubscribeRequestParams) -> t.EmptyResult:
-        self._announcer.unsubscribe(ctx, str(params.uri))
+        await keep_change(ctx, SessionChange(unfollow=str(params.uri)))
+        self._announcer.unsubscribe(connection_of(ctx), str(params.uri))
         return t.EmptyResult()
 
     async def _listen(self, ctx: Ctx, params: t.SubscriptionsListenRequestParams) -> t.SubscriptionsListenResult:
@@ -149,14 +175,13 @@ class OfferMethods:
                 resources_list_changed=asked.resources_list_changed if offered("resources") else None,
                 resource_subscriptions=list(releases),
             )
-            may = self._may_follow(ctx, list(releases))
+            may = self._may_follow(self._context_of(ctx), list(releases))
             return await self._announcer.listen(ctx, params.model_copy(update={"notifications": wanted}), may)
         finally:
             for release in releases.values():
                 release()
 
-    def _may_follow(self, ctx: Ctx, uris: Sequence[str]) -> Callable[[], bool]:
-        context = self._context_of(ctx)
+    def _may_follow(self, context: CallContext, uris: Sequence[str]) -> Callable[[], bool]:
         return lambda: all(self._offers.may_follow(uri, context) for uri in uris)
 
     async def _watch(self, ctx: Ctx, uri: str) -> Callable[[], None]:

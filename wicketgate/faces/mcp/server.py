@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from mcp import types as t
 from mcp.server.caching import CacheHint
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
@@ -34,20 +35,24 @@ from wicketgate.faces.mcp.caller import (
     ask_held,
     ask_later,
     read_answers,
+    restore_log_level,
     seal_states,
     set_log_level,
 )
 from wicketgate.faces.mcp.changes import Announcer
 from wicketgate.faces.mcp.codes import is_answered_by, mcp_error
+from wicketgate.faces.mcp.elsewhere import Elsewhere, TaskState, not_now, state_of
 from wicketgate.faces.mcp.envelope import RequestCheck
 from wicketgate.faces.mcp.exchange import within_exchange
 from wicketgate.faces.mcp.extensions import ShownExtensions
 from wicketgate.faces.mcp.fit import WHOLE, ToolListings, as_it_came, without_ours
 from wicketgate.faces.mcp.held import Asked, HeldCall, HeldCaller, HeldCalls, NotHeld
+from wicketgate.faces.mcp.kept_sessions import KeptSession
 from wicketgate.faces.mcp.offers import MISSING_KEY, OFFERS_FRESH, OfferMethods
 from wicketgate.faces.mcp.tasks import Tasks
 from wicketgate.faces.meta_tool import compact_json
 from wicketgate.faces.surface import Offer, Offers, Refusal, SurfaceResult, SurfaceTool, UnknownTool
+from wicketgate.gateway.kept_calls import HomeAway
 from wicketgate.gateway.running_calls import AttendedCaller
 from wicketgate.log_text import correlation_id
 from wicketgate.ports import CallContext, Caller, InputAnswers, session_key, source_of
@@ -98,8 +103,10 @@ class McpDoor:
         self._local = local
         self._new_id = new_id
         self._listings = ToolListings()
-        self._held = HeldCalls(face.running, answer_s, face.may_still_use)
-        self._tasks = Tasks(self._held, seal, name, self._who)
+        self._elsewhere = Elsewhere(name, face.kept)
+        self._held = HeldCalls(face.running, answer_s, face.may_still_use, self._elsewhere.keep)
+        self._elsewhere.attach(self._held)
+        self._tasks = Tasks(self._held, self._elsewhere, seal, name, self._who)
         self._shown: Sequence[SurfaceTool] = ()
         self._by_name: tuple[Sequence[SurfaceTool], dict[str, SurfaceTool]] = ((), {})
         self.announcer = Announcer(lambda ctx: self._who(ctx).actor, max_streams_per_actor)
@@ -120,8 +127,10 @@ class McpDoor:
         self.server.add_notification_handler(
             "notifications/initialized", t.NotificationParams, self.announcer.session_opened
         )
+        self._offer_methods: OfferMethods | None = None
         if face.offers is not None:
-            OfferMethods(face.offers, self.announcer, self._carry, self._context).add_to(self.server)
+            self._offer_methods = OfferMethods(face.offers, self.announcer, self._carry, self._context)
+            self._offer_methods.add_to(self.server)
         self.server.middleware.append(RequestCheck(self.server))
         if face.offers is not None:
             self.server.middleware.append(ShownExtensions(face.offers))
@@ -156,6 +165,19 @@ class McpDoor:
     def ask_no_more(self) -> None:
         """Tell the servers of held calls that nobody answers, because no answer is taken from now on (FACE-76)."""
         self._held.give_up()
+
+    async def take_up(
+        self, connection: Connection, session_id: str, session: KeptSession, identity: Identity, *, listens: bool
+    ) -> None:
+        """Bring what the client of a session has set, maybe at another process, to the connection that it has here.
+        *listens*: it hears of changes through this connection."""
+        restore_log_level(connection, session.log_level)
+        if not listens:
+            return
+        self.announcer.follow(connection)
+        if self._offer_methods is not None:
+            key = session_key("mcp", identity.actor, session_id)
+            await self._offer_methods.follow(connection, session.uris, CallContext(identity, self._new_id(), key))
 
     async def prepare(self, identity: Identity) -> None:
         """Work out beside the event loop what requests of this caller ask at once, the SDK included (BROWSE-59)."""
@@ -229,6 +251,8 @@ class McpDoor:
             case Asked():
                 return ask_held(answer.id, answer.requests)
             case HeldCall():
+                return cast(R, self._tasks.created(ctx, state_of(answer)))
+            case TaskState():
                 return cast(R, self._tasks.created(ctx, answer))
         return answer
 
@@ -238,11 +262,14 @@ class McpDoor:
         caller: ClientCaller,
         given: InputAnswers | HeldAnswers | None,
         run: Callable[[CallContext], Awaitable[R]],
-    ) -> R | Asked | HeldCall[R]:
+    ) -> R | Asked | HeldCall[R] | TaskState:
         """Run it for *caller*, or go on with the call that its answers are for. Raises NotHeld, and as *run*."""
         after_s = self._tasks.after_s(ctx)
         if isinstance(given, HeldAnswers):
-            return await self._held.resume(caller, self._who(ctx), given.id, given.responses, after_s=after_s)
+            try:
+                return await self._elsewhere.resume(caller, self._who(ctx), given, after_s)
+            except HomeAway as error:
+                raise not_now(error) from None
         may_be_held = caller.answers == "later" and ctx.method in INPUT_REQUIRED_METHODS
         if not may_be_held and after_s is None:
             return await run(self._context(ctx, AttendedCaller(caller), given))

@@ -8,7 +8,7 @@ which the client asks how far it is (``tasks/get``), answers the server's questi
 
 import logging
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from mcp import types as t
@@ -16,14 +16,14 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
-from mcp_types.methods import serialize_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from wicketgate.access.identity import Identity
 from wicketgate.access.seal import Seal
+from wicketgate.faces.mcp.elsewhere import Elsewhere, TaskState, Wish, not_now
 from wicketgate.faces.mcp.fit import WHOLE
-from wicketgate.faces.mcp.held import HeldCall, HeldCalls
+from wicketgate.faces.mcp.held import HeldCalls
+from wicketgate.gateway.kept_calls import HomeAway
 
 log = logging.getLogger("wicketgate.mcp")
 
@@ -33,6 +33,8 @@ _POLL_MS = 1_000
 _PURPOSE = "task"
 _SEALED_S = 30 * 86_400.0
 """Longer than any call runs and any result is kept, which is what bounds a task."""
+
+NO_RESPONSES: Mapping[str, Any] = MappingProxyType({})
 
 Ctx = ServerRequestContext[Any, Any]
 
@@ -48,8 +50,11 @@ class UpdateParams(TaskParams):
 class Tasks:
     """The tasks of one door, over the calls that it holds. *face* and the actor are sealed into the ids."""
 
-    def __init__(self, held: HeldCalls, seal: Seal, face: str, who: Callable[[Ctx], Identity]) -> None:
+    def __init__(
+        self, held: HeldCalls, elsewhere: Elsewhere, seal: Seal, face: str, who: Callable[[Ctx], Identity]
+    ) -> None:
         self._held = held
+        self._elsewhere = elsewhere
         self._seal = seal
         self._purpose = f"{_PURPOSE} {face}"
         self._who = who
@@ -65,24 +70,21 @@ class Tasks:
         becomes = ctx.method == "tools/call" and self._offered(ctx) and _knows(ctx)
         return self._held.after_s if becomes else None
 
-    def created(self, ctx: Ctx, call: HeldCall[Any]) -> dict[str, Any]:
+    def created(self, ctx: Ctx, state: TaskState) -> dict[str, Any]:
         """The answer in place of the result of a call that goes on."""
         identity = self._who(ctx)
-        task_id = self._seal.seal(self._purpose, identity.actor, call.id, _SEALED_S)
-        return {"resultType": "task", **_head(task_id, "working", call)}
+        task_id = self._seal.seal(self._purpose, identity.actor, state.id, _SEALED_S)
+        return {"resultType": "task", **_head(task_id, state)}
 
     async def _get(self, ctx: Ctx, params: TaskParams) -> dict[str, Any]:
-        call = self._find(ctx, params.task_id)
-        status, more = _state(call, ctx.protocol_version)
-        self._held.shown(call)
-        return {**WHOLE, **_head(params.task_id, status, call), **more}
+        return {**WHOLE, **_head(params.task_id, await self._state(ctx, params.task_id, "get"))}
 
     async def _update(self, ctx: Ctx, params: UpdateParams) -> dict[str, Any]:
-        self._find(ctx, params.task_id).caller.take(params.input_responses)
+        await self._state(ctx, params.task_id, "update", params.input_responses)
         return dict(WHOLE)
 
     async def _cancel(self, ctx: Ctx, params: TaskParams) -> dict[str, Any]:
-        self._held.cancel(self._find(ctx, params.task_id))
+        await self._state(ctx, params.task_id, "cancel")
         return dict(WHOLE)
 
     async def _declare(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
@@ -100,8 +102,10 @@ class Tasks:
     def _offered(self, ctx: Ctx) -> bool:
         return bool(self._held.after_s) and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    def _find(self, ctx: Ctx, task_id: str) -> HeldCall[Any]:
-        """The call of a task. Raises MCPError, the same for what is not there and what is another's."""
+    async def _state(
+        self, ctx: Ctx, task_id: str, wish: Wish, responses: Mapping[str, Any] = NO_RESPONSES
+    ) -> TaskState:
+        """The task after *wish*. Raises MCPError, the same for what is not there and what is another's."""
         if not self._offered(ctx):
             raise MCPError(t.METHOD_NOT_FOUND, "Method not found", ctx.method)
         if not _knows(ctx):
@@ -111,10 +115,15 @@ class Tasks:
             raise MCPError(t.HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the request body's 'taskId'")
         identity = self._who(ctx)
         sealed = self._seal.open(self._purpose, identity.actor, task_id) if task_id.isascii() else None
-        call = None if sealed is None or self._seal.expired(sealed) else self._held.task(identity, sealed.text)
-        if call is None:
+        state = None
+        if sealed is not None and not self._seal.expired(sealed):
+            try:
+                state = await self._elsewhere.task(identity, sealed.text, wish, responses, ctx.protocol_version)
+            except HomeAway as error:
+                raise not_now(error) from None
+        if state is None:
             raise MCPError(t.INVALID_PARAMS, "Task not found")
-        return call
+        return state
 
 
 def _knows(ctx: Ctx) -> bool:
@@ -127,44 +136,16 @@ def _undeclared() -> MCPError:
     return MCPError(t.MISSING_REQUIRED_CLIENT_CAPABILITY, "Missing required client capability", wanted)
 
 
-def _head(task_id: str, status: str, call: HeldCall[Any]) -> dict[str, Any]:
-    kept_s = call.kept_s
+def _head(task_id: str, state: TaskState) -> dict[str, Any]:
     head: dict[str, Any] = {
         "taskId": task_id,
-        "status": status,
-        "createdAt": _iso(call.created),
-        "lastUpdatedAt": _iso(call.caller.changed),
+        "status": state.status,
+        "createdAt": state.created,
+        "lastUpdatedAt": state.changed,
         # As long as it runs it is not given up.
-        "ttlMs": None if kept_s is None else int(kept_s * 1_000),
+        "ttlMs": None if state.kept_s is None else int(state.kept_s * 1_000),
         "pollIntervalMs": _POLL_MS,
     }
-    if status == "working" and call.caller.message:
-        head["statusMessage"] = call.caller.message
-    return head
-
-
-def _state(call: HeldCall[Any], version: str) -> tuple[str, dict[str, Any]]:
-    """The status, and what belongs to it. A result is what the call would have been answered with."""
-    if not call.ended:
-        requests = call.caller.open()
-        return ("input_required", {"inputRequests": requests}) if requests else ("working", {})
-    if call.cancelled:
-        return "cancelled", {}
-    try:
-        return "completed", {"result": serialize_server_result("tools/call", version, call.outcome())}
-    except MCPError as error:
-        failure = error.error
-    except ValidationError:
-        log.exception("the result of a task is not valid")
-        failure = t.ErrorData(code=t.INTERNAL_ERROR, message="Handler returned an invalid result")
-    except Exception:
-        log.exception("a task failed")
-        failure = t.ErrorData(code=t.INTERNAL_ERROR, message="The call failed inside the gateway.")
-    return "failed", {
-        "error": failure.model_dump(by_alias=True, mode="json", exclude_none=True),
-        "statusMessage": failure.message,
-    }
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if state.message:
+        head["statusMessage"] = state.message
+    return {**head, **state.more}

@@ -109,7 +109,9 @@ class RedisArtifactStore:
             evicted = await self._link.run(lambda client: self._put(client, owner, artifact))
         except RedisAway as away:
             log.error("artifact of %d bytes not kept: %s", len(artifact.data), away)
+            self._link.measures.fail.without("artifacts")
             return "failed"
+        self._link.measures.fail.answered("artifacts")
         evicted.log("redis")
         return "kept"
 
@@ -118,6 +120,7 @@ class RedisArtifactStore:
             found = await self._link.run(lambda client: self._get(client, hashed(owner), hashed(handle)))
         except RedisAway as away:
             log.error("artifact not read: %s", away)
+            self._link.measures.fail.without("artifacts")
             raise ViewFailed("The artifact cannot be read at the moment. Try again later.", path=handle) from None
         if found is None:
             return None

@@ -35,6 +35,7 @@ WAIT_S = 1.0
 _CONNECT_S = 0.4
 _CONNECTIONS = 32
 _LOOK_S = 5.0
+_REPLICA_S = 0.5
 
 Argument = str | bytes | int | float
 
@@ -55,6 +56,10 @@ class Script:
         self.digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
+Step = tuple[Script, Sequence[str], Sequence[Argument]]
+"""A script, its keys and its arguments."""
+
+
 class RedisLink:
     """Opens connections as they are needed. For use from one event loop only. *ca_file* has authorities that TLS trusts
     besides those of the system."""
@@ -72,8 +77,12 @@ class RedisLink:
         self.measures = measures or StorageMeasures()
         self.shortfalls: tuple[str, ...] = ()
         """The promises that this Redis does not keep; known once it has answered in ``running``."""
+        self.losses = 0
+        """Counts the times after which Redis may have lost what it kept: it was away, or a key was gone."""
         self._ca_file = ca_file
         self._presence = Presence()
+        self.back_at = float("-inf")
+        """The time of the loop when it answered again after it was away."""
         self._client: Any = None
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self._look_now = asyncio.Event()
@@ -94,6 +103,29 @@ class RedisLink:
         """Runs *script*, which Redis learns at its first use. Raises RedisAway."""
         return await self.run(lambda client: run_script(client, script, keys, arguments))
 
+    async def scripts(
+        self, client: Any, steps: Sequence[Step], wrote: Callable[[Any], bool] | None = None
+    ) -> Sequence[Any]:
+        """Runs *steps* within ``run``, in this order unless they are of a Cluster; each may be repeated.
+
+        With *wrote*, and behind Sentinel, a replica of Redis must have what they wrote within half a second, otherwise
+        RedisAway is raised: then it may be written all the same. *wrote* is true of the result of a step that wrote.
+        """
+        if self.place.kind == "cluster":
+            return await asyncio.gather(*(run_script(client, *step) for step in steps))
+        waits = wrote is not None and self.place.kind == "sentinel"
+        found = await _run_scripts(client, steps, waits=waits)
+        if any(isinstance(each, exceptions.NoScriptError) for each in found):
+            for text in {script.text for script, _, _ in steps}:
+                await client.script_load(text)
+            found = await _run_scripts(client, steps, waits=waits)
+        for each in found:
+            if isinstance(each, Exception):
+                raise each
+        if wrote is not None and waits and found.pop() < 1 and any(map(wrote, found)):
+            raise RedisAway("readonly")
+        return found
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Looks every few seconds for whether Redis answers, and closes the connections at the end. A Redis that is not
@@ -113,9 +145,14 @@ class RedisLink:
             with contextlib.suppress(exceptions.RedisError, OSError):
                 await self._closing.pop()()
 
+    def waiting_client(self, longest_s: float) -> Any:
+        """Returns a client of its own for steps that wait in Redis for *longest_s* at most. Its errors are redis-py's
+        and of the network, and it is closed with the link."""
+        return self._open(longest_s + WAIT_S)
+
     async def _try(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        began, cancelling = loop.time(), task.cancelling() if task else 0
         try:
             async with asyncio.timeout(WAIT_S):
                 result = await work(self._opened())
@@ -129,11 +166,15 @@ class RedisLink:
         finally:
             self.measures.waits.observe(loop.time() - began)
         self._answered()
+        # asyncio.wait_for of Python 3.11, by which redis-py sends, forgets a cancellation that comes at a wrong moment.
+        if task and task.cancelling() > cancelling:
+            raise asyncio.CancelledError
         return result
 
     def _failed(self, trouble: Trouble) -> None:
         self.measures.errors[trouble] += 1
         if self._presence.failed(trouble, asyncio.get_running_loop().time()):
+            self.losses += 1
             log.error("%s %s; nothing is kept there until it is back", self.place, explain(trouble))
             self._look_now.set()
         self.measures.away = self._presence.trouble is not None
@@ -141,7 +182,8 @@ class RedisLink:
     def _answered(self) -> None:
         since = self._presence.since
         if self._presence.answered():
-            log.info("%s is back after %.1f s", self.place, asyncio.get_running_loop().time() - since)
+            self.back_at = asyncio.get_running_loop().time()
+            log.info("%s is back after %.1f s", self.place, self.back_at - since)
         self.measures.away = False
 
     async def _watch(self) -> None:
@@ -175,13 +217,13 @@ class RedisLink:
 
     def _opened(self) -> Any:
         if self._client is None:
-            self._client = self._open()
+            self._client = self._open(WAIT_S)
         return self._client
 
-    def _open(self) -> Any:
+    def _open(self, timeout_s: float) -> Any:
         place = self.place
         common: dict[str, Any] = {
-            "socket_timeout": WAIT_S,
+            "socket_timeout": timeout_s,
             "socket_connect_timeout": _CONNECT_S,
             "client_name": "wicketgate",
             "protocol": 2,
@@ -220,6 +262,18 @@ async def run_script(client: Any, script: Script, keys: Sequence[str], arguments
         return await client.evalsha(script.digest, len(keys), *keys, *arguments)
     except exceptions.NoScriptError:
         return await client.eval(script.text, len(keys), *keys, *arguments)
+
+
+async def _run_scripts(client: Any, steps: Sequence[Step], *, waits: bool) -> list[Any]:
+    """Returns results and errors; at the end how many replicas have what was written, if it *waits* for one."""
+    # On one connection with WAIT, which speaks of what its own connection has written.
+    pipeline = client.pipeline(transaction=False)
+    for script, keys, arguments in steps:
+        pipeline.evalsha(script.digest, len(keys), *keys, *arguments)
+    if waits:
+        pipeline.wait(1, int(_REPLICA_S * 1_000))
+    found: list[Any] = await pipeline.execute(raise_on_error=False)
+    return found
 
 
 async def _read_settings(client: Any) -> dict[str, str]:

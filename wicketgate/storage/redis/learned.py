@@ -117,15 +117,20 @@ class RedisLearnedStore:
 
     async def learn(self, lessons: Sequence[Lesson], since: int) -> LearnedRows | None:
         async with self._turn:
+            counted = False
             try:
                 if lessons:
                     await self._count(lessons)
+                    counted = True
                 rows = await self._read(since)
             except RedisAway as away:
+                self._link.measures.fail.without("learned_words")
                 if not self._failed:
-                    log.error("nothing is learned at the moment: %s", away)
+                    log.error("learned words cannot be kept or read at the moment: %s", away)
                 self._failed = True
-                return None
+                # What was counted is not to be counted again.
+                return LearnedRows(since, []) if counted else None
+        self._link.measures.fail.answered("learned_words")
         if self._failed:
             log.info("words are learned again")
         self._failed = False

@@ -3,25 +3,23 @@
 import logging
 import secrets
 from collections.abc import Callable
-from typing import Any
 
 from wicketgate.errors import NotAdmitted
-from wicketgate.storage.redis.client import RedisAway, RedisLink, Script, run_script
+from wicketgate.storage.redis.client import RedisAway, RedisLink, Script
 from wicketgate.storage.redis.names import hashed
 
 log = logging.getLogger("wicketgate.approvals")
 
 SKEW_S = 300.0
 """The most by which clocks of replicas may differ: a key stays so long after its end."""
-_REPLICA_S = 0.5
 
-# The value is the end and a mark of the caller, so that a step which redis-py repeats is told from another caller's.
+# The value is the end and a mark of the caller, so that a step which redis-py repeats is told from another caller's. It
+# is written again then, because WAIT speaks of what its own connection has written.
 _ADD = Script("""
 local held = redis.call('GET', KEYS[1])
 if held then
   local stop, mark = held:match('^(%S+) (%S+)$')
-  if mark == ARGV[3] then return 1 end
-  if tonumber(stop) > tonumber(ARGV[2]) then return 0 end
+  if mark ~= ARGV[3] and tonumber(stop) > tonumber(ARGV[2]) then return 0 end
 end
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[3], 'PX', ARGV[4])
 return 1
@@ -45,20 +43,15 @@ class RedisOnceStore:
         life_ms = int((max(until - now, 0.0) + SKEW_S) * 1_000)
         arguments = (repr(float(until)), repr(float(now)), secrets.token_hex(8), life_ms)
         try:
-            return await self._link.run(lambda client: self._add(client, name, arguments))
+            (added,) = await self._link.run(
+                lambda client: self._link.scripts(client, [(_ADD, [name], arguments)], bool)
+            )
         except RedisAway as away:
+            self._link.measures.fail.without("approvals")
             log.error("%s, so nothing that is approved can run", away)
             raise NotAdmitted("Approvals cannot be kept at the moment, so nothing that needs one can run.") from None
-
-    async def _add(self, client: Any, name: str, arguments: tuple[str, str, str, int]) -> bool:
-        if self._link.place.kind != "sentinel":
-            return bool(await run_script(client, _ADD, [name], arguments))
-        # On one connection, because WAIT speaks of what its own connection has written.
-        async with client.client() as one:
-            added = bool(await run_script(one, _ADD, [name], arguments))
-            if added and await one.wait(1, int(_REPLICA_S * 1_000)) < 1:
-                raise RedisAway("readonly")
-            return added
+        self._link.measures.fail.answered("approvals")
+        return bool(added)
 
     async def aclose(self) -> None:
         """Does nothing: the link is closed by its owner."""

@@ -1,4 +1,4 @@
-"""The promises that a Redis does not keep of what it acknowledged, by its settings (OPS-162)."""
+"""The promises that a Redis does not keep of what it acknowledged, by its settings (OPS-162, OPS-187)."""
 
 from collections.abc import Mapping
 
@@ -9,23 +9,35 @@ SETTINGS = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy", "min-r
 
 
 def shortfalls(kind: Kind, settings: Mapping[str, str] | None) -> tuple[str, ...]:
-    """Lines for the operator, each with the setting that mends it; none if a used approval stays used, whatever dies.
+    """Lines for the operator, each with the setting that mends it; none if a used approval stays used, and a run with a
+    key and the claims of its calls stay known, whatever dies.
 
     *settings* are those of ``SETTINGS`` that the server gave; None if it gave none.
     """
     if settings is None:
-        return (
-            "Redis does not tell its settings (CONFIG GET), so whether its crash brings back used approvals is unknown",
-        )
+        unknown = "whether its crash brings back used approvals and makes calls of runs with a key anew is unknown"
+        return (f"Redis does not tell its settings (CONFIG GET), so {unknown}",)
     lines = []
     if settings.get("appendonly") != "yes":
-        lines.append("a restart of Redis may bring back used approvals: set appendonly yes")
+        lines.append(
+            "a restart of Redis may bring back used approvals and forget runs with a key, which are then run anew: "
+            "set appendonly yes"
+        )
     elif settings.get("appendfsync") != "always":
-        lines.append("a power cut at Redis may bring back approvals used in its last second: set appendfsync always")
+        lines.append(
+            "a power cut at Redis may bring back approvals used in its last second, and forget the keys and calls "
+            "claimed in it: set appendfsync always"
+        )
     if settings.get("maxmemory", "0") != "0" and settings.get("maxmemory-policy") != "noeviction":
-        lines.append("a full Redis may drop used approvals: set maxmemory-policy noeviction")
+        lines.append("a full Redis may drop used approvals and runs with a key: set maxmemory-policy noeviction")
     if kind == "sentinel" and settings.get("min-replicas-to-write", "0") == "0":
-        lines.append("a master that is cut off goes on taking approvals: set min-replicas-to-write 1")
+        lines.append(
+            "a master that is cut off goes on taking approvals and claims of runs with a key: "
+            "set min-replicas-to-write 1"
+        )
     if kind == "cluster":
-        lines.append("a failover of the Cluster may bring back approvals used just before: use one Redis, or Sentinels")
+        lines.append(
+            "a failover of the Cluster may bring back approvals used just before, and forget keys and calls claimed "
+            "just before: use one Redis, or Sentinels"
+        )
     return tuple(lines)

@@ -6,10 +6,11 @@ from tests.support.requirement import requirement
 from wicketgate.access.identity import Identity
 from wicketgate.access.policy import AccessPolicy, AccessRule
 from wicketgate.errors import RateLimited
-from wicketgate.gateway.call_memory import Quota
 from wicketgate.gateway.options import RuntimeOptions, RuntimePolicies
+from wicketgate.gateway.quota import Quota
 from wicketgate.gateway.runtime import ProxyRuntime
 from wicketgate.ports import CallContext, PendingCall
+from wicketgate.storage.memory_quota import MemoryQuotaStore
 from wicketgate.upstreams.embedded import StubUpstream
 
 
@@ -21,14 +22,14 @@ class Clock:
 
 
 @requirement("ACCESS-16")
-def test_the_window_slides_and_each_actor_has_its_own() -> None:
+async def test_the_window_slides_and_each_actor_has_its_own() -> None:
     clock = Clock()
-    quota = Quota(clock, per_actor=2)
-    quota.take("a", "x:one#0")
+    quota = Quota(MemoryQuotaStore(clock), per_actor=2)
+    await quota.take("a", "x:one#0")
     clock.now = 30.0
-    quota.take("a", "x:two#0")
+    await quota.take("a", "x:two#0")
     with pytest.raises(RateLimited) as refused:
-        quota.take("a", "x:one#0")
+        await quota.take("a", "x:one#0")
     assert refused.value.as_dict() == {
         "error": "RATE_LIMITED",
         "message": "At most 2 executions a minute are allowed here.",
@@ -36,61 +37,61 @@ def test_the_window_slides_and_each_actor_has_its_own() -> None:
         "retryable": True,
         "details": {"scope": "actor", "limit": 2, "retry_after_s": 30.0},
     }
-    quota.take("b", "x:one#0")
+    await quota.take("b", "x:one#0")
     clock.now = 60.0
-    quota.take("a", "x:one#0")
+    await quota.take("a", "x:one#0")
     with pytest.raises(RateLimited):
-        quota.take("a", "x:one#0")
+        await quota.take("a", "x:one#0")
 
 
 @requirement("ACCESS-16")
-def test_a_tools_limit_is_its_own_and_a_refused_call_counts_nowhere() -> None:
+async def test_a_tools_limit_is_its_own_and_a_refused_call_counts_nowhere() -> None:
     clock = Clock()
-    quota = Quota(clock, per_actor=3, per_tool={"x:delete_*": 1, "x:*": 10})
-    quota.take("a", "x:delete_all#0")
+    quota = Quota(MemoryQuotaStore(clock), per_actor=3, per_tool={"x:delete_*": 1, "x:*": 10})
+    await quota.take("a", "x:delete_all#0")
     for _ in range(5):
         with pytest.raises(RateLimited) as refused:
-            quota.take("a", "x:delete_one#0")
+            await quota.take("a", "x:delete_one#0")
         assert (refused.value.details or {})["scope"] == "tool"
-    quota.take("a", "x:read#0")
-    quota.take("a", "x:read#0")
+    await quota.take("a", "x:read#0")
+    await quota.take("a", "x:read#0")
     with pytest.raises(RateLimited) as refused:
-        quota.take("a", "x:read#0")
+        await quota.take("a", "x:read#0")
     assert (refused.value.details or {})["scope"] == "actor"
 
 
 @requirement("ACCESS-16")
-def test_without_limits_nothing_is_counted_and_zero_allows_nothing() -> None:
-    free, none = Quota(Clock()), Quota(Clock(), per_tool={"x:*": 0})
+async def test_without_limits_nothing_is_counted_and_zero_allows_nothing() -> None:
+    free, none = Quota(MemoryQuotaStore(Clock())), Quota(MemoryQuotaStore(Clock()), per_tool={"x:*": 0})
     for _ in range(100):
-        free.take("a", "x:one#0")
+        await free.take("a", "x:one#0")
     with pytest.raises(RateLimited):
-        none.take("a", "x:one#0")
+        await none.take("a", "x:one#0")
 
 
 @requirement("ACCESS-16")
-def test_a_check_refuses_what_would_be_refused_and_counts_nothing() -> None:
-    quota = Quota(Clock(), per_actor=1)
+async def test_a_check_refuses_what_would_be_refused_and_counts_nothing() -> None:
+    quota = Quota(MemoryQuotaStore(Clock()), per_actor=1)
     for _ in range(3):
-        quota.check("a", "x:one#0")
-    quota.take("a", "x:one#0")
+        await quota.check("a", "x:one#0")
+    await quota.take("a", "x:one#0")
     with pytest.raises(RateLimited):
-        quota.check("a", "x:one#0")
+        await quota.check("a", "x:one#0")
 
 
-def test_the_window_that_was_not_used_for_longest_is_forgotten_first() -> None:
-    quota = Quota(Clock(), per_actor=1)
-    quota.take("used", "x:one#0")
-    quota.take("unused", "x:one#0")
+async def test_the_window_that_was_not_used_for_longest_is_forgotten_first() -> None:
+    quota = Quota(MemoryQuotaStore(Clock()), per_actor=1)
+    await quota.take("used", "x:one#0")
+    await quota.take("unused", "x:one#0")
     for number in range(9_998):
-        quota.take(f"actor_{number}", "x:one#0")
+        await quota.take(f"actor_{number}", "x:one#0")
     with pytest.raises(RateLimited):
-        quota.check("used", "x:one#0")
-    quota.take("newest", "x:one#0")
+        await quota.check("used", "x:one#0")
+    await quota.take("newest", "x:one#0")
     for remembered in ("newest", "used", "actor_0"):
         with pytest.raises(RateLimited):
-            quota.check(remembered, "x:one#0")
-    quota.check("unused", "x:one#0")
+            await quota.check(remembered, "x:one#0")
+    await quota.check("unused", "x:one#0")
 
 
 class Agreeing:

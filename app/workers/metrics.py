@@ -1,6 +1,4 @@
-"""The other workers, as one of them sees them: their metrics, and sessions that live in one of them (OPS-180, OPS-186).
-
-Each gives its own metrics over a Unix socket, so that any of them can show all."""
+"""The metrics of all workers, as one of them shows them (OPS-180). Each gives its own over a Unix socket."""
 
 import asyncio
 import logging
@@ -8,12 +6,8 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from starlette.types import ASGIApp
-
-from app.workers.forwarding import Forwarding
 from app.workers.place import Place
 from app.workers.scrape import merged, starts_text, workers_known
-from app.workers.sessions import PlacedSessions
 
 log = logging.getLogger("wicketgate.workers")
 
@@ -21,22 +15,12 @@ _ANSWER_S = 1.0
 _MAX_BYTES = 16 * 1024 * 1024
 
 
-class Peers:
-    """The other workers, as the one at *place* sees them. *render* makes its own metrics."""
+class WorkerMetrics:
+    """The metrics of the workers, for the one at *place*. *render* makes its own."""
 
     def __init__(self, place: Place, render: Callable[[], bytes]) -> None:
         self._place = place
         self._render = render
-        self._forwarding = Forwarding(place)
-        self._forwarded: ASGIApp | None = None
-
-    def placed(self, endpoint: ASGIApp) -> ASGIApp:
-        """Returns *endpoint* with sessions that all workers know."""
-        return PlacedSessions(endpoint, self._place.number, self._forwarding)
-
-    def answer_with(self, app: ASGIApp) -> None:
-        """Lets *app* answer what other workers forward; to be called before ``answering``."""
-        self._forwarded = app
 
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
@@ -47,11 +31,7 @@ class Peers:
         server = await asyncio.start_unix_server(self._answer, path)
         os.chmod(path, 0o600)  # noqa: PTH101  # one system call; the folder is this user's alone anyway
         try:
-            if self._forwarded is None:
-                yield
-            else:
-                async with self._forwarding.serving(self._forwarded):
-                    yield
+            yield
         finally:
             server.close()
 

@@ -1,0 +1,36 @@
+"""The ways between workers over Unix sockets."""
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from app.workers.forwarding import WorkerPeers
+from app.workers.load import Loads
+from app.workers.place import Place
+from tests.storage.peers_contract import Make, PeersContract, shout
+from tests.support.requirement import requirement
+from wicketgate.peers import NotReached
+
+
+@requirement("OPS-199")
+class TestWorkerPeers(PeersContract):
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> Make:
+        numbers = count()
+        return lambda: WorkerPeers(Place(next(numbers), 4, 1, tmp_path, -1, -1, Loads.of(4)))
+
+
+@requirement("OPS-199")
+async def test_the_worker_that_came_in_place_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
+    def at(number: int) -> WorkerPeers:
+        return WorkerPeers(Place(number, 2, 1, tmp_path, -1, -1, Loads.of(2)))
+
+    one, before, after = at(0), at(1), at(1)
+    after.answer("shout", shout)
+    async with one.answering(), after.answering():
+        assert not await one.alive(before.own_id)
+        with pytest.raises(NotReached) as gone:
+            await one.ask(before.own_id, "shout", {"say": "x"})
+        assert gone.value.gone
+        assert await one.ask(after.own_id, "shout", {"say": "x"}) == {"said": "xx"}

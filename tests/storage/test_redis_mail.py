@@ -1,0 +1,90 @@
+"""The ways between replicas over a real Redis."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.storage.peers_contract import BOUND_S, Make, PeersContract, shout
+from tests.storage.test_redis_stores import keys_without_an_end
+from tests.support.redis import RedisServer
+from tests.support.requirement import requirement
+from wicketgate.peers import NotReached
+from wicketgate.storage.redis.client import RedisLink
+from wicketgate.storage.redis.mail import MailPeers
+from wicketgate.storage.redis.url import read_url
+
+
+async def unread(link: RedisLink, peers: MailPeers) -> int:
+    count: int = await link.run(lambda client: client.xlen(peers._mailbox(peers.own_id)))
+    return count
+
+
+@requirement("OPS-200")
+class TestMailPeers(PeersContract):
+    @pytest.fixture
+    def make(self, link: RedisLink) -> Make:
+        return lambda: MailPeers(link)
+
+    @requirement("OPS-163", "OPS-201")
+    async def test_what_was_read_is_removed_and_all_lapses(self, link: RedisLink) -> None:
+        one, other = MailPeers(link), MailPeers(link)
+        other.answer("shout", shout)
+        async with one.answering():
+            async with other.answering():
+                await one.ask(other.own_id, "shout", {"say": b"x" * 100_000})
+                assert await keys_without_an_end(link) == []
+                async with asyncio.timeout(BOUND_S):
+                    while await unread(link, one) or await unread(link, other):
+                        await asyncio.sleep(0.01)
+            left = await link.run(lambda c: c.exists(other._mark(other.own_id), other._mailbox(other.own_id)))
+            assert left == 0
+
+
+@requirement("OPS-201")
+async def test_an_outage_of_redis_is_no_end_of_a_process_and_an_answer_outlives_it(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path / "redis")
+    server.start()
+    links = [RedisLink(read_url(server.url)) for _ in range(2)]
+    one, other = map(MailPeers, links)
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def wait(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        begun.set()
+        await go.wait()
+        return {"came": True}
+
+    other.answer("wait", wait)
+    other.answer("shout", shout)
+    try:
+        async with AsyncExitStack() as stack:
+            for link in links:
+                await stack.enter_async_context(link.running())
+            for peers in (one, other):
+                await stack.enter_async_context(peers.answering())
+            asking = asyncio.create_task(one.ask(other.own_id, "wait", {}, BOUND_S))
+            async with asyncio.timeout(BOUND_S):
+                await begun.wait()
+            server.kill()
+            for ask in (one.ask(other.own_id, "shout", {"say": "x"}), one.alive(other.own_id)):
+                with pytest.raises(NotReached) as away:
+                    await ask
+                assert not away.value.gone
+            # Started again without its keys: nobody may be taken for dead now.
+            server.start()
+            go.set()
+            async with asyncio.timeout(BOUND_S):
+                while True:
+                    try:
+                        assert await one.ask(other.own_id, "shout", {"say": "x"}) == {"said": "xx"}
+                        break
+                    except NotReached as unknown:
+                        assert not unknown.gone
+            with pytest.raises(NotReached) as lost:
+                await asking
+            assert not lost.value.gone
+    finally:
+        server.kill()

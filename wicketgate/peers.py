@@ -1,0 +1,133 @@
+"""The other processes of one service, workers and replicas, as one of them reaches them (OPS-197).
+
+Each process has an id for its life. It stands inside what clients carry between two requests (sealed states, ids of
+tasks and sessions, handles of calls), so a request that belongs to another process finds it without a look-up.
+"""
+
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+log = logging.getLogger("wicketgate.peers")
+
+AsgiMessage = MutableMapping[str, Any]
+AsgiScope = MutableMapping[str, Any]
+AsgiReceive = Callable[[], Awaitable[AsgiMessage]]
+AsgiSend = Callable[[AsgiMessage], Awaitable[None]]
+AsgiApp = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
+
+Payload = Mapping[str, Any]
+"""What MessagePack carries: texts, bytes, numbers, lists and mappings."""
+
+Answer = Callable[[Payload], Awaitable[Payload]]
+"""Answers one operation. What it raises is logged, and the asker gets NotReached."""
+
+ASK_S = 5.0
+MAX_BYTES = 64 * 1024 * 1024
+"""The largest message: a result of a tool may stand in it."""
+
+
+class NotReached(Exception):
+    """A peer has not answered. *gone*: its process has ended, for sure. Otherwise it cannot be reached at the moment,
+    or did not answer in time, and may have done what it was asked."""
+
+    def __init__(self, *, gone: bool = False) -> None:
+        super().__init__("the process has ended" if gone else "the process cannot be reached at the moment")
+        self.gone = gone
+
+
+class Peers(Protocol):
+    """The ways from this process to the others of its service, and from them to it."""
+
+    @property
+    def own_id(self) -> str:
+        """The id of this process: letters, digits and ``-``, 40 characters at most. Never used again."""
+        ...
+
+    async def alive(self, peer: str) -> bool:
+        """Return false if the process has ended, or there never was one. Raises NotReached where that cannot be
+        known at the moment."""
+        ...
+
+    async def ask(self, peer: str, operation: str, payload: Payload, timeout_s: float = ASK_S) -> Payload:
+        """The answer of *peer*, this process included. It is asked once. Raises NotReached: within two seconds for a
+        peer that takes no requests, after *timeout_s* for one that does not answer, and then it is cancelled there."""
+        ...
+
+    async def forward(self, peer: str, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+        """Let *peer* answer an HTTP request, as the application of ``answer_with`` there. It gets the client's own
+        headers, and authenticates it anew. The correlation id goes along.
+
+        Raises NotReached before anything is taken from *receive*; nothing has run then. Of a process that ends later
+        the client gets 503, or an answer that is broken off (ConnectionError).
+        """
+        ...
+
+    def answer(self, operation: str, answer: Answer) -> None:
+        """Answer what peers ask under this name. To be called before ``answering``."""
+        ...
+
+    def answer_with(self, app: AsgiApp) -> None:
+        """Let *app* answer what peers forward. To be called before ``answering``."""
+        ...
+
+    def answering(self) -> AbstractAsyncContextManager[None]:
+        """Take requests of peers while the context is open."""
+        ...
+
+
+class PeerAnswers:
+    """The answers of this process, by the name of the operation."""
+
+    def __init__(self) -> None:
+        self.app: AsgiApp | None = None
+        self._answers: dict[str, Answer] = {}
+
+    def answer(self, operation: str, answer: Answer) -> None:
+        self._answers[operation] = answer
+
+    def answer_with(self, app: AsgiApp) -> None:
+        self.app = app
+
+    async def of(self, operation: str, payload: Payload) -> Payload:
+        """The answer to *operation*. Raises NotReached where there is none: this process may be of an older release."""
+        if (answer := self._answers.get(operation)) is None:
+            raise NotReached
+        try:
+            return await answer(payload)
+        except NotReached:
+            raise
+        except Exception:
+            log.exception("%s: a peer was not answered", operation)
+            raise NotReached from None
+
+
+def new_peer_id() -> str:
+    return secrets.token_hex(8)
+
+
+class Alone(PeerAnswers):
+    """Implements Peers for a process without others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own_id = new_peer_id()
+
+    async def alive(self, peer: str) -> bool:
+        return peer == self.own_id
+
+    async def ask(self, peer: str, operation: str, payload: Payload, timeout_s: float = ASK_S) -> Payload:
+        if peer != self.own_id:
+            raise NotReached(gone=True)
+        return await self.of(operation, payload)
+
+    async def forward(self, peer: str, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+        if peer != self.own_id or self.app is None:
+            raise NotReached(gone=peer != self.own_id)
+        await self.app(scope, receive, send)
+
+    @asynccontextmanager
+    async def answering(self) -> AsyncIterator[None]:
+        yield

@@ -1,0 +1,99 @@
+"""The ways in which each kind of state does without its store while that cannot be used (OPS-191, OPS-192).
+
+``closed``: what needs the state is refused. ``open``: each process goes on alone, with what it counts and remembers
+itself. ``partial``: results are given without what would have been kept of them.
+
+What may run at most once has to be closed: on its own a process cannot know what another has begun.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, get_args
+
+FailMode = Literal["open", "closed", "partial"]
+
+StateKind = Literal[
+    "claims",
+    "approvals",
+    "runs",
+    "sessions",
+    "quotas",
+    "places",
+    "seen_cards",
+    "learned_words",
+    "cached_results",
+    "artifacts",
+]
+
+STATE_KINDS: tuple[StateKind, ...] = get_args(StateKind)
+
+USUAL: Mapping[StateKind, FailMode] = MappingProxyType(
+    {
+        "claims": "closed",
+        "approvals": "closed",
+        "runs": "closed",
+        "sessions": "closed",
+        "quotas": "open",
+        "places": "open",
+        "seen_cards": "open",
+        "learned_words": "open",
+        "cached_results": "open",
+        "artifacts": "partial",
+    }
+)
+
+WHY_CLOSED: Mapping[StateKind, str] = MappingProxyType(
+    {
+        "claims": "a tool that may write could run twice for one call",
+        "approvals": "an approval could be used at several processes",
+        "runs": "a run whose client comes again with its key could start over at another process",
+    }
+)
+"""Reasons why these kinds cannot be open."""
+
+
+class FailModes:
+    """Decides for each kind, and knows which of them do without their store at the moment. Made once for a gate.
+
+    A store calls ``without`` for each step that failed, does what it returns, and calls ``answered`` after a step that
+    did not fail. *counts* has by kind and mode how often they went without.
+    """
+
+    def __init__(self, modes: Mapping[StateKind, FailMode] = USUAL) -> None:
+        self._modes = dict(modes)
+        self._without: set[StateKind] = set()
+        self.counts: Counter[tuple[StateKind, FailMode]] = Counter()
+
+    def mode(self, kind: StateKind) -> FailMode:
+        return self._modes[kind]
+
+    def without(self, kind: StateKind) -> FailMode:
+        """Counts a step of *kind* that the store did not do, and returns what comes instead."""
+        mode = self._modes[kind]
+        self._without.add(kind)
+        self.counts[kind, mode] += 1
+        return mode
+
+    def answered(self, kind: StateKind) -> None:
+        if self._without:
+            self._without.discard(kind)
+
+    def degraded(self, *, away: bool) -> dict[StateKind, FailMode]:
+        """Returns the kinds that do without now, in the order of ``STATE_KINDS``: all while the store is *away*,
+        otherwise those whose last step failed."""
+        return {kind: self._modes[kind] for kind in STATE_KINDS if away or kind in self._without}
+
+    def summary(self) -> str:
+        """Returns one line for people: the kinds by what becomes of them."""
+        meanings = {
+            "closed": "refused",
+            "open": "counted or remembered by each process meanwhile",
+            "partial": "partial, not lost",
+        }
+        parts = []
+        for mode, meaning in meanings.items():
+            kinds = [kind.replace("_", " ") for kind in STATE_KINDS if self._modes[kind] == mode]
+            if kinds:
+                parts.append(f"{', '.join(kinds)}: {meaning}")
+        return "; ".join(parts)

@@ -1,0 +1,162 @@
+"""The count of all runs in Redis, and of the bytes of their events: how many may be, and who gives room (CHAT-120).
+
+It stands in a group of its own. A run counts there before it begins, so that a process that dies in between leaves
+less than it said. Its bytes are told now and then while it goes on, and at its end.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wicketgate.storage.redis.client import Argument, Script, run_script
+from wicketgate.storage.redis.names import Names
+
+_EXPIRED_AT_ONCE = 1_000
+_STRIPPED_BYTES = 256
+"""Counted for what stays of a run that gave room: its end."""
+
+# KEYS: runs (by the time when they are gone), live (by their lease), sizes, held (bytes by owner), count (runs by
+# owner), total, ended (then ":<owner>": its ended runs, the oldest first). A member is "<owner>:<run>".
+_START = """
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[1]
+local runs, live, sizes, held, count, total, ended =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local function parts(member) return member:match('^(%x+):(.+)$') end
+local function resize(member, size)
+  local more = size - tonumber(redis.call('HGET', sizes, member) or 0)
+  local owner = parts(member)
+  redis.call('HSET', sizes, member, size)
+  redis.call('INCRBY', total, more)
+  if tonumber(redis.call('ZINCRBY', held, more, owner)) <= 0 then redis.call('ZREM', held, owner) end
+end
+local function drop(member)
+  local owner, run = parts(member)
+  resize(member, 0)
+  redis.call('HDEL', sizes, member)
+  redis.call('ZREM', live, member)
+  redis.call('ZREM', ended .. ':' .. owner, run)
+  if redis.call('ZREM', runs, member) == 1 and redis.call('HINCRBY', count, owner, -1) <= 0 then
+    redis.call('HDEL', count, owner)
+  end
+end
+local function keep(member, life)
+  local owner = parts(member)
+  if redis.call('ZADD', runs, now + life, member) == 1 then redis.call('HINCRBY', count, owner, 1) end
+end
+local function last(owner, life)
+  for _, key in ipairs({runs, live, sizes, held, count, total, ended .. ':' .. owner}) do
+    redis.call('PEXPIRE', key, life)
+  end
+end
+"""
+
+_ADMIT = Script(f"""{_START}
+-- ARGV: owner, run, life and lease in ms, bytes in all. Returns the runs of the owner and of all before, and the runs
+-- that give room.
+local owner, me = ARGV[2], ARGV[2] .. ':' .. ARGV[3]
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', runs, '-inf', now, 'LIMIT', 0, {_EXPIRED_AT_ONCE})) do
+  drop(member)
+end
+drop(me)
+local before = {{tonumber(redis.call('HGET', count, owner) or 0), redis.call('ZCARD', runs)}}
+keep(me, ARGV[4])
+redis.call('ZADD', live, now + ARGV[5], me)
+local giving, rank = {{}}, 0
+while tonumber(redis.call('GET', total) or 0) > tonumber(ARGV[6]) and rank < 100 do
+  local most = redis.call('ZREVRANGE', held, rank, rank)[1]
+  if not most then break end
+  local oldest = redis.call('ZPOPMIN', ended .. ':' .. most)[1]
+  if oldest then
+    resize(most .. ':' .. oldest, {_STRIPPED_BYTES})
+    giving[#giving + 1] = oldest
+  else
+    rank = rank + 1
+  end
+end
+last(owner, ARGV[4])
+return {{before[1], before[2], giving}}
+""")
+
+_FORGET = Script(f"""{_START}
+drop(ARGV[2])
+""")
+
+_LAPSED = Script(f"""{_START}
+local found = {{}}
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', live, '-inf', now, 'LIMIT', 0, ARGV[2])) do
+  local _, run = parts(member)
+  found[#found + 1] = run
+end
+return found
+""")
+
+_UNLIST = Script(f"""{_START}
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', live, '-inf', now)) do
+  local _, run = parts(member)
+  if run == ARGV[2] then redis.call('ZREM', live, member) end
+end
+""")
+
+_TELL = Script(f"""{_START}
+-- ARGV: life and lease in ms, then of each run: member, bytes, and for how many ms it is kept, or -1 while it goes on.
+for at = 4, #ARGV, 3 do
+  local member, keeps = ARGV[at], tonumber(ARGV[at + 2])
+  local owner, run = parts(member)
+  keep(member, keeps < 0 and ARGV[2] or keeps)
+  resize(member, tonumber(ARGV[at + 1]))
+  if keeps < 0 then
+    redis.call('ZADD', live, now + ARGV[3], member)
+  else
+    redis.call('ZREM', live, member)
+    redis.call('ZADD', ended .. ':' .. owner, now, run)
+  end
+  last(owner, ARGV[2])
+end
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """*own* and *all* are the runs of the owner and of all before this one. *giving*: ended runs that lose their
+    events."""
+
+    own: int
+    all: int
+    giving: Sequence[str]
+
+
+class RunIndex:
+    """Times are in milliseconds. *ahead_ms* is added to the time of Redis."""
+
+    def __init__(self, names: Names, ahead_ms: Callable[[], int], life_ms: int, lease_ms: int) -> None:
+        parts = ("runs", "live", "sizes", "held", "count", "total", "ended")
+        self._keys = [names.key("runs", "index", part) for part in parts]
+        self._ahead_ms = ahead_ms
+        self._life_ms = life_ms
+        self._lease_ms = lease_ms
+
+    async def admit(self, client: Any, owner: str, run: str, total_bytes: int) -> Admitted:
+        """*owner* is hashed."""
+        given = (owner, run, self._life_ms, self._lease_ms, total_bytes)
+        own, every, giving = await run_script(client, _ADMIT, self._keys, (self._ahead_ms(), *given))
+        return Admitted(own, every, [name.decode() for name in giving])
+
+    async def lapsed(self, client: Any, most: int) -> Sequence[str]:
+        """Returns runs that go on, those first whose lease lapsed first, as far as was told."""
+        found = await run_script(client, _LAPSED, self._keys, (self._ahead_ms(), most))
+        return [name.decode() for name in found]
+
+    async def unlist(self, client: Any, run: str) -> None:
+        """Lists a run that goes on no more among those that have lapsed."""
+        await run_script(client, _UNLIST, self._keys, (self._ahead_ms(), run))
+
+    async def forget(self, client: Any, owner: str, run: str) -> None:
+        await run_script(client, _FORGET, self._keys, (self._ahead_ms(), f"{owner}:{run}"))
+
+    async def tell(self, client: Any, runs: Sequence[tuple[str, str, int, int]]) -> None:
+        """Each of *runs* is owner, run, bytes, and for how long it is kept; -1 while it goes on."""
+        each: list[Argument] = []
+        for owner, run, size, keep_ms in runs:
+            each += (f"{owner}:{run}", size, keep_ms)
+        await run_script(client, _TELL, self._keys, (self._ahead_ms(), self._life_ms, self._lease_ms, *each))
