@@ -188,9 +188,9 @@ function Picture({ map, traffic, path }) {
       ${groups.map(({ upstream, list: own }) => html`<${Fragment} key=${upstream.name}>
         <${Upstream} upstream=${upstream} path=${path} />
         ${own.map(({ place, ...each }) => {
-          const leads = first;
-          first = false;
-          return html`<${Row} ...${each} key=${each.row.path} leads=${leads} most=${Math.max(...rows.map((one) => one.calls), 1)}
+          const leads = first && !each.row.leaf && each.tools.length <= MOST_BUTTONS;
+          if (leads) first = false;
+          return html`<${Row} ...${each} place=${place} key=${each.row.path} leads=${leads} most=${Math.max(...rows.map((one) => one.calls), 1)}
             enter=${() => setOver(place)} leave=${() => setOver(-1)} point=${point} unpoint=${() => setTip(null)} open=${open} hot=${flights.hot} />`;
         })}
       <//>`)}
@@ -399,7 +399,7 @@ function Flow({ geometry, rows, meta, model, over, flights }) {
     ${ribbons.map(({ place, th, from, to, bad }) => {
       if (!th) return null;
       const edge = bad ? Math.max(1, th * bad) : 0;
-      return html`<g key=${place}>
+      return html`<g key=${place} data-place=${place}>
         <path d=${band(X.wall, from, th, X.end, to, th)} fill=${place === over ? "var(--heat3)" : "var(--ribbon)"} />
         ${edge > 0 && html`<path d=${band(X.wall, from + th - edge, edge, X.end, to + th - edge, edge)} fill="var(--ribbon-bad)" />`}
       </g>`;
