@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from app.commands.output import log_to_terminal, printable_text
-from app.lifespan import chat_lines, reachable
+from app.lifespan import chat_lines, console_link, reachable
 from app.local_key import LocalKey
 from app.port.listener import CannotListen
 from examples.traffic import trickle
@@ -93,6 +93,7 @@ def greeting(gate: Gate, address: str, local: LocalKey | None) -> str:
         "and finds the others when it needs them.",
         "",
         f"Wicketgate is ready on {address}",
+        f"  Console: {console_link(url, local)}",
         f"  MCP clients: {url}/mcp",
     ]
     if local is not None:
