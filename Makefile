@@ -19,8 +19,8 @@ CODE   := wicketgate app routers middleware examples bench conformance tests hat
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(VENV)/.run ## start the demo on 127.0.0.1:8080 (PORT=... for another)
-	@exec $(BIN)/python -m examples.demo --port $(PORT)
+run: $(VENV)/.run ## start the demo on 127.0.0.1:8080 (PORT=... for another; DEMO=traffic: with chats all the time)
+	@exec $(BIN)/python -m examples.demo --port $(PORT) $(if $(filter traffic,$(DEMO)),--traffic)
 
 test: lint types imports pytest ## lint, types, import contracts, tests
 

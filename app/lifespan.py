@@ -228,7 +228,10 @@ async def _greet_when_ready(gate: Gate, program: Program | None, local: LocalKey
         return
     address = server.address if server is not None else ""
     greets = program.greeting if program is not None else None
-    greeting = usual_greeting(address, local) if greets is None else greets(gate, address, local)
+    if greets is None:
+        greeting = usual_greeting(address, local, console=gate.settings.server.console)
+    else:
+        greeting = greets(gate, address, local)
     if start is not None:
         table = start.lines.end()
         start.out.say("\n".join(["", table, greeting] if table and greets is None else [greeting]))
@@ -250,11 +253,13 @@ async def _drain(gate: Gate) -> None:
             await gate.drain.wait()
 
 
-def usual_greeting(address: str, local: LocalKey | None) -> str:
+def usual_greeting(address: str, local: LocalKey | None, *, console: bool) -> str:
     """Returns the address of the service and a command to try. For stderr, unless stdout is a terminal: elsewhere that
     carries only log lines."""
     url = reachable(address or _USUAL_ADDRESS)
     lines = ["", f"Wicketgate is ready on {address}" if address else f"Wicketgate is ready, {_ADDRESS_IS_THE_SERVERS}"]
+    if console:
+        lines.append(f"  Console: {console_link(url, local)}")
     lines.append(f"  MCP clients: {url}/mcp")
     lines += [
         *(_CONFIGURED_KEYS if local is None else _key_lines(local, one_process=bool(address))),
@@ -270,6 +275,12 @@ def reachable(address: str) -> str:
     for every, one in _EVERY_ADDRESS:
         address = address.replace(every, one)
     return address
+
+
+def console_link(url: str, local: LocalKey | None) -> str:
+    """Returns the address of the console; where this start has made the key, one that signs in once."""
+    sign_in = local.sign_in if local is not None else None
+    return f"{url}/console/" if sign_in is None else f"{url}/console/#code={sign_in.code}"
 
 
 def chat_lines(url: str, local: LocalKey | None, question: str) -> list[str]:

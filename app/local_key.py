@@ -14,6 +14,7 @@ from time import monotonic, sleep
 import click
 from pydantic import ValidationError
 
+from app.console.sign_in import SignIn
 from wicketgate.access.identity import HashedKey, Identity, hash_key
 from wicketgate.config.settings import KeySettings
 from wicketgate.errors import ConfigError
@@ -28,11 +29,13 @@ _LOOK_AGAIN_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class LocalKey:
-    """*secret* is empty if an earlier start made the key; only its hash is kept in *file*."""
+    """*secret* is empty if an earlier start made the key; only its hash is kept in *file*. *sign_in* is there if this
+    start made it."""
 
     hashed: HashedKey
     secret: str
     file: Path | None = None
+    sign_in: SignIn | None = None
 
 
 def new_key(key_id: str) -> tuple[str, str]:
@@ -48,7 +51,8 @@ def local_key(file: Path | None) -> LocalKey:
     """
     if file is None:
         secret, digest = new_key(_ID)
-        return LocalKey(HashedKey(_ID, digest, Identity(_ID, _PERMISSIONS)), secret)
+        hashed = HashedKey(_ID, digest, Identity(_ID, _PERMISSIONS))
+        return LocalKey(hashed, secret, sign_in=SignIn(secret))
     try:
         secret = _make(file)
         entry = _read(file)
@@ -61,7 +65,7 @@ def local_key(file: Path | None) -> LocalKey:
         except (OSError, ValueError):
             file.unlink()  # without the shown key the file would lock every caller out
             raise ConfigError("auth.key_file: the new key cannot be shown, since stderr is closed") from None
-    return LocalKey(entry.hashed(), secret, file)
+    return LocalKey(entry.hashed(), secret, file, SignIn(secret) if secret else None)
 
 
 def _make(file: Path) -> str:

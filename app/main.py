@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.console.files import ConsoleFiles
 from app.console.live import Feed
+from app.console.sign_in import SignIn
 from app.gauges import Gauges
 from app.lifespan import Program, service_lifespan
 from app.local_key import LocalKey, local_key
@@ -39,9 +40,11 @@ from middleware.drain import DrainMiddleware
 from middleware.hosts import HostMiddleware, HostRule
 from middleware.refusals import BodyLimitMiddleware, LastResortMiddleware
 from routers.console import console_router
+from routers.console_approvals import approvals_router
 from routers.console_calls import console_calls_router
 from routers.console_desk import console_desk_router
 from routers.console_files import console_file_routes, open_paths
+from routers.console_sign_in import SIGN_IN_PATH, sign_in_router
 from routers.console_tools import console_tools_router
 from routers.engine import engine_router
 from routers.health import health_router, metrics_router
@@ -153,7 +156,7 @@ def _make_app(
     app.state.gate = gate
     console = ConsoleFiles() if settings.server.console else None
     read_metrics = metrics.read if workers is None else workers.metrics
-    faces = _add_paths(app, gate, console, doors.endpoints, metrics, read_metrics)
+    faces = _add_paths(app, gate, console, doors.endpoints, metrics, read_metrics, local.sign_in if local else None)
 
     # The middleware. Each wraps the ones above it: the last is the outermost.
     server = settings.server
@@ -169,7 +172,7 @@ def _make_app(
         authenticator=gate.authenticator,
         uses=gate.key_uses,
         local_only=local_only,
-        open_paths=frozenset() if console is None else open_paths(console),
+        open_paths=frozenset() if console is None else open_paths(console) | {SIGN_IN_PATH},
     )
     app.add_middleware(DrainMiddleware, drain=gate.drain)
     app.add_middleware(LastResortMiddleware)
@@ -213,6 +216,7 @@ def _add_paths(
     endpoints: Mapping[str, ASGIApp],
     metrics: Metrics,
     read_metrics: Callable[[], Awaitable[bytes]],
+    sign_in: SignIn | None,
 ) -> Mapping[str, str]:
     """Returns the paths of the faces, with the names of their endpoints."""
     heartbeat_s = gate.settings.engine.heartbeat_s
@@ -232,7 +236,8 @@ def _add_paths(
         operations_router(gate.operations, gate.shares.calls, max_values),
     ]
     if console is not None:
-        routers.append(console_router(gate, Feed(gate), heartbeat_s))
+        feed = Feed(gate)
+        routers += [console_router(gate, feed, heartbeat_s), approvals_router(gate, feed), sign_in_router(sign_in)]
         routers.append(console_tools_router(gate, max_values))
         routers.append(console_desk_router(gate, max_values))
         routers.append(console_calls_router(gate))

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,10 @@ from typing import Any
 import click
 
 from app.commands.output import log_to_terminal, printable_text
-from app.lifespan import chat_lines, reachable
+from app.lifespan import chat_lines, console_link, reachable
 from app.local_key import LocalKey
 from app.port.listener import CannotListen
+from examples.traffic import trickle
 from wicketgate.config.settings_file import load_settings
 from wicketgate.errors import ConfigError
 from wicketgate.gate import Gate
@@ -41,7 +42,9 @@ _STOP_S = 2.0
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument("--port", type=int, default=8080, help="port of the gateway on 127.0.0.1")
-    port = parser.parse_args().port
+    parser.add_argument("--traffic", action="store_true", help="ask questions all the time, so that there is something to see")
+    options = parser.parse_args()
+    port = options.port
     os.chdir(ROOT)
     # Not resolved: the interpreter of a virtual environment is a link, and the servers lie beside the link.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -49,7 +52,7 @@ def main() -> None:
     try:
         with shop() as url:
             os.environ["SHOP_URL"] = url
-            sys.exit(_serve(port))
+            sys.exit(_serve(port, with_traffic if options.traffic else greeting))
     except CannotListen as error:
         click.echo(f"demo: {error.problem}. Choose another: make run PORT={8081 if port != 8081 else 8082}", err=True)
         sys.exit(1)
@@ -60,12 +63,20 @@ def main() -> None:
         sys.exit(130)
 
 
-def _serve(port: int) -> int:
+def _serve(port: int, greets: Callable[[Gate, str, LocalKey | None], str]) -> int:
     load = partial(load_settings, CONFIG, server={"port": port})
     settings = load()
     from app.commands.serve import serve_until_stopped
 
-    return serve_until_stopped(settings, load, None, greeting)
+    return serve_until_stopped(settings, load, None, greets)
+
+
+def with_traffic(gate: Gate, address: str, local: LocalKey | None) -> str:
+    """As ``greeting``; questions begin to be asked too (OPS-266)."""
+    if local is None:
+        return greeting(gate, address, local)
+    trickle(reachable(address), local.secret)
+    return greeting(gate, address, local) + "Questions are asked all the time, as you wished.\n"
 
 
 def greeting(gate: Gate, address: str, local: LocalKey | None) -> str:
@@ -82,6 +93,7 @@ def greeting(gate: Gate, address: str, local: LocalKey | None) -> str:
         "and finds the others when it needs them.",
         "",
         f"Wicketgate is ready on {address}",
+        f"  Console: {console_link(url, local)}",
         f"  MCP clients: {url}/mcp",
     ]
     if local is not None:

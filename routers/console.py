@@ -167,6 +167,7 @@ def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:
         identity = identity_of(request)
         whole = identity.allows("ops:read")
         found = whole_traffic(gate.traffic) if whole else own_traffic(gate.traffic, identity.actor)
+        found["totals"]["waiting"] = gate.approvals.waiting.count(None if whole else identity.actor)
         return TrafficFigures.model_validate(found)
 
     @router.get("/events", operation_id="console_events", description=_EVENTS, response_class=Response)

@@ -95,6 +95,24 @@ async def test_calls_are_counted_and_listed_as_they_end(tab: Tab, gate: Fleet) -
     await expect(live.first).to_contain_text("void_invoice")
 
 
+@requirement("OPS-285")
+async def test_a_ribbon_leads_to_the_row_whose_calls_it_counts(tab: Tab, gate: Fleet) -> None:
+    for name in ("get_order", "find_customer", "hostile_failure", "print_invoice"):
+        await gate.call(name, order_id="ord_0001")
+    page = await tab.open()
+    await drawn(page)
+    ribbon = page.locator(".flow g[data-place]")
+    await expect(ribbon).to_have_count(4)
+    ends = """(all) => all.map((g) => {
+        const y = g.querySelector("path").getAttribute("d").match(/[\\d.]+/g).map(Number);
+        const row = document.querySelector(`.row[data-place="${g.dataset.place}"]`).getBoundingClientRect();
+        const top = document.querySelector(".pic").getBoundingClientRect().top;
+        return [(y[7] + y[8]) / 2, row.top - top + row.height / 2];
+    })"""
+    found = await ribbon.evaluate_all(ends)
+    assert all(abs(end - middle) < 1 for end, middle in found), found
+
+
 @requirement("OPS-286")
 async def test_others_calls_are_not_shown_to_a_caller_without_the_permission(tab: Tab, gate: Fleet) -> None:
     page = await tab.open(key=READER)

@@ -197,7 +197,7 @@ class ApprovalDesk:
             log.info("approval of %s: %s", tool_id or "?", refusal or "granted")
             if self._report is not None and decision not in at_desk:
                 self._report(context, decision.id, tool_id, refusal)
-            self._note(actor, decision, refusal)
+            self._note(actor, decision, refusal, runs=call is not None and not refusal)
             # A call of the history is resumed; other decisions stand for calls to come.
             if call is not None:
                 # A history may use an id in several turns; in a stream it belongs to one call.
@@ -230,11 +230,12 @@ class ApprovalDesk:
             if call is not None and call.decision is not None
         ]
 
-    def _note(self, actor: str, decision: ApprovalDecision, refusal: str) -> None:
+    def _note(self, actor: str, decision: ApprovalDecision, refusal: str, *, runs: bool) -> None:
         """Takes a call off the list, now that its decision has come by itself."""
         call = self.waiting.of_approval(actor, decision.id)
         if call is None or refusal not in ("", DENIED):
             return
+        call.used = runs
         if call.decision is None:
             self.waiting.decide(call, decision.decision, stands=False)
         else:

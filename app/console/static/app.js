@@ -218,9 +218,10 @@ function App() {
     key.set(secret);
     enter();
   };
+  // Nothing of this caller stays: neither in the tab's storage nor in the memory of the page.
   const signOut = () => {
-    key.clear();
-    leave("");
+    sessionStorage.clear();
+    location.reload();
   };
   if (!ready) return html`<div class="app"><header class="side"><p class="mark"><${Mark} />Wicketgate</p></header><main id="main"></main></div>`;
   if (!me) return html`<${SignIn} told=${told} signIn=${signIn} />`;

@@ -157,10 +157,12 @@ function Picture({ map, traffic, path }) {
   useLayoutEffect(() => {
     const measure = () => {
       const top = box.current.getBoundingClientRect().top;
-      const middles = [...list.current.querySelectorAll(".row")].map((row) => {
+      // Rows stand below their servers, so their order is not that of the map.
+      const middles = [];
+      for (const row of list.current.querySelectorAll(".row")) {
         const at = row.getBoundingClientRect();
-        return at.top - top + at.height / 2;
-      });
+        middles[row.dataset.place] = at.top - top + at.height / 2;
+      }
       setGeometry({ height: list.current.offsetHeight, middles });
     };
     measure();
@@ -186,9 +188,9 @@ function Picture({ map, traffic, path }) {
       ${groups.map(({ upstream, list: own }) => html`<${Fragment} key=${upstream.name}>
         <${Upstream} upstream=${upstream} path=${path} />
         ${own.map(({ place, ...each }) => {
-          const leads = first;
-          first = false;
-          return html`<${Row} ...${each} key=${each.row.path} leads=${leads} most=${Math.max(...rows.map((one) => one.calls), 1)}
+          const leads = first && !each.row.leaf && each.tools.length <= MOST_BUTTONS;
+          if (leads) first = false;
+          return html`<${Row} ...${each} place=${place} key=${each.row.path} leads=${leads} most=${Math.max(...rows.map((one) => one.calls), 1)}
             enter=${() => setOver(place)} leave=${() => setOver(-1)} point=${point} unpoint=${() => setTip(null)} open=${open} hot=${flights.hot} />`;
         })}
       <//>`)}
@@ -221,10 +223,10 @@ function Upstream({ upstream }) {
 const tileLabel = (tool) =>
   `${plain(tool.name, 100)}, ${tool.writes ? "changes things" : "reads"}, ${plural(tool.calls, "call")}${tool.failed ? `, ${tool.failed} failed` : ""}${tool.odd ? ", suspicious" : ""}. ${plain(tool.about, 120)}`;
 
-function Row({ row, tools, calls, failed, p50, leads, most, enter, leave, point, unpoint, open, hot }) {
+function Row({ place, row, tools, calls, failed, p50, leads, most, enter, leave, point, unpoint, open, hot }) {
   const leaf = row.leaf && tools.length === 1;
   const to = leaf ? ["tools", { id: tools[0].id }] : ["gate", { path: row.path }];
-  return html`<div class=${`row${leaf ? " tool" : ""}`} onMouseEnter=${enter} onMouseLeave=${leave} onFocusIn=${enter} onFocusOut=${leave}>
+  return html`<div class=${`row${leaf ? " tool" : ""}`} data-place=${place} onMouseEnter=${enter} onMouseLeave=${leave} onFocusIn=${enter} onFocusOut=${leave}>
     <a class="lab" href=${href(...to)} onClick=${followed(...to)} title=${plain(row.label, 120)}>${plain(row.label, 80)}</a>
     ${leaf
       ? html`<div class="one"><${Tile} writes=${tools[0].writes} heat=${heat(calls)} failed=${failed} label=${tools[0].writes ? "changes things" : "reads"} /><span>${plain(tools[0].about, 120)}</span></div>`
@@ -356,14 +358,17 @@ function laidOut(geometry, rows, meta) {
   const widths = rows.map((row, place) => (shown.has(place) ? Math.max(0.75, row.calls * scale) : 0));
   const open = Math.max(36, sum(widths));
   const { middles, height } = geometry;
-  const centre = Math.max(open / 2 + 90, Math.min(height - open / 2 - 30, ((middles[0] ?? 0) + (middles.at(-1) ?? height)) / 2));
+  const order = [...rows.keys()].sort((a, b) => (middles[a] ?? 0) - (middles[b] ?? 0));
+  const centre = Math.max(open / 2 + 90, Math.min(height - open / 2 - 30, ((middles[order[0]] ?? 0) + (middles[order.at(-1)] ?? height)) / 2));
   const top = centre - open / 2;
+  // From the opening they leave in the order of their rows, so that none crosses another.
   let y = centre - sum(widths) / 2;
-  const ribbons = rows.map((row, place) => {
-    const from = y;
+  const ribbons = [];
+  for (const place of order) {
+    const { calls, failed } = rows[place];
+    ribbons[place] = { place, th: widths[place], from: y, to: (middles[place] ?? centre) - widths[place] / 2, bad: calls ? failed / calls : 0 };
     y += widths[place];
-    return { place, th: widths[place], from, to: (middles[place] ?? centre) - widths[place] / 2, bad: row.calls ? row.failed / row.calls : 0 };
-  });
+  }
   const counts = META.map(([name]) => meta[name] || 0);
   const total = sum(counts);
   let inner = top;
@@ -394,7 +399,7 @@ function Flow({ geometry, rows, meta, model, over, flights }) {
     ${ribbons.map(({ place, th, from, to, bad }) => {
       if (!th) return null;
       const edge = bad ? Math.max(1, th * bad) : 0;
-      return html`<g key=${place}>
+      return html`<g key=${place} data-place=${place}>
         <path d=${band(X.wall, from, th, X.end, to, th)} fill=${place === over ? "var(--heat3)" : "var(--ribbon)"} />
         ${edge > 0 && html`<path d=${band(X.wall, from + th - edge, edge, X.end, to + th - edge, edge)} fill="var(--ribbon-bad)" />`}
       </g>`;
@@ -452,7 +457,7 @@ function useFlights(map, rows) {
 
 // The newest calls.
 function Live() {
-  const recent = useLoad((signal) => get(`calls?limit=${MOST_LIVE}`, { signal }), []);
+  const recent = useLoad((signal) => get(`calls?operation=execute&limit=${MOST_LIVE}`, { signal }), []);
   const [news, setNews] = useState([]);
   const [paused, setPaused] = useState(false);
   useLive((event, data) => {

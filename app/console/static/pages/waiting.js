@@ -12,7 +12,21 @@ export const useApprovals = () => {
   return found;
 };
 
-const shown = (value) => (typeof value === "string" ? `“${plain(value, 300)}”` : json(value, 300));
+const SHORT = 300;
+const LONG = 100_000;
+const MOST = 20;
+
+const text = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
+const shown = (value, longest) => (typeof value === "string" ? `“${plain(value, longest)}”` : json(value, longest));
+const isCut = (args) => Object.keys(args).length > MOST || Object.values(args).some((value) => text(value).length > SHORT);
+
+// *whole*: all of it, to decide by. Otherwise what fits beside other things.
+export function Arguments({ args, whole }) {
+  const entries = Object.entries(args || {});
+  if (!entries.length) return html`<p>Without arguments.</p>`;
+  const first = whole ? entries : entries.slice(0, MOST);
+  return html`<dl>${first.map(([name, value]) => html`<dt key=${name}>${plain(name, whole ? LONG : 80)}</dt><dd>${shown(value, whole ? LONG : SHORT)}</dd>`)}</dl>`;
+}
 
 // *most*: how many are shown in full; the others are counted.
 export function Waiting({ most }) {
@@ -27,7 +41,7 @@ export function Waiting({ most }) {
   </section>`;
 }
 
-export function Ask({ ask, decided }) {
+export function Ask({ ask, decided, whole }) {
   const [now, setNow] = useState(Date.now() / 1000);
   const [state, setState] = useState({ busy: false, told: "" });
   useEvery(1000, () => setNow(Date.now() / 1000));
@@ -43,15 +57,18 @@ export function Ask({ ask, decided }) {
       setState({ busy: false, told: plain(error.message, 300) });
     }
   };
-  const args = Object.entries(ask.args || {});
+  // Nobody decides on what is not shown.
+  const cut = !whole && ask.own && ask.args && isCut(ask.args);
   return html`<div>
     <p class="what">${plain(ask.name, 120)}</p>
-    ${args.length > 0 && html`<dl>${args.slice(0, 20).map(([name, value]) => html`<dt>${plain(name, 80)}</dt><dd>${shown(value)}</dd>`)}</dl>`}
+    ${ask.args && html`<${Arguments} args=${ask.args} whole=${whole} />`}
+    ${ask.own && !ask.args && html`<p class="bad">The arguments are too large to be shown: decide in the client that made the call.</p>`}
     ${!ask.own && html`<p>For ${plain(ask.actor, 80)}${ask.arg_names?.length ? `; arguments: ${plain(ask.arg_names.join(", "), 200)}` : ""}.</p>`}
     <p>Good for these arguments only, once, ${left > 0 ? `for the next ${lasting(left)}` : "and no longer"}. A change of one letter asks again.</p>
     ${ask.definition_changed && html`<p class="bad">The tool has changed since it was asked.</p>`}
     ${state.told && html`<p role="status">${state.told}</p>`}
-    ${ask.may_decide && left > 0 && html`<div class="btns">
+    ${cut && html`<p><a href=${href("approvals")} onClick=${followed("approvals")}>Read all of it to decide</a></p>`}
+    ${ask.may_decide && !cut && left > 0 && html`<div class="btns">
       <${Button} main disabled=${state.busy} onClick=${() => decide("approve")}>Approve<//>
       <${Button} disabled=${state.busy} onClick=${() => decide("deny")}>Deny<//>
     </div>`}
