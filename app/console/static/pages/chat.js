@@ -101,8 +101,9 @@ function brief(call) {
 }
 
 function state(call) {
-  if (call.running) return ["wait", call.ran ? "running, approved" : "running"];
+  if (call.running) return ["wait", "running"];
   if (call.asks && !call.ran) return ["wait", call.sent ? "decided" : "waits for you"];
+  if (call.error === "denied by the owner") return ["bad", "denied"];
   if (call.error != null) return ["bad", "failed"];
   if (call.output == null) return ["wait", "stopped"];
   return ["ok", call.ran ? "approved, done" : "done"];
