@@ -43,6 +43,7 @@ from routers.console import console_router
 from routers.console_approvals import approvals_router
 from routers.console_files import console_file_routes, open_paths
 from routers.console_sign_in import SIGN_IN_PATH, sign_in_router
+from routers.console_tools import console_tools_router
 from routers.engine import engine_router
 from routers.health import health_router, metrics_router
 from routers.openapi import publish_openapi
@@ -235,6 +236,7 @@ def _add_paths(
     if console is not None:
         feed = Feed(gate)
         routers += [console_router(gate, feed, heartbeat_s), approvals_router(gate, feed), sign_in_router(sign_in)]
+        routers.append(console_tools_router(gate, max_values))
     for router in routers:
         app.include_router(router)
     # Routes of an ASGI object, not mounts: a mount answers POST /mcp with a redirect.

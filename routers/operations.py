@@ -1,6 +1,5 @@
 """``/operations``: the four tools of the registry face over plain HTTP (FACE-22 to FACE-34)."""
 
-import json
 import math
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
@@ -10,8 +9,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from app.json_body import NotAnObject, TooManyValues, read_object
-from routers.refusals import refuse
+from routers.json_bodies import SurrogateJson, json_object
 from wicketgate.access.identity import Identity
 from wicketgate.access.shares import RETRY_AFTER_S, Scope, ShareRefused, Shares, too_many_text
 from wicketgate.catalog.selectable import OperationKind
@@ -81,16 +79,6 @@ class BatchItem(BaseModel):
 
 class BatchResults(BaseModel):
     results: list[BatchItem]
-
-
-class SurrogateJson(JSONResponse):
-    """Escapes what UTF-8 cannot encode: texts of tools and callers may hold half a surrogate pair."""
-
-    def render(self, content: Any) -> bytes:
-        try:
-            return super().render(content)
-        except UnicodeEncodeError:
-            return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 _REFUSAL = {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}
@@ -172,7 +160,7 @@ def operations_router(operations: Operations, calls: Shares, max_values: int) ->
     @router.post("/call", operation_id="callOperation", openapi_extra=_CALL_BODY, response_model=Any)
     async def call(request: Request) -> JSONResponse:
         """Run one operation; the answer is its output."""
-        body = await _json_object(request, max_values)
+        body = await json_object(request, max_values)
         if not isinstance(body, dict):
             return body
         try:
@@ -188,7 +176,7 @@ def operations_router(operations: Operations, calls: Shares, max_values: int) ->
         description=f"Run at most {MAX_BATCH} independent operations; results in the order of the calls.",
     )
     async def batch(request: Request) -> JSONResponse:
-        body = await _json_object(request, max_values)
+        body = await json_object(request, max_values)
         if not isinstance(body, dict):
             return body
         try:
@@ -241,19 +229,6 @@ def _context(request: Request) -> CallContext:
 def _number(text: str) -> object:
     """Returns the integer, or the text itself, which the operations refuse in their shape."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
-
-
-async def _json_object(request: Request, max_values: int) -> dict[str, Any] | JSONResponse:
-    """The object in the body, or the refusal of any other body."""
-    try:
-        body = json.loads(await read_object(request.receive, max_values))
-    except TooManyValues as error:
-        return refuse(413, "payload_too_large", str(error))
-    except (NotAnObject, ValueError, RecursionError):
-        body = None
-    if isinstance(body, dict):
-        return body
-    return refuse(400, "invalid_request", "Request body must be a JSON object")
 
 
 def _failed(error: OperationError) -> JSONResponse:

@@ -248,6 +248,10 @@ class Gate:
         """Returns the last use and the end of each key, by its id."""
         return self._keys.life()
 
+    def accepted_keys(self) -> list[HashedKey]:
+        """Returns the keys that are accepted now."""
+        return self._keys.keys()
+
     def storage_state(self) -> StorageState:
         """Returns how the store of ``storage.url`` is, as far as that can be told without asking it."""
         settings = self._applied.settings.storage

@@ -14,6 +14,7 @@ from wicketgate.catalog.card import ChoiceCard, build_card, build_inner_card
 from wicketgate.catalog.clusters import Leaf
 from wicketgate.catalog.definition_change import compact_json
 from wicketgate.catalog.graph import ChoiceGraph, Inner, is_root, parse_path
+from wicketgate.catalog.impacts import FieldName, fields_of
 from wicketgate.catalog.router import Router, Said
 from wicketgate.catalog.said_words import SaidWords
 from wicketgate.catalog.selectable import SelectableItem, mcp_tool_to_selectable
@@ -200,6 +201,11 @@ class Catalog:
         """As ``definition_chars``, of one tool; 0 for one that is not there."""
         entry = self._tables.by_id.get(ToolId(tool_id))
         return 0 if entry is None else entry.chars
+
+    def fields_of(self, tool_id: str) -> Mapping[str, tuple[FieldName, ...]]:
+        """The places where each term of a tool stands, by which it is found; none for one that is not there."""
+        item = self.items.get(tool_id)
+        return {} if item is None else fields_of(item, self._tables.said.get(tool_id, ()))
 
     def definition_chars(self, visible: Visible | None = None) -> int:
         """The length of name, description and parameters of the visible tools together, as JSON: what a prompt is

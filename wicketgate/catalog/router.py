@@ -8,15 +8,16 @@ costs what it changes, and the order of tools never matters.
 
 import heapq
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from wicketgate.catalog.impacts import IDEAL_IMPACT, impacts_of
 from wicketgate.catalog.learned_words import Learned
+from wicketgate.catalog.ranking import Addend, Asked, FactorName, Ranking, Reason
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.tool_id import Visible
 from wicketgate.catalog.words import content_terms, deed, requests, synonyms, terms
@@ -50,6 +51,7 @@ _OTHER_DEED = 0.85  # a factor for a name whose verb is of another kind: "delete
 _LOOK_PAST_HIDDEN = 4
 _NEXT_LOOK = 0.8
 _EPSILON = 1e-9
+_LEAST = 0.0001  # a score is never less
 
 # Learned words fill up what a definition lacks. One that stood in every run counts as much as a mention in the
 # description, and nothing is added where the definition itself gives _FULL.
@@ -73,16 +75,41 @@ class _Postings:
 class _Wanted:
     """One query term with its synonyms: the best of them counts. *bound* is the most that any tool can gain.
 
-    *learned* is what tools gain by id that have nothing else of the term. Those that have *full* gain nothing by it.
+    *names* are the words of the *members*. *learned* is what tools gain by id that have nothing else of the term. Those
+    that have *full* gain nothing by it.
     """
 
     term: str
     rarity: float
+    names: tuple[str, ...]
     members: tuple[tuple[float, dict[str, float]], ...]
     bound: float
     size: int
     learned: Mapping[str, float]
     full: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """Scores by tool id, and how they came about. *ideal* is what a tool made for the query would reach; *share* and
+    *kind* are as in ``Router._again``; *first* are the tools that were ordered again, and *behind* the factor of all
+    others. *parts* are by tool the request that counts for it beside the whole, and the scale of that one."""
+
+    asked: Sequence[str]
+    wanted: Sequence[_Wanted]
+    ideal: float
+    scores: Mapping[str, float]
+    share: float = 0.0
+    kind: str | None = None
+    first: frozenset[str] | None = None
+    behind: float = 1.0
+    parts: Mapping[str, tuple[Sequence[_Wanted], float]] = field(default_factory=dict)
+
+    def ranked(self, k: int) -> list[tuple[str, float]]:
+        chosen = sorted(self.scores.items(), key=_best_first)[:k]
+        rounded = ((tool_id, max(_LEAST, round(score / self.ideal, 4))) for tool_id, score in chosen)
+        # Again after rounding, so that the order can be read off the scores (CARD-25).
+        return sorted(rounded, key=_best_first)
 
 
 class _Indexed(NamedTuple):
@@ -154,32 +181,94 @@ class Router:
         *visible* refuses are passed over, and do not take a place. *learned* words are added, weakly (BROWSE-43). Reads
         the first MAX_QUERY_CHARS characters.
         """
+        found = self._scored(query, k, visible, learned)
+        return found.ranked(k) if found else []
+
+    def explained(
+        self, query: str, k: int, visible: Visible | None = None, *, learned: Learned | None = None
+    ) -> Ranking:
+        """What ``route`` gives for the same arguments, with the reasons. Counts and reasons are of visible tools."""
+        asked = tuple(
+            Asked(term, self._visible_with(term, visible), self._rarity(term))
+            for term in _query_terms(query[:MAX_QUERY_CHARS])
+        )
+        found = self._scored(query, k, visible, learned)
+        if found is None:
+            return Ranking(asked)
+        having = {
+            tool_id
+            for one in found.wanted
+            for by_id in (*(impacts for _, impacts in one.members), one.learned)
+            for tool_id in by_id
+            if visible is None or visible(tool_id)
+        }
+        reasons = (self._reason(found, tool_id, score) for tool_id, score in found.ranked(k))
+        return Ranking(asked, len(having), tuple(reasons))
+
+    def _visible_with(self, term: str, visible: Visible | None) -> int:
+        known = self._postings.get(term)
+        if known is None:
+            return 0
+        return len(known.impacts) if visible is None else sum(map(visible, known.impacts))
+
+    def _reason(self, found: _Scored, tool_id: str, score: float) -> Reason:
+        factors: dict[FactorName, float] = {}
+        part, scale = found.parts.get(tool_id, ((), 0.0))
+        if found.first is not None and tool_id not in found.first:
+            factors["behind"] = found.behind
+        elif not part:
+            coverage, deed_factor = self._order_factors(found.wanted, tool_id, found.share, found.kind)
+            factors |= {"coverage": coverage} if coverage != 1.0 else {}
+            factors |= {"other_deed": deed_factor} if deed_factor != 1.0 else {}
+        whole = math.prod(factors.values()) / found.ideal
+        addends = []
+        for one in found.wanted:
+            gain = _gain(one, tool_id)
+            if not gain:
+                continue
+            if part:
+                gain *= _part_factor(one, part, scale)
+            plain = _gain(replace(one, learned={}), tool_id)
+            having = [place for place, (_, impacts) in enumerate(one.members) if tool_id in impacts]
+            best = max(having, key=lambda at: one.members[at][0] * one.members[at][1][tool_id], default=None)
+            via, rarity, weight = "", one.rarity, 0.0
+            if best is not None:
+                rarity, impacts = one.members[best]
+                via, weight = one.names[best], impacts[tool_id]
+            learned = 1 - plain / _gain(one, tool_id)
+            addends.append(Addend(one.term, via, rarity, weight, gain * whole, gain * whole * learned))
+        return Reason(tool_id, score, tuple(addends), factors, tuple(one.term for one in part))
+
+    def _scored(self, query: str, k: int, visible: Visible | None, learned: Learned | None) -> _Scored | None:
+        """Scores of at least the *k* best tools; None if there is none."""
         # The terms that any tool has.
         query = query[:MAX_QUERY_CHARS]
         asked = _query_terms(query)
         visible = cache(visible) if visible else None
         wanted = self._wanted(asked, learned, visible)
         if k <= 0 or not wanted:
-            return []
+            return None
+        ideal = IDEAL_IMPACT * sum(self._rarity(term) for term in asked)
         parts = _parts(query, wanted)
         kind = deed(asked[0]) if not parts else None
         share = _QUERY_SHARE if not parts and len(asked) >= _LONG_REQUEST else 0.0
         if not (parts or kind or share):
-            scores = _best(wanted, k, visible, READ_POSTINGS)
+            return _Scored(asked, wanted, ideal, _best(wanted, k, visible, READ_POSTINGS))
+        # More than the k best: which tools are ordered again does not depend on k.
+        best = sorted(_best(wanted, max(k, _ORDERED_AGAIN), visible, READ_POSTINGS).items(), key=_best_first)
+        first, rest = best[:_ORDERED_AGAIN], best[_ORDERED_AGAIN:]
+        if not first:
+            return None
+        counted: Mapping[str, tuple[Sequence[_Wanted], float]] = {}
+        if parts:
+            scores, counted = _of_parts(wanted, parts, first, visible)
         else:
-            # More than the k best: which tools are ordered again does not depend on k.
-            best = sorted(_best(wanted, max(k, _ORDERED_AGAIN), visible, READ_POSTINGS).items(), key=_best_first)
-            first, rest = best[:_ORDERED_AGAIN], best[_ORDERED_AGAIN:]
-            if not first:
-                return []
-            scores = _of_parts(wanted, parts, first, visible) if parts else self._again(wanted, first, share, kind)
-            # Those behind them keep their order, and stay behind.
-            behind = min(scores.values()) / first[-1][1]
-            scores.update({tool_id: behind * score for tool_id, score in rest if tool_id not in scores})
-        ideal = IDEAL_IMPACT * sum(self._rarity(term) for term in asked)
-        chosen = sorted(scores.items(), key=_best_first)[:k]
-        # Again after rounding, so that the order can be read off the scores (CARD-25).
-        return sorted(((tool_id, max(0.0001, round(score / ideal, 4))) for tool_id, score in chosen), key=_best_first)
+            scores = self._again(wanted, first, share, kind)
+        # Those behind them keep their order, and stay behind.
+        behind = min(scores.values()) / first[-1][1]
+        again = frozenset(scores)
+        scores.update({tool_id: behind * score for tool_id, score in rest if tool_id not in scores})
+        return _Scored(asked, wanted, ideal, scores, share, kind, again, behind, counted)
 
     def _again(
         self, wanted: Sequence[_Wanted], first: Iterable[tuple[str, float]], share: float, kind: str | None
@@ -187,11 +276,18 @@ class Router:
         """Scores of *first*, of which *share* hangs on how much of the request each tool has, and less for a name that
         says another deed than *kind*."""
         return {
-            tool_id: score
-            * (_share_of_query(wanted, tool_id, share) if share else 1.0)
-            * (_OTHER_DEED if kind and self._does_other(tool_id, kind) else 1.0)
+            tool_id: math.prod(self._order_factors(wanted, tool_id, share, kind), start=score)
             for tool_id, score in first
         }
+
+    def _order_factors(
+        self, wanted: Sequence[_Wanted], tool_id: str, share: float, kind: str | None
+    ) -> tuple[float, float]:
+        """As in ``_again``."""
+        return (
+            _share_of_query(wanted, tool_id, share) if share else 1.0,
+            _OTHER_DEED if kind and self._does_other(tool_id, kind) else 1.0,
+        )
 
     def _does_other(self, tool_id: str, kind: str) -> bool:
         """Returns whether the name of a tool says other deeds and not *kind*."""
@@ -204,20 +300,21 @@ class Router:
         found = []
         for term in asked:
             rarity = self._rarity(term)
-            members = [(rarity, self._postings.get(term))]
+            members = [(rarity, term, self._postings.get(term))]
             for other in synonyms(term):
                 if other not in asked:
                     # Never worth more than the word itself, however rare.
-                    members.append((_SYNONYM_WEIGHT * min(rarity, self._rarity(other)), self._postings.get(other)))
-            known = [(factor, postings) for factor, postings in members if postings]
+                    weight = _SYNONYM_WEIGHT * min(rarity, self._rarity(other))
+                    members.append((weight, other, self._postings.get(other)))
+            known = [(factor, name, postings) for factor, name, postings in members if postings]
             taught = self._taught(term, rarity, learned, visible) if learned else {}
             if known or taught:
                 full = _FULL * rarity
-                bound = max((factor * postings.top for factor, postings in known), default=0.0)
+                bound = max((factor * postings.top for factor, _, postings in known), default=0.0)
                 bound = _filled(bound, max(taught.values(), default=0.0), full)
-                size = sum(len(postings.impacts) for _, postings in known) + len(taught)
-                by_id = tuple((f, p.impacts) for f, p in known)
-                found.append(_Wanted(term, rarity, by_id, bound, size, taught, full))
+                size = sum(len(postings.impacts) for _, _, postings in known) + len(taught)
+                names, by_id = tuple(name for _, name, _ in known), tuple((f, p.impacts) for f, _, p in known)
+                found.append(_Wanted(term, rarity, names, by_id, bound, size, taught, full))
         found.sort(key=lambda one: (-one.bound, one.term))
         return found
 
@@ -271,8 +368,9 @@ def _of_parts(
     parts: Sequence[Sequence[_Wanted]],
     first: Sequence[tuple[str, float]],
     visible: Visible | None,
-) -> dict[str, float]:
-    """Scores of *first*, the best tools for the whole, and of the best for each part."""
+) -> tuple[dict[str, float], dict[str, tuple[Sequence[_Wanted], float]]]:
+    """Scores of *first*, the best tools for the whole, and of the best for each part; and by tool the part that counts
+    for it, with its scale."""
     top = first[0][1]
     scales: list[float] = []
     found = dict.fromkeys((tool_id for tool_id, _ in first), 0.0)
@@ -288,11 +386,18 @@ def _of_parts(
         for scores in (found, *(score for score, part in zip(sums, parts, strict=True) if one in part)):
             for tool_id, gain in gains.items():
                 scores[tool_id] += gain
-    return {
-        tool_id: (1 - _PART_SHARE) * score
-        + _PART_SHARE * max(scale * scores[tool_id] for scale, scores in zip(scales, sums, strict=True))
-        for tool_id, score in found.items()
-    }
+    scores_by_tool: dict[str, float] = {}
+    counted: dict[str, tuple[Sequence[_Wanted], float]] = {}
+    for tool_id, score in found.items():
+        of_part, at = max((scale * of[tool_id], -at) for at, (scale, of) in enumerate(zip(scales, sums, strict=True)))
+        scores_by_tool[tool_id] = (1 - _PART_SHARE) * score + _PART_SHARE * of_part
+        counted[tool_id] = parts[-at], scales[-at]
+    return scores_by_tool, counted
+
+
+def _part_factor(one: _Wanted, part: Sequence[_Wanted], scale: float) -> float:
+    """The share of what *one* gains that counts, where *part* counts beside the whole."""
+    return (1 - _PART_SHARE) + (_PART_SHARE * scale if one in part else 0.0)
 
 
 def _best(wanted: Sequence[_Wanted], k: int, visible: Visible | None, room: int) -> dict[str, float]:
@@ -399,6 +504,10 @@ def _gains(one: _Wanted, among: Mapping[str, float]) -> dict[str, float]:
     return best
 
 
+def _gain(one: _Wanted, tool_id: str) -> float:
+    return _gains(one, {tool_id: 0.0}).get(tool_id, 0.0)
+
+
 def _share_of_query(wanted: Sequence[_Wanted], tool_id: str, share: float) -> float:
     """1 for a tool with all of the terms, less by *share* for one with none; the rarer a term, the more it counts.
 
@@ -414,147 +523,3 @@ def _share_of_query(wanted: Sequence[_Wanted], tool_id: str, share: float) -> fl
         elif any(tool_id in impacts for _, impacts in one.members[1:]):
             covered += one.rarity * _SYNONYM_COVERS
     return 1 - share * (1 - covered / whole) if whole else 1.0
-
-
-# Bounds of the definition that is read. A larger one is read up to here, never refused.
-MAX_NAME_CHARS = 256
-MAX_DESCRIPTION_CHARS = 4_096
-MAX_SAID_CHARS = 16_384
-MAX_SCHEMA_NODES = 300
-MAX_SCHEMA_DEPTH = 6
-MAX_SCHEMA_CHARS = 8_192
-MAX_ARGUMENT_CHARS = 512
-MAX_ENUM_VALUES = 20
-
-
-class _Field(NamedTuple):
-    """*pivot* is the length in terms at which a hit counts its plain weight; *slope* how much longer ones lose."""
-
-    weight: float
-    slope: float
-    pivot: float
-
-
-_NAME = _Field(2.0, 0.5, 3)
-_NAMESPACE = _Field(1.5, 0.3, 2)
-_SAID = _Field(2.0, 0.2, 4)  # without the bonus of a name
-_DESCRIPTION = _Field(1.0, 0.6, 20)
-_ARGUMENTS = _Field(0.5, 0.75, 4)
-_ARGUMENT_TEXTS = _Field(0.5, 0.9, 20)
-
-_SATURATION = 2.0  # BM25's k1
-_MATCH_BONUS = 0.2  # for every query term that a tool has at all
-_NAME_BONUS = 1.0  # shared out over the terms of the name: twins differ in how much of the name was asked for
-IDEAL_IMPACT = _SATURATION + 1 + _MATCH_BONUS + _NAME_BONUS
-"""The greatest impact that a term can have."""
-
-_GRAIN = 1024  # impacts are kept in 1024ths: some four thousand floats are shared by every posting
-
-
-def impacts_of(item: SelectableItem, said: Sequence[str] = ()) -> tuple[dict[str, float], int]:
-    """The weight that each term of a tool adds to its score, before the term's rarity, and the number of terms of its
-    name, which come first; *said* are texts of the operator."""
-    name = terms(_own_name(item)[:MAX_NAME_CHARS])
-    argument_names, argument_texts = _schema_texts(item.args_schema)
-    description = item.description if isinstance(item.description, str) else ""
-    weights: defaultdict[str, float] = defaultdict(float)
-    for field, found in (
-        (_NAME, name),
-        (_NAMESPACE, _namespace_terms(item)),
-        (_SAID, _said_terms(said)),
-        (_DESCRIPTION, content_terms(description[:MAX_DESCRIPTION_CHARS])),
-        (_ARGUMENTS, content_terms(argument_names)),
-        (_ARGUMENT_TEXTS, content_terms(argument_texts)),
-    ):
-        each = field.weight / (1 - field.slope + field.slope * len(found) / field.pivot)
-        for term in found:
-            weights[term] += each
-    named = frozenset(name)
-    each_of_name = 1 / max(1, len(named))
-    impacts = {term: _impact(weight, each_of_name if term in named else 0.0) for term, weight in weights.items()}
-    return impacts, len(named)
-
-
-def _impact(weight: float, share_of_name: float) -> float:
-    saturated = weight * (_SATURATION + 1) / (weight + _SATURATION)
-    return _LEVELS[round(_GRAIN * (saturated + _MATCH_BONUS + _NAME_BONUS * share_of_name))]
-
-
-_LEVELS = tuple(level / _GRAIN for level in range(round(_GRAIN * IDEAL_IMPACT) + 1))
-
-
-def _said_terms(said: Sequence[str]) -> list[str]:
-    """Each term once: ``git log`` and ``git history`` say no more of git than one of them."""
-    if not said:
-        return []
-    text = "\n".join(said)[:MAX_SAID_CHARS]
-    return list(dict.fromkeys(content_terms(text) or terms(text)))
-
-
-def _own_name(item: SelectableItem) -> str:
-    """The upstream's spelling, whose capitals part words, without the namespace that it may repeat."""
-    name, prefix = item.upstream_name, item.namespace
-    if len(name) > len(prefix) + 1 and name.lower().startswith(prefix) and name[len(prefix)] in "._-/:":
-        return name[len(prefix) + 1 :]
-    return name
-
-
-def _namespace_terms(item: SelectableItem) -> list[str]:
-    """Those of the namespace, and the parts of the configured name, of the tool's own prefix and of what the server
-    calls itself where that spells it."""
-    plain = _letters(item.namespace)
-    found = terms(item.namespace[:MAX_NAME_CHARS])
-    for spelling in (item.server, _PREFIX_END.split(item.upstream_name, maxsplit=1)[0], *item.spellings):
-        if spelling != item.namespace and _letters(spelling) == plain:
-            found += terms(spelling[:MAX_NAME_CHARS])
-    return list(dict.fromkeys(found))
-
-
-def _letters(name: str) -> str:
-    return _NO_LETTERS.sub("", name.lower())
-
-
-_PREFIX_END = re.compile(r"[.:/]")
-_NO_LETTERS = re.compile(r"[^a-z0-9]+")
-
-
-def _schema_texts(schema: object) -> tuple[str, str]:
-    """Names of the arguments; descriptions and enum values at every level. Malformed parts are passed over.
-
-    Reads the nearest MAX_SCHEMA_NODES schemas, down to MAX_SCHEMA_DEPTH, and MAX_SCHEMA_CHARS of text of each kind;
-    ``$ref`` is not followed.
-    """
-    # Level by level, so that the nearest schemas count.
-    names: list[str] = []
-    texts: list[str] = []
-    level: list[object] = [schema]
-    nodes = 0
-    for depth in range(MAX_SCHEMA_DEPTH):
-        below: list[object] = []
-        for node in level[: MAX_SCHEMA_NODES - nodes]:
-            nodes += 1
-            if not isinstance(node, Mapping):
-                continue
-            if depth:
-                texts += _node_texts(node)
-            # The schemas below: members, elements and alternatives.
-            properties = node.get("properties")
-            if isinstance(properties, Mapping):
-                for name, child in islice(properties.items(), MAX_SCHEMA_NODES):
-                    if not depth and isinstance(name, str):
-                        names.append(name[:MAX_NAME_CHARS])
-                    below.append(child)
-            if "items" in node:
-                below.append(node["items"])
-            for key in ("anyOf", "oneOf", "allOf"):
-                choices = node.get(key)
-                if isinstance(choices, list):
-                    below += choices[:MAX_SCHEMA_NODES]
-        level = below
-    return " ".join(names)[:MAX_SCHEMA_CHARS], " ".join(texts)[:MAX_SCHEMA_CHARS]
-
-
-def _node_texts(node: Mapping[Any, Any]) -> list[str]:
-    values = node.get("enum")
-    found = values[:MAX_ENUM_VALUES] if isinstance(values, list) else []
-    return [text[:MAX_ARGUMENT_CHARS] for text in [node.get("description"), *found] if isinstance(text, str)]

@@ -65,9 +65,11 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class CalledTool:
-    """A call that was made: the tool, the server's result, and notes for the provenance."""
+    """A call that was made: the tool, the arguments after their repairs, the server's result, and notes for the
+    provenance."""
 
     item: SelectableItem
+    args: Mapping[str, Any]
     result: Mapping[str, Any]
     notes: Mapping[str, Any]
 
@@ -172,7 +174,7 @@ class Calls:
             path = admitted.args.get(FILE_ARGUMENT, MAIN_FILE)
             result = as_tool_result(read_skill(item.definition), item.server, path, result)
         notes = {**admitted.notes, "cache_hit": True} if note.cached else admitted.notes
-        return CalledTool(item, result, notes)
+        return CalledTool(item, admitted.args, result, notes)
 
     def may_write(self, item: SelectableItem) -> bool:
         """True unless it is known of every call of *item* that it changes nothing (ACCESS-63)."""

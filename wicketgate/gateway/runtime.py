@@ -17,6 +17,7 @@ from wicketgate.catalog.card_lines import browse_lines
 from wicketgate.catalog.catalog import Catalog, HydrationResult
 from wicketgate.catalog.graph import parse_path
 from wicketgate.catalog.pins import Declared, PinPolicy, Screened
+from wicketgate.catalog.ranking import Ranking
 from wicketgate.catalog.said_words import SaidWords
 from wicketgate.catalog.selectable import SelectableItem
 from wicketgate.catalog.shortlist import (
@@ -80,13 +81,14 @@ class Browse:
     """The cards of one browse, in the order in which they are shown.
 
     *spared_chars*: the length of the definitions of all tools that the caller may use, which are not shown. *written*
-    is the text, if it is there already.
+    is the text, if it is there already. *seen*: ids of those that are as this session was sent them before.
     """
 
     cards: tuple[ChoiceCard, ...]
     hint: str = ""
     spared_chars: int = 0
     written: str | None = None
+    seen: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
@@ -280,6 +282,11 @@ class ProxyRuntime:
         router, visible = self.catalog().router, self.visible(context)
         return router.route(query, k, visible, learned=self.learning.words(context))
 
+    def explained(self, query: str, k: int, context: CallContext) -> Ranking:
+        """What ``rank`` gives, with the reasons."""
+        router, visible = self.catalog().router, self.visible(context)
+        return router.explained(query, k, visible, learned=self.learning.words(context))
+
     async def prepare(self, context: CallContext, path: object = None) -> None:
         """Work out, off the loop if it takes long, what a browse of *path* or of words needs: before a large catalog
         await this first, and no browse holds the loop (BROWSE-40)."""
@@ -292,14 +299,25 @@ class ProxyRuntime:
     async def browse_query(self, query: str, top_k: int | None = None, context: CallContext = LOCAL_CALL) -> Browse:
         """The *top_k* tools that fit the words best, of those that the caller may use (BROWSE-1); with None, as many
         as their scores deserve (BROWSE-30)."""
+        browse, ranked = await self._answer(query, top_k, context, stable=self.is_stable(context))
+        self.learning.browsed(context, query, ranked)
+        return browse
+
+    async def preview_query(self, query: str, top_k: int | None = None, context: CallContext = LOCAL_CALL) -> Browse:
+        """As ``browse_query`` gives it best first, and nothing is remembered of it: for whoever looks at what a model
+        would get."""
+        return (await self._answer(query, top_k, context, stable=False))[0]
+
+    async def _answer(
+        self, query: str, top_k: int | None, context: CallContext, *, stable: bool
+    ) -> tuple[Browse, Sequence[str]]:
+        """The answer to a query, and the ids in it, best first."""
         snapshot = self._keeper.snapshot
         catalog, audience = snapshot.catalog, snapshot.audience(self.access, context.identity)
         ranked = self.rank(query, max(top_k or 0, MOST_SHOWN), context)
         scores = [score for _, score in ranked]
         most = count_deserved(scores) if top_k is None else top_k
         best = [catalog.card(tool_id, score) for tool_id, score in ranked[:most]]
-        self.learning.browsed(context, query, [card.id for card in best])
-        stable = self._stable(context)
         cards = await self._in_session_order(catalog, best, context) if stable else tuple(best)
         # A hint is for what the order or the scores do not tell.
         named = [card.id for card in best[:NAMED_BEST]] if stable else []
@@ -308,14 +326,17 @@ class ProxyRuntime:
             elsewhere = best_namespaces(scores, [catalog.items[tool_id].namespace for tool_id, _ in ranked])
         forms = hints(named, elsewhere) if ranked else iter([NOTHING_MATCHES])
         text, hint = answer_text(cards, forms, self.tokens)
-        return Browse(cards, hint, audience.definition_chars, text)
+        # A card that was not sent before is the one that was made above.
+        made = {card.id: card for card in best}
+        seen = frozenset(card.id for card in cards if card.id in made and card is not made[card.id])
+        return Browse(cards, hint, audience.definition_chars, text, seen), [card.id for card in best]
 
     async def browse_path(self, path: str, context: CallContext = LOCAL_CALL) -> Browse:
         """The children of *path* (BROWSE-12). Raises PathInvalid or PathNotFound."""
         snapshot = self._keeper.snapshot
         audience = snapshot.audience(self.access, context.identity)
         cards = audience.cards_at(parse_path(path))
-        if self._stable(context):
+        if self.is_stable(context):
             cards = await self._in_session_order(snapshot.catalog, cards, context)
         return Browse(cards, spared_chars=audience.definition_chars)
 
@@ -337,18 +358,37 @@ class ProxyRuntime:
 
     @overload
     async def execute(
-        self, tool_id: str, args: object, context: CallContext = ..., *, dry_run: Literal[False] = False
+        self,
+        tool_id: str,
+        args: object,
+        context: CallContext = ...,
+        *,
+        dry_run: Literal[False] = False,
+        show: Callable[[CalledTool], None] | None = ...,
     ) -> Execution: ...
 
     @overload
     async def execute(
-        self, tool_id: str, args: object, context: CallContext = ..., *, dry_run: bool
+        self,
+        tool_id: str,
+        args: object,
+        context: CallContext = ...,
+        *,
+        dry_run: bool,
+        show: Callable[[CalledTool], None] | None = ...,
     ) -> Execution | DryRun: ...
 
     async def execute(
-        self, tool_id: str, args: object, context: CallContext = LOCAL_CALL, *, dry_run: bool = False
+        self,
+        tool_id: str,
+        args: object,
+        context: CallContext = LOCAL_CALL,
+        *,
+        dry_run: bool = False,
+        show: Callable[[CalledTool], None] | None = None,
     ) -> Execution | DryRun:
-        """Validate, call, and keep what is large out of the answer (EXEC-1, EXEC-18).
+        """Validate, call, and keep what is large out of the answer (EXEC-1, EXEC-18). *show* is given the call with the
+        server's own result.
 
         Raises HydrateFailed, ArgsInvalid, SchemaInvalid, Forbidden, ApprovalRequired or RateLimited before the
         upstream hears of it, and UpstreamUnavailable, UpstreamTimeout or UpstreamError after.
@@ -359,6 +399,8 @@ class ProxyRuntime:
             )
             if isinstance(called, DryRun):
                 return called
+            if show is not None:
+                show(called)
             execution = await self._archive.keep(called.result, called.item, context.identity.actor, called.notes)
             await self._note_run(called, context)
             meta = called.result.get("_meta")
@@ -481,7 +523,8 @@ class ProxyRuntime:
     def _audited(self, operation: AuditedOperation, context: CallContext, tool_id: str) -> AuditedCall:
         return AuditedCall(self._auditor, operation, context, self._now, tool_id, self._watch)
 
-    def _stable(self, context: CallContext) -> bool:
+    def is_stable(self, context: CallContext) -> bool:
+        """True where the cards of this caller's sessions keep their order (BROWSE-27)."""
         return self._cache_stable if context.cache_stable is None else context.cache_stable
 
     async def _in_session_order(
@@ -498,7 +541,7 @@ class ProxyRuntime:
             self.learning.ran(context, called.item.id)
 
     async def _mark_seen(self, item: SelectableItem, context: CallContext) -> None:
-        if self._stable(context):
+        if self.is_stable(context):
             await self._sessions.update(
                 context.session, [item.id], lambda seen: (None, seen.hydrated(item.id, item.digest))
             )

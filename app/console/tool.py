@@ -1,0 +1,204 @@
+"""One tool as the console shows it: card, definition, pin, policy, its last calls; and the tools that are held back
+(OPS-230, OPS-231)."""
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from app.console.live import call_news
+from wicketgate.access.identity import Identity
+from wicketgate.catalog.card import render_card
+from wicketgate.catalog.definition_change import compact_json, definition_digest
+from wicketgate.catalog.pins import Held, address_of
+from wicketgate.catalog.selectable import SelectableItem
+from wicketgate.errors import HydrateFailed
+from wicketgate.gate import Gate
+from wicketgate.gateway.explain import explain
+from wicketgate.gateway.options import estimate_tokens
+from wicketgate.ports import CallContext
+
+MOST_HELD = 200
+_MOST_CHARS = 256 * 1024
+"""Of one value, such as a definition, as JSON: a larger one is left out."""
+_MOST_RECENT = 20
+_MOST_KEYS = 200
+_MOST_EXAMPLES = 20
+_ABOUT_CHARS = 2_000
+
+
+def whole_tool(
+    gate: Gate, tool_id: str, context: CallContext, key: str = "", *, everything: bool, may_accept: bool
+) -> Mapping[str, Any]:
+    """What there is to know of the tool, if it exists for this caller. *everything*: also its pin, and why the holder
+    of *key*, or the caller, may use it. Raises HydrateFailed."""
+    runtime = gate.runtime
+    whole = runtime.whole_id(tool_id, context)
+    catalog = runtime.catalog()
+    item = catalog.get(whole)
+    if item is None:
+        raise HydrateFailed("No tool has this id.", path=tool_id)
+    line = render_card(catalog.card(whole)) if whole in catalog.items else ""
+    facts = catalog.hydrate(whole)
+    of_tool = gate.traffic.tool(whole)
+    recent = list(islice(_recent(gate, whole, None if everything else context.identity.actor), _MOST_RECENT))
+    return {
+        "id": whole,
+        "name": item.name,
+        "namespace": item.namespace,
+        "upstream": item.server,
+        "upstream_name": item.upstream_name,
+        "path": catalog.graph.path_of(whole) if whole in catalog.items else "",
+        "kind": item.kind,
+        "title": item.title or "",
+        "description": item.description[: _ABOUT_CHARS * 10],
+        "writes": item.side_effects,
+        "no_card": catalog.quarantine.get(whole, ""),
+        "card": {"text": line, "tokens": runtime.tokens.count(line) if line else 0},
+        "definition_tokens": estimate_tokens(catalog.chars_of(whole)),
+        "input_schema": bounded(dict(facts.args_schema)),
+        "output_schema": bounded(facts.output_schema and dict(facts.output_schema)),
+        "annotations": bounded(item.definition.get("annotations")),
+        "examples": bounded(list(facts.examples[:_MOST_EXAMPLES])),
+        "definition": bounded(dict(item.definition)),
+        "traffic": (of_tool.calls, of_tool.failed, of_tool.median_ms) if everything else None,
+        "recent": recent,
+        "pin": _pin(gate, item, may_accept=may_accept) if everything else None,
+        "policy": _policy(gate, whole, context, key) if everything else None,
+    }
+
+
+def bounded(value: Any) -> Any:
+    """*value*, or None if it is too large to be shown."""
+    if value is None:
+        return None
+    try:
+        return value if len(compact_json(value)) <= _MOST_CHARS else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _recent(gate: Gate, tool_id: str, actor: str | None) -> Iterator[Mapping[str, Any]]:
+    for kept in gate.traffic.records():
+        record = kept.record
+        if record.operation == "execute" and record.tool_id == tool_id and actor in (None, record.actor):
+            yield call_news(record)
+
+
+def _pin(gate: Gate, item: SelectableItem, *, may_accept: bool) -> dict[str, Any]:
+    """The accepted definition beside the one in use. Those in use are as they were accepted, or were never held."""
+    policy = gate.runtime.pins()
+    pinned = (policy.pins or {}).get(item.server, {}).get(item.upstream_name)
+    screened = gate.runtime.screened().get(item.server)
+    signs = screened.flagged.get(item.upstream_name, ()) if screened else ()
+    state = "suspicious" if signs else "accepted" if pinned else "none" if policy.pins is None else "new"
+    definition = _declared_by_name(gate, (item.server,))[item.server].get(item.upstream_name)
+    return {
+        "state": state,
+        "signs": list(signs),
+        "trusted": bool(pinned and pinned.trusted),
+        "file": policy.pins is not None,
+        "digest": _digest(definition),
+        "may_accept": may_accept and policy.pins is not None and state in ("new", "suspicious"),
+    }
+
+
+def _policy(gate: Gate, tool_id: str, context: CallContext, key: str) -> dict[str, Any]:
+    """Why the tool is there for the holder of *key*; of an unknown one, for the caller. Raises HydrateFailed."""
+    keys = [each for each in gate.accepted_keys() if not each.suspended]
+    identity = next((each.identity for each in keys if key and each.id == key), context.identity)
+    runtime = gate.runtime
+    usable, lines = explain(
+        runtime.catalog(), runtime.access, tool_id, identity, "", runtime.screened(), runtime.declared()
+    )
+    return {
+        "key": identity.key_id,
+        "actor": identity.actor,
+        "usable": usable,
+        "lines": list(lines),
+        "keys": [_holder(each.id, each.identity) for each in keys[:_MOST_KEYS]],
+    }
+
+
+def _holder(key_id: str, identity: Identity) -> dict[str, str]:
+    return {"id": key_id, "actor": identity.actor}
+
+
+async def held_tools(gate: Gate, wanted: str = "", *, may_accept: bool) -> Mapping[str, Any]:
+    """The tools and other offers that are held back, or look suspicious, with the reasons; at most MOST_HELD.
+
+    *wanted*: one of them, as ``source:name``, with its definition.
+    """
+    found = [each for each in _held(gate) if not wanted or f"{each.source}:{each.name}" == wanted]
+    rows = await asyncio.to_thread(_rows, gate, found[:MOST_HELD], may_accept=may_accept, whole=bool(wanted))
+    return {"held": rows, "more": max(0, len(found) - MOST_HELD)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """*held* is None for a suspicious one that is in use."""
+
+    source: str
+    name: str
+    held: Held | None
+    signs: tuple[str, ...]
+
+
+def _held(gate: Gate) -> Iterator[_Told]:
+    for source, screened in sorted(gate.runtime.screened().items()):
+        for name, held in sorted(screened.held.items()):
+            yield _Told(source, name, held, screened.flagged.get(name, ()))
+        for name, signs in sorted(screened.flagged.items()):
+            if name not in screened.held:
+                yield _Told(source, name, None, signs)
+
+
+def _rows(gate: Gate, told: Sequence[_Told], *, may_accept: bool, whole: bool) -> list[dict[str, Any]]:
+    pinned, declared = gate.runtime.pins().pins is not None, _declared_by_name(gate, {each.source for each in told})
+    found = []
+    for each in told:
+        definition = declared[each.source].get(each.name)
+        change = each.held.change if each.held else None
+        about = definition.get("description") if definition else None
+        found.append(
+            {
+                "source": each.source,
+                "name": each.name,
+                "held": each.held is not None,
+                "reason": each.held.reason if each.held else "suspicious",
+                "explanation": each.held.explanation if each.held else "; ".join(each.signs),
+                "impact": change.impact if change else None,
+                "reasons": list(change.reasons) if change else [],
+                "diff": list(change.lines) if change else [],
+                "signs": list(each.signs),
+                "about": about[:_ABOUT_CHARS] if isinstance(about, str) else "",
+                "digest": _digest(definition),
+                "may_accept": may_accept and pinned and definition is not None,
+                "definition": bounded(definition) if whole else None,
+            }
+        )
+    return found
+
+
+def _declared_by_name(gate: Gate, sources: Collection[str]) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    """Definitions as their upstreams gave them; none of offers that are no tools, which are not kept. Of several tools
+    of one name, the first."""
+    listings = gate.runtime.declared()
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for source in sources:
+        address, by_name = address_of(source), found.setdefault(source, {})
+        for definition in listings.get(source, ()):
+            name = definition.get(address) if isinstance(definition, Mapping) else None
+            if isinstance(name, str):
+                by_name.setdefault(name, definition)
+    return found
+
+
+def _digest(definition: Mapping[str, Any] | None) -> str:
+    if definition is None:
+        return ""
+    try:
+        return definition_digest(definition)
+    except ValueError:
+        return ""

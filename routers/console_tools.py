@@ -1,0 +1,331 @@
+"""``/console/api``: the data of the page Tools: searches, tools, what is held back, runs (OPS-228 to OPS-233)."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from app.console.run import run_tool, view_part
+from app.console.search import MAX_HITS, MAX_QUERY_CHARS, search
+from app.console.tool import held_tools, whole_tool
+from routers.console import PREFIX, context_of, identity_of
+from routers.json_bodies import SurrogateJson, json_object
+from routers.refusals import refuse
+from wicketgate.access.shares import RETRY_AFTER_S, ShareRefused, too_many_text
+from wicketgate.catalog.shortlist import MOST_SHOWN
+from wicketgate.errors import HydrateFailed
+from wicketgate.gate import Gate
+from wicketgate.ports import CallContext, session_key
+
+_MAX_NAME_CHARS = 300
+_MAX_SESSION_CHARS = 64
+_SESSION = "console search"
+
+
+class QueryWord(BaseModel):
+    """A word as it was written. *terms* are what is looked for; *found_in* is the number of tools that have it, and
+    *rarity* what that weighs. *idle*: it says nothing of any tool."""
+
+    text: str
+    terms: list[str]
+    found_in: int
+    rarity: float
+    idle: bool
+
+
+class CardLine(BaseModel):
+    """The card as a model is shown it, empty where there is none."""
+
+    text: str
+    tokens: int
+
+
+class ScorePart(BaseModel):
+    """What one term adds to a score. *word*: its place among the words of the query. *via*: the term that the tool has,
+    the same or a synonym; empty if it was only learned. *learned* is the share of *adds* owed to learned words."""
+
+    word: int | None
+    term: str
+    via: str
+    fields: list[Literal["name", "namespace", "said", "description", "arguments", "learned"]]
+    rarity: float
+    weight: float
+    adds: float
+    learned: float
+
+
+class Hit(BaseModel):
+    """A tool. *parts* add up to *score*, which is null for one that does not rank now; *factors* are contained in them.
+    *sent_score* and *seen*: as it stands in this session. *request*: the words of the one request, of several, that
+    counts in its favour."""
+
+    id: str
+    name: str
+    namespace: str
+    about: str
+    score: float | None
+    sent_score: float | None
+    seen: bool
+    card: CardLine
+    definition_tokens: int
+    writes: bool
+    parts: list[ScorePart]
+    factors: dict[str, float]
+    request: list[int]
+
+
+class SearchAnswer(BaseModel):
+    """*matched* tools have anything of the query; a model is given the first *shown*, as *text* of *tokens*, in place
+    of *naive_tokens* with every definition. *cache_stable*: sessions keep the order of cards."""
+
+    query: str
+    words: list[QueryWord]
+    matched: int
+    shown: int
+    text: str
+    tokens: int
+    naive_tokens: int
+    cache_stable: bool
+    hits: list[Hit]
+
+
+class PinState(BaseModel):
+    """``none``: nothing is pinned here; ``new``: in use without having been accepted. *file*: there is a lock file."""
+
+    state: Literal["none", "accepted", "new", "suspicious"]
+    signs: list[str]
+    trusted: bool
+    file: bool
+    digest: str
+    may_accept: bool
+
+
+class KeyHolder(BaseModel):
+    id: str
+    actor: str
+
+
+class PolicyOfTool(BaseModel):
+    """Why the tool may be used by the holder of *key*, line by line."""
+
+    key: str
+    actor: str
+    usable: bool
+    lines: list[str]
+    keys: list[KeyHolder]
+
+
+class RecentCall(BaseModel):
+    id: str
+    at: float
+    operation: str
+    tool_id: str
+    name: str
+    server: str
+    actor: str
+    outcome: str
+    tool: str
+    code: str
+    duration_ms: float
+
+
+class WholeTool(BaseModel):
+    """A tool. *traffic*, *pin* and *policy* only with ``ops:read``. A schema or definition that is too large is null.
+    *no_card*: why no search gives it. *traffic*: calls, failed, median in milliseconds."""
+
+    id: str
+    name: str
+    namespace: str
+    upstream: str
+    upstream_name: str
+    path: str
+    kind: Literal["tool", "skill"]
+    title: str
+    description: str
+    writes: bool
+    no_card: str
+    card: CardLine
+    definition_tokens: int
+    input_schema: dict[str, Any] | None
+    output_schema: dict[str, Any] | None
+    annotations: dict[str, Any] | None
+    examples: list[Any] | None
+    definition: dict[str, Any] | None
+    traffic: tuple[int, int, float | None] | None
+    recent: list[RecentCall]
+    pin: PinState | None
+    policy: PolicyOfTool | None
+
+
+class HeldTool(BaseModel):
+    """A tool, or another offer (``rec/prompts``), that is held back; *held* false: a suspicious one in use. *digest* is
+    that of the definition as it is now, empty where it cannot be accepted here."""
+
+    source: str
+    name: str
+    held: bool
+    reason: Literal["changed", "new", "suspicious"]
+    explanation: str
+    impact: Literal["breaking", "compatible", "words"] | None
+    reasons: list[str]
+    diff: list[str]
+    signs: list[str]
+    about: str
+    digest: str
+    may_accept: bool
+    definition: dict[str, Any] | None
+
+
+class HeldTools(BaseModel):
+    """*more*: so many are not listed."""
+
+    held: list[HeldTool]
+    more: int
+
+
+class RunAnswer(BaseModel):
+    """*envelope* is the answer of ``tool_execute``, or its failure; *text* what a model reads. *request* and *response*
+    are those of the tool server, null if there was no call or they are large (*called* tells which)."""
+
+    is_error: bool
+    envelope: dict[str, Any]
+    text: str
+    tokens: int
+    request: dict[str, Any] | None
+    response: dict[str, Any] | None
+    called: bool
+    duration_ms: float
+    correlation_id: str
+
+
+class ViewAnswer(BaseModel):
+    """*view* is the answer of ``tool_view``, or its failure."""
+
+    is_error: bool
+    view: dict[str, Any]
+    text: str
+
+
+# Parameters and bodies are read by hand, so that refusals have our shape; these are their schemas (OPS-153).
+def _parameter(name: str, schema: Mapping[str, Any], *, required: bool = False) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": required, "schema": dict(schema)}
+
+
+def _body(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": dict(properties), "required": list(required)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+_TEXT = {"type": "string", "maxLength": _MAX_NAME_CHARS}
+_OBJECT = {"type": "object", "additionalProperties": True}
+_SEARCH = {
+    "parameters": [
+        _parameter("q", {"type": "string", "maxLength": MAX_QUERY_CHARS}, required=True),
+        _parameter("limit", {"type": "integer", "minimum": 1, "maximum": MAX_HITS, "default": MOST_SHOWN}),
+        _parameter("session", {"type": "string", "maxLength": _MAX_SESSION_CHARS}),
+    ]
+}
+_TOOL = {"parameters": [_parameter("id", _TEXT, required=True), _parameter("key", _TEXT)]}
+_HELD = {"parameters": [_parameter("tool", _TEXT)]}
+_RUN = _body({"id": _TEXT, "args": _OBJECT, "dry_run": {"type": "boolean", "default": False}}, "id")
+_VIEW = _body({"handle": {"type": "string"}, "selector": _OBJECT}, "handle", "selector")
+
+_SEARCHED = """The tools that a model would be given for the words `q`, best first, with the reasons. With `session`, a
+name of the caller's choice, they are as a model is sent them in that session, which remembers what it was sent where
+cache-stable order is on."""
+
+
+def console_tools_router(gate: Gate, max_values: int) -> APIRouter:
+    """Bodies have at most *max_values* values."""
+    router = APIRouter(prefix=PREFIX, tags=["console"])
+
+    @router.get(
+        "/search",
+        operation_id="console_search",
+        response_model=SearchAnswer,
+        openapi_extra=_SEARCH,
+        description=_SEARCHED,
+    )
+    async def searched(request: Request) -> Response:
+        wanted = request.query_params
+        query, session = wanted.get("q", ""), wanted.get("session", "")
+        limit = _number(wanted.get("limit", str(MOST_SHOWN)))
+        if not query.strip() or len(query) > MAX_QUERY_CHARS or len(session) > _MAX_SESSION_CHARS:
+            return refuse(400, "invalid_request", f"q is required, and has at most {MAX_QUERY_CHARS} characters")
+        if not 1 <= limit <= MAX_HITS:
+            return refuse(400, "invalid_request", f"limit is a number from 1 to {MAX_HITS}")
+        context = _named(context_of(request), session)
+        return SurrogateJson(await search(gate.runtime, query, limit, context, sent=bool(session)))
+
+    @router.get("/tool", operation_id="console_tool", response_model=WholeTool, openapi_extra=_TOOL)
+    async def tool(request: Request) -> Response:
+        """All that there is to know of one tool; with `key`, why the holder of that key may use it."""
+        context, wanted = context_of(request), request.query_params
+        read, write = context.identity.allows("ops:read"), context.identity.allows("ops:write")
+        tool_id, key = wanted.get("id", "")[:_MAX_NAME_CHARS], wanted.get("key", "")
+        await gate.runtime.prepare(context)
+        try:
+            return SurrogateJson(whole_tool(gate, tool_id, context, key, everything=read, may_accept=write))
+        except HydrateFailed as error:
+            return refuse(404, "not_found", error.message)
+
+    @router.get("/held", operation_id="console_held", response_model=HeldTools, openapi_extra=_HELD)
+    async def held(request: Request) -> Response:
+        """What is held back from everybody, or looks suspicious, and why. Needs `ops:read`."""
+        identity = identity_of(request)
+        if not identity.allows("ops:read"):
+            return refuse(403, "forbidden", "This needs the permission ops:read")
+        wanted = request.query_params.get("tool", "")
+        return SurrogateJson(await held_tools(gate, wanted, may_accept=identity.allows("ops:write")))
+
+    @router.post("/execute", operation_id="console_execute", response_model=RunAnswer, openapi_extra=_RUN)
+    async def execute(request: Request) -> Response:
+        """Run a tool, or check its arguments, by the caller's own permissions."""
+        context = context_of(request)
+        # A place first, as for any other call: the body is read under it.
+        try:
+            lease = await gate.shares.calls.take(context.identity.actor)
+        except ShareRefused as refused:
+            headers = {"retry-after": str(max(1, math.ceil(RETRY_AFTER_S)))}
+            status = 429 if refused.scope == "actor" else 503
+            return refuse(status, "too_many_requests", too_many_text("calls under way", refused.scope), headers)
+        try:
+            body = await json_object(request, max_values)
+            if not isinstance(body, dict):
+                return body
+            tool_id, dry_run = body.get("id"), body.get("dry_run", False)
+            if not isinstance(tool_id, str) or not isinstance(dry_run, bool):
+                return refuse(400, "invalid_request", "id must be a string, and dry_run true or false")
+            answer = await run_tool(gate, tool_id, body.get("args", {}), context, dry_run=dry_run)
+        finally:
+            gate.shares.calls.give_back(lease)
+        return SurrogateJson(answer)
+
+    @router.post("/view", operation_id="console_view", response_model=ViewAnswer, openapi_extra=_VIEW)
+    async def view(request: Request) -> JSONResponse:
+        """A part of an artifact that a run has left for this caller."""
+        body = await json_object(request, max_values)
+        if not isinstance(body, dict):
+            return body
+        handle = body.get("handle")
+        if not isinstance(handle, str):
+            return refuse(400, "invalid_request", "handle must be a string")
+        return SurrogateJson(await view_part(gate, handle, body.get("selector"), context_of(request)))
+
+    return router
+
+
+def _named(context: CallContext, session: str) -> CallContext:
+    """*context* in the search session of this name."""
+    if not session:
+        return context
+    return replace(context, session=session_key(_SESSION, context.identity.actor, session))
+
+
+def _number(text: str) -> int:
+    """0 for what is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
