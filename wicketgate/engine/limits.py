@@ -10,9 +10,9 @@ from wicketgate.gateway.lifecycle import Lifecycle
 
 T = TypeVar("T")
 
-EndReason = Literal["cancelled", "disconnected", "revoked"]
+EndReason = Literal["cancelled", "disconnected", "revoked", "handed_over"]
 """``disconnected``: no reader is left. ``revoked``: its key is not good any more. Only metrics tell them apart; the
-stream says ``cancelled`` each time (CHAT-92)."""
+stream says ``cancelled`` each time (CHAT-92). ``handed_over``: its process ends, and another one may go on with it."""
 
 
 class Interrupted(Exception):
@@ -88,7 +88,7 @@ class Place:
     """One stream's place, the identity that its run acts for, and the handle by which the run is ended. A run and its
     readers share one."""
 
-    __slots__ = ("_free", "_lease", "_shares", "holders", "identity", "interruption")
+    __slots__ = ("_free", "_lease", "_shares", "hands_over", "holders", "identity", "interruption")
 
     def __init__(self, identity: Identity, lease: Lease, shares: Shares, free: Callable[["Place"], None]) -> None:
         self.identity = identity
@@ -97,6 +97,8 @@ class Place:
         self._free = free
         self.holders = 1
         self.interruption = Interruption()
+        self.hands_over = False
+        """True for a run that another process could go on with."""
 
     def share(self) -> None:
         self.holders += 1
@@ -141,9 +143,9 @@ class StreamLimit:
         return place
 
     def end_all(self) -> None:
-        """End every run that holds a place where it waits, with ``done`` (cancelled)."""
+        """End every run that holds a place where it waits: with ``done`` (cancelled), unless it can be handed over."""
         for place in self._places:
-            place.interruption.request()
+            place.interruption.request("handed_over" if place.hands_over else "cancelled")
 
     def end_of(self, key_id: str) -> Mapping[str, int]:
         """End every run that this key has started where it waits, with ``done`` (cancelled). Returns their number."""
@@ -168,13 +170,15 @@ class Drain:
     """Stops upstreams and streams in order: none are new, those that run go on for a while, then each ends properly
     (OPS-24, OPS-36).
 
-    A door calls ``request_begun`` and ``request_ended`` around each request that the end has to wait for.
+    A door calls ``request_begun`` and ``request_ended`` around each request that the end has to wait for, and names
+    with ``wait_for`` what may come back without one.
     """
 
     def __init__(self, lifecycle: Lifecycle, streams: StreamLimit) -> None:
         self._lifecycle = lifecycle
         self._streams = streams
         self._followers: list[Callable[[], None]] = []
+        self._waited_for: list[Callable[[], Awaitable[None]]] = []
         self._requests = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -184,6 +188,10 @@ class Drain:
         """Call *step* when the drain begins."""
         self._followers.append(step)
 
+    def wait_for(self, over: Callable[[], Awaitable[None]]) -> None:
+        """Let the end wait until *over* returns."""
+        self._waited_for.append(over)
+
     def request_begun(self) -> None:
         self._requests += 1
         self._quiet.clear()
@@ -192,6 +200,10 @@ class Drain:
         self._requests -= 1
         if not self._requests:
             self._quiet.set()
+
+    def started(self) -> bool:
+        """True once the upstreams had their turn."""
+        return self._lifecycle.started()
 
     def running(self) -> tuple[int, int]:
         """The number of streams that the end waits for, and of other requests."""
@@ -218,4 +230,6 @@ class Drain:
     async def wait(self) -> None:
         """Return when the last stream is over, detached runs among them, and the last request is answered."""
         await self._streams.wait_empty()
+        for over in self._waited_for:
+            await over()
         await self._quiet.wait()
