@@ -1,9 +1,9 @@
 """What the page Gate takes to be seen, on loopback: ``python -m bench.console [--tools 85,10000] [--rounds 5]``.
 
-A gate of so many tools, as a process of its own, and Debian's Chromium, in a new context each time. *first paint* is the
-browser's own first contentful paint; *totals* is when the heading tells the number of tools, *map* when the rows are there;
-*frame* is the 95th percentile of the time between two frames while the page is scrolled. All in milliseconds, from the
-start of the navigation.
+A gate of so many tools, as a process of its own, and Debian's Chromium, in a new context each time. *first paint* is
+the browser's own first contentful paint; *totals* is when the heading tells the number of tools, *map* when the rows are
+there; *frame* is the 95th percentile of the time between two frames while the page is scrolled. All in milliseconds,
+from the start of the navigation.
 """
 
 import argparse
@@ -50,7 +50,9 @@ def settings(tools: int) -> str:
     server = Path(__file__).with_name("console_server.py")
     each = -(-tools // NAMESPACES)
     counts = [min(each, tools - start) for start in range(0, tools, each)]
-    line = "  - {{name: area{number}, connect_timeout_s: 60, command: [{python}, -ISE, {server}, '{count}', '{number}']}}"
+    line = (
+        "  - {{name: area{number}, connect_timeout_s: 60, command: [{python}, -ISE, {server}, '{count}', '{number}']}}"
+    )
     upstreams = (
         line.format(number=number, python=sys.executable, server=server, count=count)
         for number, count in enumerate(counts)
@@ -83,7 +85,13 @@ async def look(browser: Browser, url: str, key: str) -> dict[str, float]:
     await tab.close(None)
     if tab.faults:
         raise SystemExit(f"the page has failed: {tab.faults}")
-    return {"first paint": paint, "totals": marks["totals"], "map": marks["map"], "frame": frame, "elements": marks["n"]}
+    return {
+        "first paint": paint,
+        "totals": marks["totals"],
+        "map": marks["map"],
+        "frame": frame,
+        "elements": marks["n"],
+    }
 
 
 async def main() -> None:

@@ -1,4 +1,4 @@
-"""A server of so many tools over stdio, in clusters, for ``bench.console``: ``python console_server.py TOOLS NUMBER``."""
+"""A server of so many tools over stdio, for ``bench.console``: ``python console_server.py TOOLS NUMBER``."""
 
 import json
 import sys

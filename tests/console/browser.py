@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
 
 from tests.console.gate import OWNER
 from tests.support.debian import debian_program
@@ -15,7 +15,10 @@ from tests.support.service import BOUND_S
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text("utf-8")
 # Best practices too: they are what a reader of a screen stumbles over first.
-_RULES = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+_RULES = {
+    "resultTypes": ["violations"],
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+}
 _WATCH = "addEventListener('securitypolicyviolation', (e) => console.error('CSP', e.violatedDirective, e.blockedURI))"
 _KEY = "sessionStorage.getItem('wicketgate.key') ?? sessionStorage.setItem('wicketgate.key', {key})"
 
@@ -60,7 +63,7 @@ class Tab:
         context.set_default_timeout(BOUND_S * 1_000)
         page = await context.new_page()
         page.on("pageerror", lambda error: self._faults.append(f"error in the page: {error}"))
-        page.on("console", lambda said: said.type == "error" and self._faults.append(f"{said.text} {_where(said)}"))
+        page.on("console", self._said)
         page.on("requestfailed", lambda asked: self._failed(asked.url, asked.failure or ""))
         await page.goto(f"{self._url}/console/{path}")
         return page
@@ -68,6 +71,10 @@ class Tab:
     def expect(self, *patterns: str) -> None:
         """Faults that match one of *patterns* are meant."""
         self._expected += patterns
+
+    def _said(self, said: ConsoleMessage) -> None:
+        if said.type == "error":
+            self._faults.append(f"{said.text} at {said.location.get('url', '')}")
 
     def _failed(self, url: str, failure: str) -> None:
         # What the page itself gives up, such as the load of a view that was left, is no failure.
@@ -88,10 +95,6 @@ class Tab:
                 await context.tracing.stop(path=written[-1] if trace is not None else None)
             await context.close()
         return written
-
-
-def _where(said: Any) -> str:
-    return f"at {said.location.get('url', '')}"
 
 
 async def violations(page: Page) -> list[str]:

@@ -1,4 +1,4 @@
-"""The pages Servers, Calls, Approvals, Keys, Configuration and Chat, each in what it is for. Tools has a file of its own."""
+"""The pages Servers, Calls, Approvals, Keys, Configuration and Chat, each in what it is for."""
 
 import re
 
