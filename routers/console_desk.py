@@ -156,8 +156,8 @@ class CatalogInForce(BaseModel):
 
 class Configuration(BaseModel):
     """*file*: the file that was read, null without one. *waiting*: settings that take effect after a restart.
-    *switched*: servers that are enabled or disabled until the next reload. *unmatched*: patterns that match no tool. *cut*: there
-    are more settings than are shown."""
+    *switched*: servers that are enabled or disabled until the next reload. *unmatched*: patterns that match no tool.
+    *cut*: there are more settings than are shown."""
 
     file: str | None
     loaded_at: float

@@ -24,7 +24,10 @@ access: [{match: "nothing:*", effect: deny}]
 plugins:
   middleware: {_global: [{handler: call_trace, config: {}}]}
 upstreams:
-  - {name: shop, url: "${CHECK_URL}", headers: {Authorization: "Bearer ${SHOP_TOKEN}", X-Api-Key: LITERAL}, enabled: false}
+  - name: shop
+    url: "${CHECK_URL}"
+    headers: {Authorization: "Bearer ${SHOP_TOKEN}", X-Api-Key: LITERAL}
+    enabled: false
   - {name: local, command: [serve, "--token", "token-in-an-argument", "--verbose"], enabled: false}
 """
 

@@ -1,0 +1,149 @@
+"""The pages Servers, Calls, Keys and Configuration, in a browser."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Dialog, Page, expect
+
+from tests.console.browser import Tab, violations
+from tests.console.gate import READER, Fleet, fleet
+from tests.support.requirement import requirement
+
+PLACES = {
+    "servers?name=broken": ".detail .name",
+    "calls": ".log",
+    "calls?id={id}": ".detail .name",
+    "keys": "td",
+    "configuration": ".rows",
+}
+
+
+async def a_call(gate: Fleet) -> str:
+    """The id of a call whose tool's name would be markup."""
+    await gate.call("markup")
+    found = await gate.get("calls?server=odd&limit=1")
+    return str(found["calls"][0]["call_id"])
+
+
+@requirement("OPS-275", "OPS-276", "OPS-277", "OPS-278")
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("look", "width"), [("light", 1440), ("dark", 390)])
+async def test_the_desk_is_open_to_everybody(tab: Tab, gate: Fleet, place: str, look: str, width: int) -> None:
+    page = await tab.open(place.format(id=await a_call(gate)), width=width, color_scheme=look)
+    await expect(page.locator(PLACES[place]).first).to_be_visible()
+    await expect(page.get_by_text("Loading …")).to_have_count(0)
+    assert await violations(page) == []
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@requirement("OPS-275")
+async def test_a_failing_server_is_first_with_its_last_words_as_text(tab: Tab) -> None:
+    page = await tab.open("servers")
+    await expect(page.locator("h1")).to_have_text("1 of 3 servers needs attention")
+    await expect(page.locator(".pick .nm").first).to_have_text("broken")
+    await expect(page.locator(".detail .name")).to_have_text("broken")
+    await expect(page.locator(".detail .fail")).to_contain_text("it ended with code 3")
+    await expect(page.locator(".words")).to_contain_text("cannot reach the <b>database</b>")
+    await expect(page.locator(".words b")).to_have_count(0)
+    assert await page.locator(".slim tr").count() >= 1
+
+
+@requirement("OPS-275")
+async def test_a_server_is_disabled_once_it_was_said_twice_and_enabled_again(tab: Tab, gate: Fleet) -> None:
+    page = await tab.open("servers?name=broken")
+    await page.get_by_role("button", name="Disable …").click()
+    await page.get_by_role("button", name="Keep it").click()
+    await page.get_by_role("button", name="Disable …").click()
+    await page.get_by_role("button", name="Disable it").click()
+    await expect(page.get_by_text("disabled until the next reload", exact=True)).to_be_visible()
+    await expect(page.get_by_text("after the next reload or restart")).to_be_visible()
+    await page.get_by_role("button", name="Enable until the next reload").click()
+    await expect(page.get_by_role("button", name="Connect anew")).to_be_visible()
+    await page.get_by_role("button", name="Connect anew").click()
+    await expect(page.get_by_text("connected anew", exact=True)).to_be_visible()
+    details = [each["detail"] for each in (await gate.get("calls?operation=server"))["calls"]]
+    assert details[:3] == ["connected anew", "enabled until the next reload", "disabled until the next reload"]
+
+
+@requirement("OPS-276")
+async def test_calls_are_filtered_by_the_address_and_opened(tab: Tab, gate: Fleet) -> None:
+    await gate.call("get_order", order_id="o1")
+    await gate.call("get_order", order_id="o1", key=READER)
+    page = await tab.open("calls")
+    await page.get_by_label("Actor").fill("rita")
+    await expect(page.locator(".log tbody .actor", has_text="olga")).to_have_count(0)
+    await expect(page.locator(".log tbody .actor", has_text="rita").first).to_be_visible()
+    assert "actor=rita" in page.url
+    await page.locator(".log a", has_text="get_order").first.click()
+    await expect(page.locator(".detail .name")).to_have_text("get_order")
+    await expect(page.locator(".spent .whole")).to_be_visible()
+    assert "actor=rita" in page.url
+    await page.go_back()
+    await expect(page.locator(".detail")).to_have_count(0)
+    await page.get_by_label("Any word").fill("nothing of this kind")
+    await expect(page.get_by_text("No record fits these filters.")).to_be_visible()
+    await page.get_by_role("button", name="Clear").click()
+    await expect(page.locator(".log tbody .actor", has_text="olga").first).to_be_visible()
+
+
+@requirement("OPS-276")
+async def test_a_caller_without_permission_has_its_own_calls_and_no_desk(tab: Tab, gate: Fleet) -> None:
+    await gate.call("get_order", order_id="o1", key=READER)
+    page = await tab.open("calls", key=READER)
+    await expect(page.locator("h1")).to_have_text("Your calls")
+    await expect(page.locator(".log")).to_be_visible()
+    await expect(page.locator(".log .actor")).to_have_count(0)
+    assert await page.locator(".nav a", has_text="Servers").count() == 0
+
+
+@requirement("OPS-276")
+async def test_hostile_names_are_text(tab: Tab, gate: Fleet) -> None:
+    dialogs: list[str] = []
+    page = await tab.open(f"calls?id={await a_call(gate)}")
+    page.on("dialog", lambda dialog: _note(dialogs, dialog))
+    await expect(page.locator(".detail .name")).to_be_visible()
+    await expect(page.locator("main img, main script, main iframe")).to_have_count(0)
+    await _no_hidden_characters(page)
+    await page.goto(f"{gate.url}/console/calls?q=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E")
+    await expect(page.get_by_text("No record fits these filters.")).to_be_visible()
+    assert dialogs == []
+
+
+def _note(dialogs: list[str], dialog: Dialog) -> None:
+    dialogs.append(dialog.message)
+
+
+async def _no_hidden_characters(page: Page) -> None:
+    text = await page.inner_text("main")
+    assert not [char for char in text if char in "\x1b\u202e\u202c\u200b"]
+
+
+@requirement("OPS-277")
+async def test_keys_and_settings_are_shown_without_what_proves_them(tab: Tab, gate: Fleet) -> None:
+    page = await tab.open("keys")
+    await expect(page.locator("h1")).to_have_text("2 keys")
+    assert "sha256" not in await page.inner_text("body")
+    await page.get_by_role("link", name="Configuration").click()
+    await expect(page.locator(".rows").first).to_be_visible()
+    await expect(page.get_by_text("2, shown on the page Keys")).to_be_visible()
+    await expect(page.get_by_text("max_body_bytes")).to_have_count(0)
+    await page.get_by_label("Defaults too").check()
+    await expect(page.get_by_text("max_body_bytes")).to_be_visible()
+    await page.get_by_label("Setting or value").fill("fleet.py")
+    await expect(page.locator(".rows > div")).to_have_count(2)
+
+
+@requirement("OPS-278")
+async def test_what_is_held_back_is_found_from_its_server_and_accepted(browser: Browser, tmp_path: Path) -> None:
+    async with fleet(tmp_path) as gate:
+        tab = Tab(browser, gate.url)
+        page = await tab.open("servers?name=shop")
+        await page.locator(".detail").get_by_role("link", name="1 definition not accepted").click()
+        await page.locator(".res a", has_text="pay_bill").click()
+        await page.get_by_role("button", name="Accept this definition").click()
+        await expect(page.get_by_text("It is not held back any more.")).to_be_visible()
+        assert "pay_bill" not in str(await gate.get("held"))
+        (record,) = (await gate.get("calls?operation=accept"))["calls"]
+        assert record["tool_id"] == "shop:pay_bill"
+        await tab.close(None)
+        assert tab.faults == []
