@@ -20,7 +20,8 @@ from redis import exceptions
 
 from wicketgate.peer_channels import Channel, ChannelBroken, ChannelPeers
 from wicketgate.peers import MAX_BYTES, NotReached, new_peer_id
-from wicketgate.storage.redis.client import RedisAway, RedisLink, Script
+from wicketgate.storage.redis.client import RedisAway, RedisLink
+from wicketgate.storage.redis.scripts import Script
 
 log = logging.getLogger("wicketgate.peers")
 

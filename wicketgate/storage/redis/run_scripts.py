@@ -5,7 +5,7 @@ nothing once the result is known, the parts a hash of ``<position> <data>`` by t
 added to the time of Redis, in milliseconds. With a replica as ARGV[2] a script changes a run of this process only.
 """
 
-from wicketgate.storage.redis.client import Script
+from wicketgate.storage.redis.scripts import Script
 
 _TIME = """
 local t = redis.call('TIME')
@@ -167,6 +167,12 @@ RENEW = Script(f"""{_TIME}{_REFUSAL}
 -- ARGV: replica, lease and life in ms.
 redis.call('HSET', row, 'lease', now + ARGV[3])
 live(ARGV[4])
+return 1
+""")
+
+RELEASE = Script(f"""{_TIME}{_REFUSAL}
+-- ARGV: replica. The run is nobody's from now on.
+redis.call('HSET', row, 'replica', '', 'lease', now)
 return 1
 """)
 

@@ -22,7 +22,7 @@ export default function Approvals({ me }) {
     </section>`}
     ${others.length > 0 && html`<section aria-labelledby="others">
       <div class="sec"><h2 id="others">Waiting for others</h2></div>
-      <div class="scroll"><table>
+      <div class="scroll" tabindex="0" role="region" aria-labelledby="others"><table>
         <thead><tr><th scope="col">Tool</th><th scope="col">For</th><th scope="col">Arguments</th><th scope="col">Asked</th><th scope="col" class="r">Time left</th></tr></thead>
         <tbody>${others.map((ask) => html`<tr key=${ask.id}>
           <td class="nm">${plain(ask.name, 120)}${ask.definition_changed && html` <span class="tag bad">changed</span>`}</td>
@@ -41,7 +41,7 @@ export default function Approvals({ me }) {
 const Since = ({ ask }) => html`<p class="since">Asked at <time title=${moment(ask.asked_at)}>${clock(ask.asked_at)}</time> by ${plain(ask.actor, 80)} · <code>${plain(ask.tool_id, 300)}</code></p>`;
 
 function Decided({ decided }) {
-  return html`<div class="scroll"><table>
+  return html`<div class="scroll" tabindex="0" role="region" aria-labelledby="decided"><table>
     <thead><tr><th scope="col">Tool</th><th scope="col">For</th><th scope="col">Arguments</th><th scope="col">Decided</th><th scope="col">Decision</th></tr></thead>
     <tbody>${decided.map((ask) => html`<tr key=${ask.id}>
       <td class="nm">${plain(ask.name, 120)}</td><td>${plain(ask.actor, 80)}</td>

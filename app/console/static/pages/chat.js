@@ -24,10 +24,25 @@ function useTalk(owner) {
   return conversation();
 }
 
+// The end stays in sight while it grows, unless the reader has scrolled away from it.
+function useEnd(talk) {
+  const pinned = useRef(true);
+  useEffect(() => {
+    const look = () => (pinned.current = innerHeight + scrollY > document.documentElement.scrollHeight - 120);
+    addEventListener("scroll", look, { passive: true });
+    return () => removeEventListener("scroll", look);
+  }, []);
+  useEffect(() => {
+    if (pinned.current && talk.items.length) requestAnimationFrame(() => scrollTo(0, document.documentElement.scrollHeight));
+  });
+  return () => (pinned.current = true);
+}
+
 export default function Chat({ me }) {
   const talk = useTalk(me.actor);
   const mine = talk.owner === me.actor ? talk : { items: [], run: null };
   const busy = !!mine.run;
+  const toEnd = useEnd(mine);
   const was = useRef(false);
   useEffect(() => {
     if (was.current && !busy) announce(waiting().length ? "A call waits for your approval." : "The answer is complete.");
@@ -44,7 +59,7 @@ export default function Chat({ me }) {
         ? html`<li class="you" key=${place}><h2>You</h2><p class="words">${plain(item.text)}</p></li>`
         : html`<${Answer} item=${item} busy=${busy && place === mine.items.length - 1} last=${place === mine.items.length - 1} key=${place} />`,
     )}</ol>
-    <${Composer} busy=${busy} />
+    <${Composer} busy=${busy} sending=${toEnd} />
   </div>`;
 }
 
@@ -86,8 +101,9 @@ function brief(call) {
 }
 
 function state(call) {
-  if (call.running) return ["wait", call.ran ? "running, approved" : "running"];
+  if (call.running) return ["wait", "running"];
   if (call.asks && !call.ran) return ["wait", call.sent ? "decided" : "waits for you"];
+  if (call.error === "denied by the owner") return ["bad", "denied"];
   if (call.error != null) return ["bad", "failed"];
   if (call.output == null) return ["wait", "stopped"];
   return ["ok", call.ran ? "approved, done" : "done"];
@@ -144,7 +160,7 @@ function Asked() {
   </section>`;
 }
 
-function Composer({ busy }) {
+function Composer({ busy, sending }) {
   const [text, setText] = useState("");
   const area = useRef(null);
   useLayoutEffect(() => {
@@ -154,9 +170,9 @@ function Composer({ busy }) {
   const submit = (event) => {
     event.preventDefault();
     if (busy || !text.trim()) return;
+    sending();
     say(text.trim());
     setText("");
-    requestAnimationFrame(() => area.current?.scrollIntoView({ block: "end" }));
   };
   const keyed = (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);

@@ -152,8 +152,9 @@ function took(event, data) {
   if (event === "text-delta") begun().text += data.content;
   else if (event === "tool-call") {
     // An approved call comes again under its id: it is the same one.
-    const known = allCalls().find((call) => call.id === data.id && call.sent && call.decision && !call.ran);
+    const known = allCalls().find((call) => call.id === data.id && call.asks && !call.ran);
     if (known) {
+      known.sent = true;
       known.ran = true;
       known.running = true;
     } else begun().calls.push({ id: data.id, name: data.name, args: data.arguments, running: true });
