@@ -1,9 +1,9 @@
 """What the page Gate takes to be seen, on loopback: ``python -m bench.console [--tools 85,10000] [--rounds 5]``.
 
 A gate of so many tools, as a process of its own, and Debian's Chromium, in a new context each time. *first paint* is
-the browser's own first contentful paint; *totals* is when the heading tells the number of tools, *map* when the rows are
-there; *frame* is the 95th percentile of the time between two frames while the page is scrolled. All in milliseconds,
-from the start of the navigation.
+the browser's own first contentful paint; *totals* is when the heading tells the number of tools, *map* when the rows
+are there; *frame* is the 95th percentile of the time between two frames while the page is scrolled. All in
+milliseconds, from the start of the navigation.
 """
 
 import argparse

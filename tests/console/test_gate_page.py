@@ -87,10 +87,12 @@ async def test_calls_are_counted_and_listed_as_they_end(tab: Tab, gate: Fleet) -
     await expect(page.locator("button.t.err").first).to_have_attribute("aria-label", re.compile("^refuse_order"))
     # While it stands still the counts go on, and the list stays.
     await page.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_role("button", name="Go on")).to_be_visible()
     await gate.call("print_invoice")
     await expect(page.locator(".figs div").first.locator("dd")).to_have_text(str(before["calls"] + 3))
     await expect(live.first).to_contain_text("refuse_order")
     await page.get_by_role("button", name="Go on").click()
+    await expect(page.get_by_role("button", name="Pause")).to_be_visible()
     await gate.call("void_invoice")
     await expect(live.first).to_contain_text("void_invoice")
 
