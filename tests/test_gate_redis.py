@@ -99,9 +99,7 @@ async def metrics(http: httpx.AsyncClient) -> str:
 
 
 @requirement("OPS-161", "OPS-162", "OPS-164", "OPS-187", "OPS-192")
-def test_check_tells_what_redis_does_not_promise(
-    redis: RedisServer, tmp_path: Path
-) -> None:
+def test_check_tells_what_redis_does_not_promise(redis: RedisServer, tmp_path: Path) -> None:
     file = tmp_path / "wicketgate.yaml"
     file.write_text(f"storage: {{url: '{storage(redis)['storage']['url']}'}}\n")
     told = " ".join(CliRunner().invoke(cli, ["check", "--config", str(file)]).output.split())

@@ -168,13 +168,15 @@ class Drain:
     """Stops upstreams and streams in order: none are new, those that run go on for a while, then each ends properly
     (OPS-24, OPS-36).
 
-    A door calls ``request_begun`` and ``request_ended`` around each request that the end has to wait for.
+    A door calls ``request_begun`` and ``request_ended`` around each request that the end has to wait for, and names
+    with ``wait_for`` what may come back without one.
     """
 
     def __init__(self, lifecycle: Lifecycle, streams: StreamLimit) -> None:
         self._lifecycle = lifecycle
         self._streams = streams
         self._followers: list[Callable[[], None]] = []
+        self._waited_for: list[Callable[[], Awaitable[None]]] = []
         self._requests = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -184,6 +186,10 @@ class Drain:
         """Call *step* when the drain begins."""
         self._followers.append(step)
 
+    def wait_for(self, over: Callable[[], Awaitable[None]]) -> None:
+        """Let the end wait until *over* returns."""
+        self._waited_for.append(over)
+
     def request_begun(self) -> None:
         self._requests += 1
         self._quiet.clear()
@@ -192,6 +198,10 @@ class Drain:
         self._requests -= 1
         if not self._requests:
             self._quiet.set()
+
+    def started(self) -> bool:
+        """True once the upstreams had their turn."""
+        return self._lifecycle.started()
 
     def running(self) -> tuple[int, int]:
         """The number of streams that the end waits for, and of other requests."""
@@ -218,4 +228,6 @@ class Drain:
     async def wait(self) -> None:
         """Return when the last stream is over, detached runs among them, and the last request is answered."""
         await self._streams.wait_empty()
+        for over in self._waited_for:
+            await over()
         await self._quiet.wait()

@@ -228,9 +228,6 @@ class HeldCall(Generic[R]):
         ended_at = self.running.ended_at
         return None if ended_at is None else ended_at - self.running.began + self._kept_s
 
-    def cancel(self) -> None:
-        self.running.cancel("its client has cancelled it")
-
     def outcome(self) -> R:
         """The result of an ended call. Raises what it raised, and UpstreamLost if it was cancelled."""
         return self.running.outcome().get()
@@ -326,15 +323,20 @@ class HeldCalls:
         if call.ended:
             self._running.give(call.running)
 
-    def cancel(self, call: HeldCall[Any]) -> None:
+    def cancel(self, call: HeldCall[Any], why: str = "its client has cancelled it") -> None:
         """End it, for a client that asks no more: once it has ended, another call may take its place."""
-        call.cancel()
+        call.running.cancel(why)
         call.running.at_end(lambda: self._running.give(call.running))
 
     def give_up(self) -> None:
         """Ask no more: no answer can come."""
         for caller in self._all:
             caller.give_up()
+
+    async def answered(self, poll_s: float = 0.05) -> None:
+        """Return when no call waits for its client, nor a client for one."""
+        while any(caller.attended or caller.open() for caller in self._all):  # noqa: ASYNC110  # at the end only
+            await asyncio.sleep(poll_s)
 
     async def _wait(self, call: HeldCall[R], caller: Client, after_s: float | None) -> R | Asked | HeldCall[R]:
         held, loop = call.caller, asyncio.get_running_loop()
@@ -363,11 +365,11 @@ class HeldCalls:
             held.leave(caller)
             # One who asks a second time is still there when the first is given up.
             if not held.attended:
-                call.running.cancel("its client has left")
-                self._running.drop(call.running)
+                self.cancel(call, "its client has left")
             raise
         held.leave(caller)
-        self._running.drop(call.running)
+        # Its client repeats the attempt if the answer is lost.
+        self.shown(call)
         return call.outcome()
 
     def _hold(self, call: RunningCall[Any]) -> bool:
