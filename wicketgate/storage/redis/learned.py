@@ -21,12 +21,8 @@ from wicketgate.catalog.learned_words import (
 from wicketgate.errors import ConfigError
 from wicketgate.ports import LearnedRows
 from wicketgate.storage.learned_rows import packed_words, sound_words
-<<<<<<< HEAD
-from wicketgate.storage.redis.client import RedisAway, RedisLink
-=======
 from wicketgate.storage.measures import without_level
 from wicketgate.storage.redis.client import RedisAway, RedisLink, Script
->>>>>>> attack16
 from wicketgate.storage.redis.names import HASH_CHARS, hashed, packed, unpacked
 from wicketgate.storage.redis.scripts import Script
 

@@ -5,12 +5,8 @@ import secrets
 from collections.abc import Callable
 
 from wicketgate.errors import NotAdmitted
-<<<<<<< HEAD
-from wicketgate.storage.redis.client import RedisAway, RedisLink
-=======
 from wicketgate.storage.measures import without_level
 from wicketgate.storage.redis.client import RedisAway, RedisLink, Script
->>>>>>> attack16
 from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.redis.scripts import Script
 
