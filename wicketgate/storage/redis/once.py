@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from wicketgate.errors import NotAdmitted
 from wicketgate.storage.measures import without_level
-from wicketgate.storage.redis.client import RedisAway, RedisLink, Script
+from wicketgate.storage.redis.client import RedisAway, RedisLink
 from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.redis.scripts import Script
 
