@@ -48,6 +48,11 @@ class ChannelBroken(Exception):
 class Channel(Protocol):
     """Whole messages both ways."""
 
+    @property
+    def broken(self) -> bool:
+        """True if it has ended without a word of the other side: that is lost, and has not left."""
+        ...
+
     async def send(self, data: bytes) -> None:
         """Return once there is room for more. Raises ChannelBroken."""
         ...
@@ -168,6 +173,8 @@ class ChannelPeers(PeerAnswers, ABC):
         leaving = asyncio.ensure_future(channel.receive())
         try:
             await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done() and channel.broken and operation in self._outliving:
+                await asyncio.wait((answering,))
             if not answering.done():
                 return
             try:
@@ -227,7 +234,8 @@ async def _answer(channel: Channel, send: AsgiSend, client: "asyncio.Task[None]"
         if message is None:
             if begun:
                 raise ConnectionError("the process that answered has ended")
-            await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"1")]})
+            # It had begun: a proxy must not give the same request to another process.
+            await send({"type": "http.response.start", "status": 502, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
             return
         begun = True

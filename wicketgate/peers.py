@@ -61,12 +61,13 @@ class Peers(Protocol):
         headers, and authenticates it anew. The correlation id goes along.
 
         Raises NotReached before anything is taken from *receive*; nothing has run then. Of a process that ends later
-        the client gets 503, or an answer that is broken off (ConnectionError).
+        the client gets 502, because it may have run, or an answer that is broken off (ConnectionError).
         """
         ...
 
-    def answer(self, operation: str, answer: Answer) -> None:
-        """Answer what peers ask under this name. To be called before ``answering``."""
+    def answer(self, operation: str, answer: Answer, *, outlives: bool = False) -> None:
+        """Answer what peers ask under this name. To be called before ``answering``. *outlives*: the answer is worked
+        out to its end for an asker that is lost; one that leaves ends it."""
         ...
 
     def answer_with(self, app: AsgiApp) -> None:
@@ -84,9 +85,12 @@ class PeerAnswers:
     def __init__(self) -> None:
         self.app: AsgiApp | None = None
         self._answers: dict[str, Answer] = {}
+        self._outliving = set[str]()
 
-    def answer(self, operation: str, answer: Answer) -> None:
+    def answer(self, operation: str, answer: Answer, *, outlives: bool = False) -> None:
         self._answers[operation] = answer
+        if outlives:
+            self._outliving.add(operation)
 
     def answer_with(self, app: AsgiApp) -> None:
         self.app = app

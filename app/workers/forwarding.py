@@ -13,6 +13,8 @@ from wicketgate.peers import MAX_BYTES, NotReached, new_peer_id
 
 _LENGTH_BYTES = 4
 _CONNECT_S = 1.0
+_LEAVES = bytes(_LENGTH_BYTES)
+"""The last word of a side that ends a channel. No message is empty."""
 
 
 class WorkerPeers(ChannelPeers):
@@ -79,6 +81,7 @@ class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self.broken = False
 
     async def send(self, data: bytes) -> None:
         try:
@@ -90,9 +93,16 @@ class _Connection:
     async def receive(self) -> bytes | None:
         try:
             length = int.from_bytes(await self._reader.readexactly(_LENGTH_BYTES), "big")
-            return None if length > MAX_BYTES else await self._reader.readexactly(length)
+            if not length:
+                return None
+            if length <= MAX_BYTES:
+                return await self._reader.readexactly(length)
         except (asyncio.IncompleteReadError, OSError):
-            return None
+            pass
+        self.broken = True
+        return None
 
     async def aclose(self) -> None:
-        self._writer.close()
+        if not self._writer.is_closing():
+            self._writer.write(_LEAVES)
+            self._writer.close()

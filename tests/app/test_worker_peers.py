@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.workers.forwarding import WorkerPeers
+from app.workers.forwarding import WorkerPeers, _Connection
 from app.workers.load import Loads
 from app.workers.place import Place
-from tests.storage.peers_contract import Make, PeersContract, shout
+from tests.storage.peers_contract import Make, PeersContract, outlives_its_asker, shout
 from tests.support.requirement import requirement
+from wicketgate.peer_channels import Channel
 from wicketgate.peers import NotReached
 
 
@@ -34,3 +35,22 @@ async def test_the_worker_that_came_in_place_of_another_is_not_taken_for_it(tmp_
             await one.ask(before.own_id, "shout", {"say": "x"})
         assert gone.value.gone
         assert await one.ask(after.own_id, "shout", {"say": "x"}) == {"said": "xx"}
+
+
+@requirement("FACE-124")
+async def test_an_answer_may_outlive_an_asker_that_is_lost(tmp_path: Path) -> None:
+    opened = list[_Connection]()
+
+    class Asker(WorkerPeers):
+        async def open(self, peer: str) -> Channel:
+            channel = await super().open(peer)
+            assert isinstance(channel, _Connection)
+            opened.append(channel)
+            return channel
+
+    def lose() -> None:
+        for channel in opened:
+            channel._writer.transport.abort()
+
+    one, other = (kind(Place(at, 2, 1, tmp_path, -1, -1, Loads.of(2))) for at, kind in enumerate((Asker, WorkerPeers)))
+    await outlives_its_asker(one, other, lose)

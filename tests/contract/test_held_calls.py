@@ -139,10 +139,18 @@ async def test_a_held_call_is_open_to_nobody_else_and_to_no_other_call() -> None
         assert [one["error"]["code"] for one in wrong] == [-32602] * 3
         assert server.answers == []
         assert text(await client(service).call("old__ask", more=answers(first))) == "accept Ada"
-        again = await client(service).call("old__ask", more=answers(first))
-    assert again["error"]["code"] == -32602
-    assert again["error"]["data"] == {"reason": "not_held"}
     assert server.calls == ["ask"]
+
+
+@requirement("FACE-123")
+async def test_an_attempt_that_is_repeated_gets_the_same_again_and_nothing_runs_twice() -> None:
+    async with asking_server() as server, running_service(upstreams=[server.upstream]) as service:
+        first = await client(service).call("old__twice")
+        seconds = [await client(service).call("old__twice", more=answers(first)) for _ in range(2)]
+        assert [list(asked(one)[1]) for one in seconds] == [["question-2"]] * 2
+        for again in (seconds[1], seconds[0], first):
+            assert text(await client(service).call("old__twice", more=answers(again))) == "accept Ada, accept Ada"
+    assert server.calls == ["twice"]
 
 
 @requirement("FACE-75")

@@ -108,7 +108,7 @@ class TestQuotasInRedis(QuotaStoreContract):
         windows = [Window("", 10), Window("x:*", 15)]
         async with other_replica(redis, link) as elsewhere:
             stores = [RedisQuotaStore(link), RedisQuotaStore(elsewhere)]
-            taken = await asyncio.gather(*(store.take("ann", windows) for _ in range(12) for store in stores))
+            taken = await asyncio.gather(*(store.take("ann", windows) for _ in range(30) for store in stores))
         assert taken.count(None) == 10
         assert await keys_without_an_end(link) == []
 

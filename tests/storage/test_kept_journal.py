@@ -24,7 +24,7 @@ from wicketgate.storage.kept_journal import KeptJournal
 from wicketgate.storage.memory_journal import JournalBounds, MemoryJournal
 from wicketgate.storage.redis.client import RedisLink
 from wicketgate.storage.redis.runs import RedisRunStore
-from wicketgate.storage.run_store import LOST_KEEP_S, RunStore
+from wicketgate.storage.run_store import LOST_KEEP_S, RunStore, StoreAway
 from wicketgate.storage.sqlite_runs import SQLiteRunStore
 
 BOUNDS = JournalBounds(total_bytes=2_000_000, run_bytes=200_000, unread_bytes=50_000, joins=False)
@@ -420,3 +420,41 @@ async def test_the_file_is_bounded_and_who_holds_most_loses_first(file: FileHost
         for number in range(20):
             await anew.claim(f"c{number}", "run", "", "bob")
     await anew.aclose()
+
+
+class _HeldUp(SQLiteRunStore):
+    """Cannot end the run ``a`` at first, and takes its time afterwards."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, BOUNDS, lambda: 1_000_000.0, "here")
+        self.tried = self.begun = False
+        self.entered, self.go = asyncio.Event(), asyncio.Event()
+
+    async def end(self, name: str) -> None:
+        if name == "a" and not self.tried:
+            self.tried = True
+            raise StoreAway
+        if name == "a":
+            self.entered.set()
+            await self.go.wait()
+        await super().end(name)
+
+
+@requirement("CHAT-114")
+async def test_a_run_that_ends_while_another_is_ended_late_takes_no_lease_along(tmp_path: Path) -> None:
+    store = _HeldUp(tmp_path / "a.db")
+    journal = KeptJournal(MemoryJournal(BOUNDS, lambda: 1_000_000.0), store, 200_000, lease_s=0.4)
+    async with asyncio.timeout(BOUND_S):
+        for name in ("a", "b", "c"):
+            await begun(journal, name)
+            await journal.append(name, [DONE])
+        await journal.end("a")
+        await store.entered.wait()
+        await journal.end("b")
+        store.go.set()
+        while "a" in journal._live:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert journal._tending is not None
+        assert not journal._tending.done()
+        await journal.aclose()

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.storage.peers_contract import BOUND_S, Make, PeersContract, shout
+from tests.storage.peers_contract import BOUND_S, Make, PeersContract, outlives_its_asker, shout
 from tests.storage.test_redis_stores import keys_without_an_end
 from tests.support.redis import RedisServer
 from tests.support.requirement import requirement
 from wicketgate.peers import NotReached
+from wicketgate.storage.redis import mail
 from wicketgate.storage.redis.client import RedisLink
 from wicketgate.storage.redis.mail import MailPeers
 from wicketgate.storage.redis.url import read_url
@@ -42,6 +43,44 @@ class TestMailPeers(PeersContract):
                         await asyncio.sleep(0.01)
             left = await link.run(lambda c: c.exists(other._mark(other.own_id), other._mailbox(other.own_id)))
             assert left == 0
+
+    @requirement("FACE-124")
+    async def test_an_answer_may_outlive_an_asker_that_is_lost(self, link: RedisLink) -> None:
+        one, other = MailPeers(link), MailPeers(link)
+
+        def lose() -> None:
+            other._doubt()
+            other._sure_from = float("-inf")
+
+        await outlives_its_asker(one, other, lose)
+
+    @requirement("OPS-198")
+    async def test_an_answer_that_is_lost_on_its_way_is_waited_for_no_longer(
+        self, link: RedisLink, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mail, "_ASK_AGAIN_S", 0.05)
+        one, other = MailPeers(link), MailPeers(link)
+
+        async def lost(*args: object) -> None:
+            """What Redis has acknowledged, and has no more."""
+
+        async def answer(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+            for channel in other._channels.values():
+                monkeypatch.setattr(channel, "send", lost)
+                monkeypatch.setattr(other, "_end", lost)
+            return {}
+
+        real_end = other._end
+        other.answer("lost", answer)
+        async with one.answering(), other.answering(), asyncio.timeout(BOUND_S):
+            asking = asyncio.create_task(one.ask(other.own_id, "lost", {}, BOUND_S))
+            async with asyncio.timeout(BOUND_S):
+                while other._end == real_end or other._channels:
+                    await asyncio.sleep(0.001)
+            monkeypatch.setattr(other, "_end", real_end)
+            with pytest.raises(NotReached) as missed:
+                await asking
+            assert not missed.value.gone
 
 
 @requirement("OPS-201")

@@ -215,12 +215,12 @@ async def test_a_run_is_forgotten_a_while_after_its_end_and_gives_its_place(link
     assert await keys_without_an_end(link) == []
 
 
+@requirement("EXEC-56")
 async def test_steps_of_many_runs_at_once_and_in_turn_are_kept_in_order(link: RedisLink) -> None:
     store = RedisRunStore(link, BOUNDS, "here")
     names = [f"r{number}" for number in range(250)]
-    for at in range(0, 250, 25):
-        claims = await asyncio.gather(*(store.claim(name, name, "", "bob") for name in names[at : at + 25]))
-        assert claims == [None] * 25
+    assert await asyncio.gather(*(store.claim(name, name, "", "bob") for name in names)) == [None] * 250
+    assert all(await asyncio.gather(*(store.claim_call(name, "c1") for name in names)))
     for position in (1, 2):
         assert await store.append({name: NewEvents(entries(position, event(position)), []) for name in names}) == []
     assert await store.renew() == []

@@ -82,8 +82,8 @@ class KeptCalls:
         home = id.partition(_BETWEEN)[2]
         return None if home in ("", self.peers.own_id) else home
 
-    def answer(self, operation: str, answer: Answer) -> None:
-        self.peers.answer(operation, answer)
+    def answer(self, operation: str, answer: Answer, *, outlives: bool = False) -> None:
+        self.peers.answer(operation, answer, outlives=outlives)
 
     async def ask(self, home: str, operation: str, value: Any, timeout_s: float) -> Any:
         """What *home* answers, or None if it has ended. Raises HomeAway."""

@@ -297,7 +297,9 @@ class KeptJournal:
             held -= len(run.unkept.pop(0).event)
 
     async def _finish(self, name: str) -> None:
-        live = self._live[name]
+        live = self._live.get(name)
+        if live is None:
+            return  # its end was written meanwhile
         if (live.unkept or live.completed) and not live.taken:
             await self._keep(name)
         if not live.unkept or live.taken:

@@ -122,3 +122,24 @@ async def test_after_the_drain_began_nobody_is_asked() -> None:
     asked = await begin(calls, run)
     calls.give_up()
     assert await calls.resume(attempt(), ADA, asked.id, {}) == ["nobody", "nobody"]
+
+
+@requirement("FACE-123")
+async def test_an_attempt_after_one_that_was_given_up_learns_that_the_fate_is_unknown() -> None:
+    calls = HeldCalls(running(), 60)
+    began = asyncio.Event()
+
+    async def run(caller: Caller, given: object) -> str:
+        said = await ask(caller)
+        began.set()
+        await asyncio.Event().wait()
+        return said
+
+    asked = await begin(calls, run)
+    left = asyncio.create_task(calls.resume(attempt(), ADA, asked.id, {"question-1": ACCEPT}))
+    await began.wait()
+    left.cancel()
+    await asyncio.wait([left])
+    for _ in range(2):
+        with pytest.raises(UpstreamLost):
+            await calls.resume(attempt(), ADA, asked.id, {"question-1": ACCEPT})

@@ -61,7 +61,7 @@ class Elsewhere:
         """Answer for *held* from now on."""
         self._held = held
         if self._kept is not None:
-            self._kept.answer(f"held {self._face}", self._resumed)
+            self._kept.answer(f"held {self._face}", self._resumed, outlives=True)
             self._kept.answer(f"task {self._face}", self._asked_of_task)
 
     async def keep(self, call: HeldCall[Any]) -> None:
@@ -86,10 +86,7 @@ class Elsewhere:
             wanted = {**_who(identity), "id": given.id, "responses": given.responses, "after_s": after_s}
             answer = await self._kept.ask(home, f"held {self._face}", {**wanted, "caller": lent}, _LONGEST_S)
         if answer is None:
-            row = await self._row(identity, given.id)
-            if row is None:
-                raise NotHeld
-            answer = _outcome(row)
+            answer = await self._left_behind(identity, given.id)
         return _unpacked(answer)
 
     async def task(
@@ -111,6 +108,16 @@ class Elsewhere:
 
     def _home_of(self, id: str) -> str | None:
         return None if self._kept is None else self._kept.home_of(id)
+
+    async def _left_behind(self, identity: Identity, id: str) -> Mapping[str, Any]:
+        """The outcome of a held call whose home has ended; a row that the store has lost too is no outcome. Raises
+        NotHeld for the call of another."""
+        assert self._kept is not None
+        if await self._kept.row(identity.actor, id) is None:
+            return _packed_error(lost(""))
+        if (row := await self._row(identity, id)) is None:
+            raise NotHeld
+        return _outcome(row)
 
     async def _row(self, identity: Identity, id: str) -> Row | None:
         """What is kept of a call of this very identity, which may still use its tools."""

@@ -228,9 +228,6 @@ class HeldCall(Generic[R]):
         ended_at = self.running.ended_at
         return None if ended_at is None else ended_at - self.running.began + self._kept_s
 
-    def cancel(self) -> None:
-        self.running.cancel("its client has cancelled it")
-
     def outcome(self) -> R:
         """The result of an ended call. Raises what it raised, and UpstreamLost if it was cancelled."""
         return self.running.outcome().get()
@@ -326,9 +323,9 @@ class HeldCalls:
         if call.ended:
             self._running.give(call.running)
 
-    def cancel(self, call: HeldCall[Any]) -> None:
+    def cancel(self, call: HeldCall[Any], why: str = "its client has cancelled it") -> None:
         """End it, for a client that asks no more: once it has ended, another call may take its place."""
-        call.cancel()
+        call.running.cancel(why)
         call.running.at_end(lambda: self._running.give(call.running))
 
     def give_up(self) -> None:
@@ -363,11 +360,11 @@ class HeldCalls:
             held.leave(caller)
             # One who asks a second time is still there when the first is given up.
             if not held.attended:
-                call.running.cancel("its client has left")
-                self._running.drop(call.running)
+                self.cancel(call, "its client has left")
             raise
         held.leave(caller)
-        self._running.drop(call.running)
+        # Its client repeats the attempt if the answer is lost.
+        self.shown(call)
         return call.outcome()
 
     def _hold(self, call: RunningCall[Any]) -> bool:

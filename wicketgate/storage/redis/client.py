@@ -6,7 +6,6 @@ until a ping is answered again. redis-py is imported with this module, which is 
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -22,8 +21,11 @@ from redis.backoff import NoBackoff
 
 from wicketgate.storage.measures import StorageMeasures
 from wicketgate.storage.redis.away import PAUSE_S, Presence, Trouble, explain
+from wicketgate.storage.redis.lanes import LANES, Lanes
 from wicketgate.storage.redis.names import Names
+from wicketgate.storage.redis.patience import Patience
 from wicketgate.storage.redis.promises import SETTINGS, shortfalls
+from wicketgate.storage.redis.scripts import Argument, Script, Step
 from wicketgate.storage.redis.url import RedisPlace
 
 log = logging.getLogger("wicketgate.storage")
@@ -37,8 +39,6 @@ _CONNECTIONS = 32
 _LOOK_S = 5.0
 _REPLICA_S = 0.5
 
-Argument = str | bytes | int | float
-
 
 class RedisAway(Exception):
     """Raised for what Redis did not do. Whether it did it nevertheless is not known after ``late``."""
@@ -46,18 +46,6 @@ class RedisAway(Exception):
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(f"Redis {explain(trouble)}")
         self.trouble = trouble
-
-
-class Script:
-    """A Lua script: its keys are of one group (``Names``)."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-
-
-Step = tuple[Script, Sequence[str], Sequence[Argument]]
-"""A script, its keys and its arguments."""
 
 
 class RedisLink:
@@ -85,7 +73,9 @@ class RedisLink:
         """The time of the loop when it answered again after it was away."""
         self._client: Any = None
         self._closing: list[Callable[[], Awaitable[None]]] = []
+        self._lanes = Lanes(self._opened, WAIT_S, int(_REPLICA_S * 1_000))
         self._look_now = asyncio.Event()
+        self._warm = False
 
     @property
     def trouble(self) -> str:
@@ -101,7 +91,8 @@ class RedisLink:
 
     async def script(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         """Runs *script*, which Redis learns at its first use. Raises RedisAway."""
-        return await self.run(lambda client: run_script(client, script, keys, arguments))
+        (found,) = await self.run(lambda client: self.scripts(client, [(script, keys, arguments)]))
+        return found
 
     async def scripts(
         self, client: Any, steps: Sequence[Step], wrote: Callable[[Any], bool] | None = None
@@ -114,11 +105,7 @@ class RedisLink:
         if self.place.kind == "cluster":
             return await asyncio.gather(*(run_script(client, *step) for step in steps))
         waits = wrote is not None and self.place.kind == "sentinel"
-        found = await _run_scripts(client, steps, waits=waits)
-        if any(isinstance(each, exceptions.NoScriptError) for each in found):
-            for text in {script.text for script, _, _ in steps}:
-                await client.script_load(text)
-            found = await _run_scripts(client, steps, waits=waits)
+        found = await self._lanes.ask(steps, waits=waits)
         for each in found:
             if isinstance(each, Exception):
                 raise each
@@ -140,6 +127,7 @@ class RedisLink:
             await self.aclose()
 
     async def aclose(self) -> None:
+        await self._lanes.aclose()
         self._client = None
         while self._closing:
             with contextlib.suppress(exceptions.RedisError, OSError):
@@ -154,7 +142,7 @@ class RedisLink:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         began, cancelling = loop.time(), task.cancelling() if task else 0
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with Patience(WAIT_S):
                 result = await work(self._opened())
         except (exceptions.RedisError, OSError) as error:  # the built-in TimeoutError is an OSError
             trouble = _trouble(error)
@@ -175,6 +163,7 @@ class RedisLink:
         self.measures.errors[trouble] += 1
         if self._presence.failed(trouble, asyncio.get_running_loop().time()):
             self.losses += 1
+            self._warm = False
             log.error("%s %s; nothing is kept there until it is back", self.place, explain(trouble))
             self._look_now.set()
         self.measures.away = self._presence.trouble is not None
@@ -198,7 +187,11 @@ class RedisLink:
     async def _look(self) -> None:
         """Asks whatever callers are told, and reads the settings, which a failover may have changed."""
         with contextlib.suppress(RedisAway):
+            warm, self._warm = self._warm, True
             await self._try(lambda client: client.ping())
+            if not warm:
+                # Connections at once, while nobody waits for them yet.
+                await asyncio.gather(*(self._try(lambda client: client.ping()) for _ in range(LANES)))
             found = shortfalls(self.place.kind, await self._settings())
             if found != self.shortfalls:
                 for line in found:
@@ -217,10 +210,12 @@ class RedisLink:
 
     def _opened(self) -> Any:
         if self._client is None:
-            self._client = self._open(WAIT_S)
+            self._client = self._open(None)
         return self._client
 
-    def _open(self, timeout_s: float) -> Any:
+    def _open(self, timeout_s: float | None) -> Any:
+        """None for no timeout of redis-py's own: ``run`` bounds the whole, and the task in which redis-py would send
+        otherwise fails with nobody to hear it when its connection is gone."""
         place = self.place
         common: dict[str, Any] = {
             "socket_timeout": timeout_s,
@@ -262,18 +257,6 @@ async def run_script(client: Any, script: Script, keys: Sequence[str], arguments
         return await client.evalsha(script.digest, len(keys), *keys, *arguments)
     except exceptions.NoScriptError:
         return await client.eval(script.text, len(keys), *keys, *arguments)
-
-
-async def _run_scripts(client: Any, steps: Sequence[Step], *, waits: bool) -> list[Any]:
-    """Returns results and errors; at the end how many replicas have what was written, if it *waits* for one."""
-    # On one connection with WAIT, which speaks of what its own connection has written.
-    pipeline = client.pipeline(transaction=False)
-    for script, keys, arguments in steps:
-        pipeline.evalsha(script.digest, len(keys), *keys, *arguments)
-    if waits:
-        pipeline.wait(1, int(_REPLICA_S * 1_000))
-    found: list[Any] = await pipeline.execute(raise_on_error=False)
-    return found
 
 
 async def _read_settings(client: Any) -> dict[str, str]:

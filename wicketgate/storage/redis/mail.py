@@ -20,13 +20,16 @@ from redis import exceptions
 
 from wicketgate.peer_channels import Channel, ChannelBroken, ChannelPeers
 from wicketgate.peers import MAX_BYTES, NotReached, new_peer_id
-from wicketgate.storage.redis.client import RedisAway, RedisLink, Script
+from wicketgate.storage.redis.client import RedisAway, RedisLink
+from wicketgate.storage.redis.scripts import Script
 
 log = logging.getLogger("wicketgate.peers")
 
-THERE_S = 10.0
+THERE_S = 6.0
 """A process counts as ended when it has not renewed its mark for so long."""
-RENEW_S = 2.5
+RENEW_S = 1.5
+_LOOK_S = 1.0
+"""While something is under way with a process, its mark is looked for so often."""
 _MAIL_S = 60.0
 _PIECE_BYTES = 32 * 1024
 _AHEAD = 16
@@ -35,10 +38,14 @@ _MOST_UNREAD = 4_096
 _READ_AT_ONCE = 64
 _BLOCK_S = 2.0
 _AGAIN_S = 0.25
+_ASK_AGAIN_S = 5.0
+"""A side that has waited so long lets the other one say that it knows of the channel."""
 _PATIENCE_S = 5.0
 """A channel outlives an outage of this length."""
 _MAX_SERVED = 1_024
 _LAST_WORDS_S = 1.0
+_UNKNOWN = -1
+"""The number of an ``end`` that answers a side whose channel is not known: what was sent on it is lost."""
 
 # KEYS: mark, mailbox. ARGV: the frame, pieces at most, life of the mailbox in ms. Returns 0 if nobody is there.
 _POST = Script("""
@@ -99,6 +106,7 @@ class MailPeers(ChannelPeers):
         tasks = [
             asyncio.create_task(self._keep_mark(), name="the mark of this process"),
             asyncio.create_task(self._read(), name="the mailbox of this process"),
+            asyncio.create_task(self._watch(), name="the marks of processes that are waited for"),
         ]
         try:
             yield
@@ -148,6 +156,11 @@ class MailPeers(ChannelPeers):
         with contextlib.suppress(ChannelBroken):
             await self.post(channel, "end", sent)
 
+    def _say_unknown(self, peer: str, id: str, *, asks: bool) -> None:
+        task = asyncio.create_task(self._end(_MailChannel(self, peer, id, asks=asks), _UNKNOWN))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
     def _channel(self, peer: str, id: str, *, asks: bool) -> "_MailChannel":
         channel = self._channels[id, asks] = _MailChannel(self, peer, id, asks=asks)
         return channel
@@ -156,6 +169,16 @@ class MailPeers(ChannelPeers):
         while True:
             await asyncio.sleep(RENEW_S)
             await self._renew()
+
+    async def _watch(self) -> None:
+        """Break off what is under way with processes that have ended."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            for peer in {channel.peer for channel in self._channels.values()}:
+                with contextlib.suppress(NotReached):
+                    if not await self.alive(peer):
+                        for channel in [each for each in self._channels.values() if each.peer == peer]:
+                            channel.break_off()
 
     async def _renew(self) -> None:
         life_ms = int(THERE_S * 1_000)
@@ -203,6 +226,8 @@ class MailPeers(ChannelPeers):
                 self._serving.add(task)
                 task.add_done_callback(self._serving.discard)
             else:
+                if kind == "taken":
+                    self._say_unknown(peer, id, asks=not from_asker)
                 return
         if channel.peer == peer:
             channel.take(kind, number, data)
@@ -226,6 +251,7 @@ class _MailChannel:
         self._news = asyncio.Event()
         self.over = False
         """True when the other side has ended, or the channel is broken off."""
+        self.broken = False
         self._closed = False
         self._turn = asyncio.Lock()
 
@@ -245,15 +271,14 @@ class _MailChannel:
                     return None
                 self._news.clear()
                 try:
-                    async with asyncio.timeout(THERE_S / 2):
+                    async with asyncio.timeout(_ASK_AGAIN_S):
                         await self._news.wait()
                 except TimeoutError:
-                    await self._look()
+                    await self._say_taken()
             kind, data = self._pieces.popleft()
             self._read += 1
             if self._read % (_AHEAD // 2) == 0:
-                with contextlib.suppress(ChannelBroken):
-                    await self._mail.post(self, "taken", self._read)
+                await self._say_taken()
             whole += data
             if len(whole) > MAX_BYTES:
                 self.break_off()
@@ -272,7 +297,7 @@ class _MailChannel:
         if kind == "taken":
             self._taken = max(self._taken, number)
             self._room.set()
-        elif number > self._came or len(self._pieces) > 2 * _AHEAD:
+        elif number > self._came or len(self._pieces) > 2 * _AHEAD or number == _UNKNOWN:
             self.break_off()
         elif kind == "end":
             self.over = True
@@ -284,6 +309,7 @@ class _MailChannel:
             self._room.set()
 
     def break_off(self) -> None:
+        self.broken = self.broken or not self.over
         self.over = True
         self._news.set()
         self._room.set()
@@ -294,18 +320,17 @@ class _MailChannel:
                 break
             self._room.clear()
             try:
-                async with asyncio.timeout(THERE_S / 2):
+                async with asyncio.timeout(_ASK_AGAIN_S):
                     await self._room.wait()
             except TimeoutError:
-                await self._look()
+                await self._say_taken()
         if self.over:
             raise ChannelBroken
 
-    async def _look(self) -> None:
-        """Break it off if the other side has ended."""
-        with contextlib.suppress(NotReached):
-            if not await self._mail.alive(self.peer):
-                self.break_off()
+    async def _say_taken(self) -> None:
+        """A side that does not know the channel any more answers that it has ended."""
+        with contextlib.suppress(ChannelBroken):
+            await self._mail.post(self, "taken", self._read)
 
 
 async def _cancelled(tasks: Iterable["asyncio.Task[None]"]) -> None:

@@ -20,7 +20,8 @@ from wicketgate.faces.mcp.kept_sessions import (
     SessionsAway,
 )
 from wicketgate.storage.mcp_session_rows import packed_facts, session_of_facts
-from wicketgate.storage.redis.client import Argument, RedisAway, RedisLink, Script, run_script
+from wicketgate.storage.redis.client import RedisAway, RedisLink, run_script
+from wicketgate.storage.redis.scripts import Argument, Script
 
 log = logging.getLogger("wicketgate.mcp")
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from wicketgate.call_state import WINDOW_S, Full, StoreAway, Window
 from wicketgate.storage.open_quota import Taken
-from wicketgate.storage.redis.client import Argument, RedisAway, RedisLink, Script
+from wicketgate.storage.redis.client import RedisAway, RedisLink
 from wicketgate.storage.redis.names import hashed
+from wicketgate.storage.redis.scripts import Argument, Script
 
 _SECOND = 1_000_000
 _GIVEN_AT_ONCE = 1_000

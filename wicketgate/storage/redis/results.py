@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from wicketgate.call_state import Found, Key, StoreAway
-from wicketgate.storage.redis.client import Argument, RedisAway, RedisLink, Script
+from wicketgate.storage.redis.client import RedisAway, RedisLink
 from wicketgate.storage.redis.names import Names
+from wicketgate.storage.redis.scripts import Argument, Script
 from wicketgate.storage.result_rows import MAX_BYTES, MAX_RESULTS, packed_result, read_result, result_name
 
 _DAY_MS = 86_400_000

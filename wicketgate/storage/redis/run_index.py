@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wicketgate.storage.redis.client import Argument, Script, run_script
-from wicketgate.storage.redis.names import Names
+from wicketgate.storage.redis.client import RedisLink
+from wicketgate.storage.redis.scripts import Argument, Script
 
 _EXPIRED_AT_ONCE = 1_000
 _STRIPPED_BYTES = 256
@@ -129,9 +129,10 @@ class Admitted:
 class RunIndex:
     """Times are in milliseconds. *ahead_ms* is added to the time of Redis."""
 
-    def __init__(self, names: Names, ahead_ms: Callable[[], int], life_ms: int, lease_ms: int) -> None:
+    def __init__(self, link: RedisLink, ahead_ms: Callable[[], int], life_ms: int, lease_ms: int) -> None:
         parts = ("runs", "live", "sizes", "held", "count", "total", "ended")
-        self._keys = [names.key("runs", "index", part) for part in parts]
+        self._link = link
+        self._keys = [link.names.key("runs", "index", part) for part in parts]
         self._ahead_ms = ahead_ms
         self._life_ms = life_ms
         self._lease_ms = lease_ms
@@ -139,24 +140,28 @@ class RunIndex:
     async def admit(self, client: Any, owner: str, run: str, total_bytes: int) -> Admitted:
         """*owner* is hashed."""
         given = (owner, run, self._life_ms, self._lease_ms, total_bytes)
-        own, every, giving = await run_script(client, _ADMIT, self._keys, (self._ahead_ms(), *given))
+        own, every, giving = await self._ask(client, _ADMIT, (self._ahead_ms(), *given))
         return Admitted(own, every, [name.decode() for name in giving])
 
     async def lapsed(self, client: Any, most: int) -> Sequence[str]:
         """Returns runs that go on, those first whose lease lapsed first, as far as was told."""
-        found = await run_script(client, _LAPSED, self._keys, (self._ahead_ms(), most))
+        found = await self._ask(client, _LAPSED, (self._ahead_ms(), most))
         return [name.decode() for name in found]
 
     async def unlist(self, client: Any, run: str) -> None:
         """Lists a run that goes on no more among those that have lapsed."""
-        await run_script(client, _UNLIST, self._keys, (self._ahead_ms(), run))
+        await self._ask(client, _UNLIST, (self._ahead_ms(), run))
 
     async def forget(self, client: Any, owner: str, run: str) -> None:
-        await run_script(client, _FORGET, self._keys, (self._ahead_ms(), f"{owner}:{run}"))
+        await self._ask(client, _FORGET, (self._ahead_ms(), f"{owner}:{run}"))
 
     async def tell(self, client: Any, runs: Sequence[tuple[str, str, int, int]]) -> None:
         """Each of *runs* is owner, run, bytes, and for how long it is kept; -1 while it goes on."""
         each: list[Argument] = []
         for owner, run, size, keep_ms in runs:
             each += (f"{owner}:{run}", size, keep_ms)
-        await run_script(client, _TELL, self._keys, (self._ahead_ms(), self._life_ms, self._lease_ms, *each))
+        await self._ask(client, _TELL, (self._ahead_ms(), self._life_ms, self._lease_ms, *each))
+
+    async def _ask(self, client: Any, script: Script, arguments: Sequence[Argument]) -> Any:
+        (found,) = await self._link.scripts(client, [(script, self._keys, arguments)])
+        return found

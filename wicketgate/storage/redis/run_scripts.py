@@ -5,7 +5,7 @@ nothing once the result is known, the parts a hash of ``<position> <data>`` by t
 added to the time of Redis, in milliseconds. With a replica as ARGV[2] a script changes a run of this process only.
 """
 
-from wicketgate.storage.redis.client import Script
+from wicketgate.storage.redis.scripts import Script
 
 _TIME = """
 local t = redis.call('TIME')

@@ -17,9 +17,10 @@ from wicketgate.engine.events import is_end
 from wicketgate.engine.journal import Entry, lost_events
 from wicketgate.storage.memory_journal import JournalBounds
 from wicketgate.storage.redis import run_scripts as scripts
-from wicketgate.storage.redis.client import WAIT_S, Argument, RedisAway, RedisLink, Script, Step
+from wicketgate.storage.redis.client import WAIT_S, RedisAway, RedisLink
 from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.redis.run_index import Admitted, RunIndex
+from wicketgate.storage.redis.scripts import Argument, Script, Step
 from wicketgate.storage.run_store import LEASE_S, LOST_KEEP_S, KeptRun, NewEvents, Orphan, Part, StoreAway
 
 log = logging.getLogger("wicketgate.engine")
@@ -93,7 +94,7 @@ class RedisRunStore:
         self._lease_ms = int(lease_s * 1_000)
         self._life_ms = int((LOST_KEEP_S + _MARGIN_S) * 1_000)
         self._ahead_s = ahead_s
-        self._index = RunIndex(link.names, self._ahead_ms, self._life_ms, self._lease_ms)
+        self._index = RunIndex(link, self._ahead_ms, self._life_ms, self._lease_ms)
         self._mine: dict[str, _Mine] = {}
         self._troubled_at = float("-inf")
         self._undoing: set[asyncio.Task[None]] = set()
