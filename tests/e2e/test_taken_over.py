@@ -7,17 +7,19 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import yaml
 
 from tests.contract.test_coming_back import ids
 from tests.e2e.test_keyed_after_a_kill import BOUND_S, TOOL, configuration, effects
 from tests.support.effect_server import UNANSWERED
 from tests.support.process import children, program
+from tests.support.redis import redis_server
 from tests.support.requirement import requirement
 from tests.support.service import KEY, frames
 from wicketgate.engine.journal import FATE_UNKNOWN
@@ -257,3 +259,42 @@ async def test_readers_of_a_process_that_stood_still_read_on_what_another_writes
             seen = ids(client.text)
             assert [int(each.rpartition("-")[2]) for each in seen] == list(range(1, len(seen) + 1))
             assert (client.words(), client.events[-1][0]) == ("I charge.well done", "done")
+
+
+@requirement("CHAT-129")
+@pytest.mark.parametrize("store", ["file", "redis"])
+async def test_a_gate_that_is_stopped_hands_its_runs_over(tmp_path: Path, store: str) -> None:
+    async with HoldingModel() as model, AsyncExitStack() as stack, asyncio.timeout(2 * BOUND_S):
+        settings = configuration(tmp_path, model.url) | {"server": {"drain_s": 0.2, "log_level": "info"}}
+        if store == "redis":
+            settings["storage"] = {"url": stack.enter_context(redis_server(tmp_path / "redis")).url}
+        config = tmp_path / "wicketgate.yaml"
+        config.write_text(yaml.safe_dump(settings))
+        gates = [
+            await stack.enter_async_context(program("app", "serve", "--config", str(config), "--port", "0"))
+            for _ in range(2)
+        ]
+        first, second = [(await gate.wait_for(READY)).group(1) for gate in gates]
+        clients = {key: Client(key) for key in ("waits", "used tools", "half said", "alone")}
+        reading = {key: asyncio.create_task(client.read(first)) for key, client in clients.items()}
+        while model.held != Counter({"wait": 2, "charge 1 2": 1, "half": 1}):
+            await asyncio.sleep(0.01)
+        while "half of it" not in clients["half said"].text or clients["used tools"].text.count("tool-result") < 2:
+            await asyncio.sleep(0.01)
+        reading.pop("alone").cancel()
+        assert await gates[0].stop() == 0
+        await asyncio.gather(*reading.values())
+        # The other one has asked the model anew before anybody came back.
+        while model.held["wait"] < 4 or model.held["charge 1 2"] < 2:
+            await asyncio.sleep(0.01)
+        model.released.set()
+        await asyncio.gather(*(client.read_to_the_end(second) for client in clients.values()))
+        assert sorted(effects(tmp_path)) == [1, 2]
+        for client in clients.values():
+            seen = ids(client.text)
+            assert [int(each.rpartition("-")[2]) for each in seen] == list(range(1, len(seen) + 1))
+            assert [event for event, _ in client.events].count("done") == 1
+        for key in ("waits", "alone", "used tools"):
+            assert clients[key].words().endswith("well done")
+        assert clients["half said"].events[-1][1]["finish_reason"] == "cancelled", "what was shown cannot be taken back"
+        assert "Traceback" not in gates[0].stdout + gates[0].stderr

@@ -48,12 +48,12 @@ class RunStoreContract:
         assert await gone.append({"a": first}) == []
         assert await gone.append({"a": NewEvents(entries(3, event(3)), [], [Part(2, 3, b"two" * 9_999)])}) == []
         assert await here.take("a") is None
-        assert await here.lapsed(9) == []
+        assert await here.lapsed(9) == {}
         await hosts.lapse()
         found = await here.find("a")
         assert found is not None
         assert (found.lapsed, found.ended, found.lost) == (True, False, False)
-        assert await here.lapsed(9) == ["a"]
+        assert await here.lapsed(9) == {"a": False}
         orphan = await here.take("a")
         assert orphan is not None
         assert (orphan.run_id, orphan.digest, orphan.owner) == ("run a", "digest a", "b\ud800b")
@@ -92,15 +92,38 @@ class RunStoreContract:
         assert read is not None
         assert (read[0].ended, read[1]) == (False, entries(1, event(1)))
 
+    @requirement("CHAT-129")
+    async def test_a_run_that_is_released_can_be_taken_at_once_and_is_its_process_s_no_more(self, hosts: Hosts) -> None:
+        ends, here = hosts.process(), hosts.process()
+        await claimed(ends)
+        await claimed(ends, "b")
+        await ends.append({"a": NewEvents(entries(1, event(1)), [], [Part(1, 1, b"one")])})
+        await here.release("a")
+        assert await here.lapsed(9) == {}, "it is not its own"
+        await ends.release("a")
+        assert await ends.renew() == []
+        assert await here.lapsed(9) == {"a": True}
+        found = await here.find("a")
+        assert found is not None
+        assert (found.lapsed, found.ended) == (True, False)
+        await ends.end("a")
+        orphan = await here.take("a")
+        assert orphan is not None
+        assert (orphan.last, orphan.parts) == (1, [Part(0, 0, b"zero"), Part(1, 1, b"one")])
+        assert orphan.lapsed_s < 60
+        assert await here.append({"a": NewEvents(entries(2, DONE), [])}) == []
+        await here.end("a")
+        assert await here.lapsed(9) == {}
+
     @requirement("CHAT-124")
     async def test_a_run_whose_process_is_back_is_not_taken(self, hosts: Hosts) -> None:
         slow, here = hosts.process(), hosts.process()
         await claimed(slow)
         await claimed(slow, "b")
         await hosts.lapse()
-        assert await slow.lapsed(9) == [], "of its own runs a process knows better"
+        assert await slow.lapsed(9) == {}, "of its own runs a process knows better"
         assert await slow.renew() == []
-        assert await here.lapsed(9) == []
+        assert await here.lapsed(9) == {}
         assert await here.take("a") is None
         assert await slow.append({"b": NewEvents(entries(1, event(1)), [])}) == []
 
@@ -140,7 +163,7 @@ class RunStoreContract:
         read = await here.read("a", 0)
         assert read is not None
         assert (read[0].ended, read[0].lost, read[1]) == (True, True, entries(1, *lost_events(["c1"])))
-        assert await here.lapsed(9) == []
+        assert await here.lapsed(9) == {}
         assert await hosts.process().take("a") is None
 
     @requirement("CHAT-124")
@@ -151,7 +174,7 @@ class RunStoreContract:
         await gone.append({"a": NewEvents(entries(1, DONE), [])})
         await gone.end("a")
         await hosts.lapse()
-        assert await here.lapsed(1) != []
+        assert await here.lapsed(1) != {}
         assert sorted(await here.lapsed(9)) == ["b", "c"]
 
     @requirement("CHAT-115")

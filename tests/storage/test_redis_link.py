@@ -66,7 +66,7 @@ async def use_everything(link: RedisLink) -> None:
     assert await runs.append(events) == await runs.renew() == []
     await runs.attend("a", 1.0)
     assert await runs.attended_s("a") > 0
-    assert (await runs.lapsed(1), await runs.take("a")) == ([], None)
+    assert (await runs.lapsed(1), await runs.take("a")) == ({}, None)
     await runs.end("a")
     read = await runs.read("a", 0)
     assert read is not None

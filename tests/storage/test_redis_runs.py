@@ -71,7 +71,7 @@ async def test_while_redis_is_away_nothing_begins_and_what_runs_is_written_later
         found = await there.find("b")
         assert found is not None
         assert not found.lapsed
-        assert (await there.lapsed(9), await there.take("b")) == ([], None)
+        assert (await there.lapsed(9), await there.take("b")) == ({}, None)
         while (run := await there.find("a")) is not None and not run.ended:
             await asyncio.sleep(0.02)
         assert await read_all(journal_of(there), "a") == whole

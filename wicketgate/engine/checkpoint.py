@@ -72,10 +72,13 @@ class Recorder:
     def __init__(self, most_bytes: int) -> None:
         self._left_bytes = most_bytes
         self._written: list[Message] = []
+        self.resumes = True
+        """False while the run has decisions to act on, of which nothing is kept yet: it would not be begun again."""
 
     def first(self, request: ChatRequest, context: CallContext, on_disconnect: OnDisconnect) -> bytes:
         """The part with which a run begins; empty if it cannot be written."""
         identity, metadata = context.identity, request.metadata
+        self.resumes = not metadata.approvals
         messages = [message_json(message) for message in request.messages]
         return self._part(
             {
@@ -95,6 +98,7 @@ class Recorder:
 
     def next(self, state: RunState) -> bytes:
         """The part of a state; empty if it cannot be written."""
+        self.resumes = True
         return self._part(
             {
                 "usage": astuple(state.usage),

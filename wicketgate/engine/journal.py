@@ -121,6 +121,11 @@ class Journal(Protocol):
         """Close the run: the owner will not append any more. The time to live begins."""
         ...
 
+    async def release(self, name: str) -> bool:
+        """Give the run up, so that another process goes on with it at once; nothing more is done with it here. False if
+        none could, or it cannot be given up now: then it is still this process's own."""
+        ...
+
     async def next_abandoned(self) -> Abandoned:
         """Wait for a run that another process has left between two turns. This process is its owner from now on.
 

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from wicketgate.access.shares import ShareRefused
 from wicketgate.engine.checkpoint import Recorder, RunState, Saved, read_parts
 from wicketgate.engine.contract import ChatRequest, InvalidRequest, OnDisconnect, call_context
 from wicketgate.engine.detached import DetachedRuns
-from wicketgate.engine.events import Done, ToolFailure, ToolOutput, encode, is_end
+from wicketgate.engine.events import Done, Event, ToolFailure, ToolOutput, encode, is_end
 from wicketgate.engine.journal import LOST, Abandoned, Claim, EventsGone, Follower, Journal, JournalAway, lost_events
 from wicketgate.engine.limits import Interrupted, Interruption, Place, StreamLimit
 from wicketgate.engine.loop import Engine
@@ -263,6 +263,8 @@ class KeyedRuns:
     async def _run(self, name: str, saved: Saved, place: Place) -> None:
         """Run to the end. The journal's entry ends whatever happens. A share of the place is given up then."""
         place.identity = saved.context.identity
+        place.hands_over = self._journal.outlives
+        released = False
         self._running.add(name)
         claim = partial(self._journal.claim_call, name)
         states: list[RunState] = []
@@ -274,8 +276,18 @@ class KeyedRuns:
                 async with aclosing(engine_run) as batches:
                     async for batch in batches:
                         completed = [event.id for event in batch if isinstance(event, ToolOutput | ToolFailure)]
+                        if place.interruption.reason == "handed_over" and _is_cut_short(batch):
+                            released = saved.recorder.resumes and await self._journal.release(name)
+                            if released:
+                                log.info("a run was released, so that another process goes on with it")
+                                break
+                            place.interruption.reason = "cancelled"
                         part = saved.recorder.next(states.pop()) if states else b""
-                        await self._journal.append(name, [encode(event) for event in batch], completed, part)
+                        try:
+                            await self._journal.append(name, [encode(event) for event in batch], completed, part)
+                        except JournalAway:
+                            log.warning("a run ends here: another process has it now")
+                            break
                         await asyncio.sleep(0)  # a model that never waits must leave the loop to others
                 watching.cancel()
         except Exception:
@@ -287,7 +299,8 @@ class KeyedRuns:
                 # Readers still hold the place; a later run under this name must not be interrupted by its past.
                 self._forget(name, place)
             self._leave(name, place)
-            await self._journal.end(name)
+            if not released:
+                await self._journal.end(name)
 
     async def _end_when_unattended(self, name: str, place: Place, on_disconnect: OnDisconnect) -> None:
         if on_disconnect == "cancel":
@@ -332,6 +345,10 @@ class KeyedRuns:
     def _forget(self, name: str, place: Place) -> None:
         if self._places.get(name) is place:
             del self._places[name]
+
+
+def _is_cut_short(batch: Sequence[Event]) -> bool:
+    return any(isinstance(event, Done) and event.finish_reason == "cancelled" for event in batch)
 
 
 def _name(identity: Identity, key: str) -> str:

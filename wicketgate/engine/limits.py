@@ -10,9 +10,9 @@ from wicketgate.gateway.lifecycle import Lifecycle
 
 T = TypeVar("T")
 
-EndReason = Literal["cancelled", "disconnected", "revoked"]
+EndReason = Literal["cancelled", "disconnected", "revoked", "handed_over"]
 """``disconnected``: no reader is left. ``revoked``: its key is not good any more. Only metrics tell them apart; the
-stream says ``cancelled`` each time (CHAT-92)."""
+stream says ``cancelled`` each time (CHAT-92). ``handed_over``: its process ends, and another one may go on with it."""
 
 
 class Interrupted(Exception):
@@ -88,7 +88,7 @@ class Place:
     """One stream's place, the identity that its run acts for, and the handle by which the run is ended. A run and its
     readers share one."""
 
-    __slots__ = ("_free", "_lease", "_shares", "holders", "identity", "interruption")
+    __slots__ = ("_free", "_lease", "_shares", "hands_over", "holders", "identity", "interruption")
 
     def __init__(self, identity: Identity, lease: Lease, shares: Shares, free: Callable[["Place"], None]) -> None:
         self.identity = identity
@@ -97,6 +97,8 @@ class Place:
         self._free = free
         self.holders = 1
         self.interruption = Interruption()
+        self.hands_over = False
+        """True for a run that another process could go on with."""
 
     def share(self) -> None:
         self.holders += 1
@@ -141,9 +143,9 @@ class StreamLimit:
         return place
 
     def end_all(self) -> None:
-        """End every run that holds a place where it waits, with ``done`` (cancelled)."""
+        """End every run that holds a place where it waits: with ``done`` (cancelled), unless it can be handed over."""
         for place in self._places:
-            place.interruption.request()
+            place.interruption.request("handed_over" if place.hands_over else "cancelled")
 
     def end_of(self, key_id: str) -> Mapping[str, int]:
         """End every run that this key has started where it waits, with ``done`` (cancelled). Returns their number."""

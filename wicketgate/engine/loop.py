@@ -89,8 +89,10 @@ class Engine:
                     yield batch
         except Interrupted:
             log.info("cancelled")
-            outcome = interruption.reason or "cancelled"
-            yield run.done("cancelled")
+            try:
+                yield run.done("cancelled")
+            finally:
+                outcome = interruption.reason or "cancelled"
         except OutOfOrder as error:
             log.error("stream failed: %s: %s", ToolError.code, error)
             outcome = ToolError.code

@@ -30,10 +30,13 @@ _JOINED_BYTES = 8 * 1024
 @dataclass(eq=False, slots=True)
 class _Live:
     """A run of this process. *unkept* has the events that the store has not taken yet, *late* is true once readers were
-    shown some of them. *taken*: another process has the run now."""
+    shown some of them. *kept_until* is the position of the last part, *open_calls* are claimed and have no result.
+    *taken*: another process has the run now, or may take it."""
 
     last: int = 0
     next_part: int = 0
+    kept_until: int | None = None
+    open_calls: set[str] = field(default_factory=set)
     unkept: list[Entry] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
@@ -91,7 +94,7 @@ class KeptJournal:
             try:
                 kept = await self._store.claim(name, run_id, digest, owner, part)
                 if kept is None:
-                    self._live[name] = _Live(next_part=1)
+                    self._live[name] = _Live(next_part=1, kept_until=0 if part else None)
                     self._tend()
                     return claim
             finally:
@@ -119,6 +122,8 @@ class KeptJournal:
         if part:
             live.parts.append(Part(live.next_part, live.last, part))
             live.next_part += 1
+            live.kept_until = live.last
+        live.open_calls.difference_update(completed)
         await self._keep(name)
         await self._hold_back(name, live)
         if live.taken:
@@ -136,8 +141,10 @@ class KeptJournal:
         live.late = live.late and bool(live.unkept)
 
     async def claim_call(self, name: str, call_id: str) -> bool:
+        live = self._live[name]
+        live.open_calls.add(call_id)
         try:
-            return not self._live[name].taken and await self._store.claim_call(name, call_id)
+            return not live.taken and await self._store.claim_call(name, call_id)
         except StoreAway:
             raise NotAdmitted(
                 "Calls of this run cannot be kept at the moment, so none that may write can run."
@@ -149,6 +156,22 @@ class KeptJournal:
             await self._memory.end(name)
         live.ended = True
         await self._finish(name)
+
+    async def release(self, name: str) -> bool:
+        live = self._live[name]
+        pending = live.taken or live.unkept or live.completed or live.parts
+        if pending or fate(live.last, None, live.kept_until, [*live.open_calls]) != "goes_on":
+            return False
+        live.taken = True
+        try:
+            await self._store.release(name)
+        except StoreAway:
+            live.taken = False
+            return False
+        # Readers that are here still read on what its next process writes.
+        self._live.pop(name, None)
+        self._memory.forget(name)
+        return True
 
     async def next_abandoned(self) -> Abandoned:
         while True:
@@ -173,9 +196,9 @@ class KeptJournal:
         if orphan is None:
             return None
         parts = orphan.parts
-        self._live[name] = live = _Live(orphan.last, len(parts))
-        self._tend()
         kept_until = parts[-1].position if parts else None
+        self._live[name] = live = _Live(orphan.last, len(parts), kept_until)
+        self._tend()
         shown = self._lapsed.shown(name)
         if (found := fate(orphan.last, orphan.last_event, kept_until, orphan.unfinished, shown)) != "goes_on":
             if found == "lost":

@@ -5,7 +5,7 @@ their holders renew them. So a run is taken over only when it was seen twice, wi
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 
 
@@ -19,12 +19,13 @@ class LapsedRuns:
         self._shown: dict[str, int] = {}
         self._noticed = asyncio.Event()
 
-    def due(self, names: Sequence[str], now: float) -> list[str]:
-        """Those of *names*, which are all that have lapsed, that may be taken over now."""
+    def due(self, names: Mapping[str, bool], now: float) -> list[str]:
+        """Those of *names*, which are all that have lapsed, that may be taken over now: one that was released, for
+        which they have true, at once."""
         self._noticed.clear()
         self._since = {name: self._since.get(name, now) for name in names}
         self._shown = {name: position for name, position in self._shown.items() if name in self._since}
-        return [name for name, since in self._since.items() if now - since >= self._patience_s]
+        return [name for name, since in self._since.items() if names[name] or now - since >= self._patience_s]
 
     def seen(self, name: str, shown: int) -> None:
         """A reader has found that the run has lapsed, and has been *shown* its event at this position."""

@@ -122,6 +122,9 @@ class MemoryJournal:
         # Old runs are dropped at every claim, and when due: without a claim they would stay for ever.
         run.timer = asyncio.get_running_loop().call_later(self._bounds.keep_s + 0.01, self._drop_expired)
 
+    async def release(self, name: str) -> bool:
+        return False
+
     async def next_abandoned(self) -> Abandoned:
         """Wait for ever: what is in memory ends with its process."""
         never: asyncio.Future[Abandoned] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""The store of runs that outlive their process, as the journal needs it (CHAT-110 to CHAT-115, CHAT-123 to CHAT-128).
+"""The store of runs that outlive their process, as the journal needs it (CHAT-110 to CHAT-115, CHAT-123 to CHAT-129).
 
 A process holds a lease on each of its runs. A run whose lease has lapsed is taken by another process, which goes on
 with it or ends it. The lease decides who may add to a run; the claim of a call, never given back, decides that it is
@@ -112,9 +112,14 @@ class RunStore(Protocol):
         more, as ``append`` does."""
         ...
 
-    async def lapsed(self, most: int) -> Sequence[str]:
-        """The names of runs that go on and whose lease has lapsed, *most* of them, those first that lapsed first. Runs
-        of this process are not among them."""
+    async def release(self, name: str) -> None:
+        """Give up a run of this process, which adds nothing to it any more: its lease has lapsed from now on. Does
+        nothing for a run that is not its own."""
+        ...
+
+    async def lapsed(self, most: int) -> Mapping[str, bool]:
+        """The names of runs that go on and whose lease has lapsed, *most* of them, those first that lapsed first; true
+        for one that its process has released. Runs of this process are not among them."""
         ...
 
     async def take(self, name: str) -> Orphan | None:

@@ -177,13 +177,19 @@ class SQLiteRunStore:
         mine = list(self._mine)
         return await self._write(lambda disk: self._renew(disk, mine))
 
-    async def lapsed(self, most: int) -> Sequence[str]:
+    async def release(self, name: str) -> None:
+        given = (self._now(), name, self._replica)
+        free = "UPDATE run SET replica = '', lease_until = ? WHERE name = ? AND replica = ? AND keep_until IS NULL"
+        await self._write(lambda disk: disk.execute(free, given).rowcount)
+        self._mine.pop(name, None)
+
+    async def lapsed(self, most: int) -> Mapping[str, bool]:
         found = (
-            "SELECT name FROM run WHERE keep_until IS NULL AND lease_until <= ? AND replica != ? "
+            "SELECT name, replica = '' FROM run WHERE keep_until IS NULL AND lease_until <= ? AND replica != ? "
             "ORDER BY lease_until LIMIT ?"
         )
         rows = await self._read(lambda disk: disk.execute(found, (self._now(), self._replica, most)).fetchall())
-        return [name for (name,) in rows]
+        return {name: bool(released) for name, released in rows}
 
     async def take(self, name: str) -> Orphan | None:
         orphan = await self._write(lambda disk: self._take(disk, name))

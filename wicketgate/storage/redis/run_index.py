@@ -4,13 +4,14 @@ It stands in a group of its own. A run counts there before it begins, so that a 
 less than it said. Its bytes are told now and then while it goes on, and at its end.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from wicketgate.storage.redis.client import RedisLink
 from wicketgate.storage.redis.scripts import Argument, Script
 
+GOES_ON, RELEASED = -1, -2
 _EXPIRED_AT_ONCE = 1_000
 _STRIPPED_BYTES = 256
 """Counted for what stays of a run that gave room: its end."""
@@ -87,6 +88,7 @@ local found = {{}}
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', live, '-inf', now, 'LIMIT', 0, ARGV[2])) do
   local _, run = parts(member)
   found[#found + 1] = run
+  found[#found + 1] = redis.call('ZSCORE', live, member) == '0' and 1 or 0
 end
 return found
 """)
@@ -99,14 +101,15 @@ end
 """)
 
 _TELL = Script(f"""{_START}
--- ARGV: life and lease in ms, then of each run: member, bytes, and for how many ms it is kept, or -1 while it goes on.
+-- ARGV: life and lease in ms, then of each run: member, bytes, and for how many ms it is kept, or -1 while it goes on, or
+-- -2 if it does so in no process.
 for at = 4, #ARGV, 3 do
   local member, keeps = ARGV[at], tonumber(ARGV[at + 2])
   local owner, run = parts(member)
   keep(member, keeps < 0 and ARGV[2] or keeps)
   resize(member, tonumber(ARGV[at + 1]))
   if keeps < 0 then
-    redis.call('ZADD', live, now + ARGV[3], member)
+    redis.call('ZADD', live, keeps == -2 and 0 or now + ARGV[3], member)
   else
     redis.call('ZREM', live, member)
     redis.call('ZADD', ended .. ':' .. owner, now, run)
@@ -143,10 +146,11 @@ class RunIndex:
         own, every, giving = await self._ask(client, _ADMIT, (self._ahead_ms(), *given))
         return Admitted(own, every, [name.decode() for name in giving])
 
-    async def lapsed(self, client: Any, most: int) -> Sequence[str]:
-        """Returns runs that go on, those first whose lease lapsed first, as far as was told."""
+    async def lapsed(self, client: Any, most: int) -> Mapping[str, bool]:
+        """Returns runs that go on, those first whose lease lapsed first, as far as was told; true for one that was
+        released."""
         found = await self._ask(client, _LAPSED, (self._ahead_ms(), most))
-        return [name.decode() for name in found]
+        return {name.decode(): bool(released) for name, released in zip(found[::2], found[1::2], strict=True)}
 
     async def unlist(self, client: Any, run: str) -> None:
         """Lists a run that goes on no more among those that have lapsed."""
@@ -156,7 +160,8 @@ class RunIndex:
         await self._ask(client, _FORGET, (self._ahead_ms(), f"{owner}:{run}"))
 
     async def tell(self, client: Any, runs: Sequence[tuple[str, str, int, int]]) -> None:
-        """Each of *runs* is owner, run, bytes, and for how long it is kept; -1 while it goes on."""
+        """Each of *runs* is owner, run, bytes, and for how long it is kept; ``GOES_ON`` or ``RELEASED``
+        while it has not ended."""
         each: list[Argument] = []
         for owner, run, size, keep_ms in runs:
             each += (f"{owner}:{run}", size, keep_ms)

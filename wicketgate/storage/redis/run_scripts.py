@@ -170,6 +170,12 @@ live(ARGV[4])
 return 1
 """)
 
+RELEASE = Script(f"""{_TIME}{_REFUSAL}
+-- ARGV: replica. The run is nobody's from now on.
+redis.call('HSET', row, 'replica', '', 'lease', now)
+return 1
+""")
+
 TAKE = Script(f"""{_TIME}{_LEFT}
 -- ARGV: replica, lease and life in ms. Makes a run whose lease has lapsed one of this process. Returns nothing if it is
 -- not to be had, or run, digest, owner, for how many ms the lease has lapsed, what is left, and the parts.

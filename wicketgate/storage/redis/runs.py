@@ -19,7 +19,7 @@ from wicketgate.storage.memory_journal import JournalBounds
 from wicketgate.storage.redis import run_scripts as scripts
 from wicketgate.storage.redis.client import WAIT_S, RedisAway, RedisLink
 from wicketgate.storage.redis.names import hashed
-from wicketgate.storage.redis.run_index import Admitted, RunIndex
+from wicketgate.storage.redis.run_index import GOES_ON, RELEASED, Admitted, RunIndex
 from wicketgate.storage.redis.scripts import Argument, Script, Step
 from wicketgate.storage.run_store import LEASE_S, LOST_KEEP_S, KeptRun, NewEvents, Orphan, Part, StoreAway
 
@@ -158,14 +158,27 @@ class RedisRunStore:
             renewed = await self._steps([(run, self._own_step(scripts.RENEW, run, *given)) for run in some])
             held = [run for run, done in zip(some, renewed, strict=True) if done == 1]
             taken += [run.name for run, done in zip(some, renewed, strict=True) if done != 1]
-            await self._count([(run, -1) for run in held])
+            await self._count([(run, GOES_ON) for run in held])
         return taken
 
-    async def lapsed(self, most: int) -> Sequence[str]:
+    async def release(self, name: str) -> None:
+        # No renewal may list it anew.
+        if (mine := self._mine.pop(name, None)) is None:
+            return
+        try:
+            await self._run(lambda client: self._link.scripts(client, [self._own_step(scripts.RELEASE, mine)]))
+        except StoreAway:
+            self._mine[name] = mine
+            raise
+        with suppress(StoreAway):
+            await self._count([(mine, RELEASED)])
+
+    async def lapsed(self, most: int) -> Mapping[str, bool]:
         if self._is_patient():
-            return []
+            return {}
         found = await self._run(lambda client: self._index.lapsed(client, most + len(self._mine)))
-        return [name for name in found if name not in self._mine][:most]
+        others = [(name, released) for name, released in found.items() if name not in self._mine]
+        return dict(others[:most])
 
     async def take(self, name: str) -> Orphan | None:
         if self._is_patient() or name in self._mine:
@@ -179,7 +192,7 @@ class RedisRunStore:
         mine = _Mine(name, run_id.decode(), digest.decode(), _text(owner), last, is_end(event), calls=unfinished[:])
         self._mine[name] = mine
         with suppress(StoreAway):
-            await self._count([(mine, -1)])
+            await self._count([(mine, GOES_ON)])
         parts = [_part(int(number), kept) for number, kept in zip(kept_parts[::2], kept_parts[1::2], strict=True)]
         return Orphan(
             mine.run_id,
