@@ -146,6 +146,7 @@ async def service_lifespan(
             for task in running:
                 task.cancel()
         if server is None:
+            doors.ask_no_more()
             await _drain(gate)
 
 

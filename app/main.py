@@ -127,6 +127,7 @@ def _make_app(
     gate.runtime.watch(doors.catalog_changed)
     gate.runtime.watch_access(doors.access_changed)
     gate.drain.follow(doors.end_listening)
+    gate.drain.wait_for(doors.answered)
     gate.revocation.add(doors.end_of)
     own_server = program.server if program is not None else None
     metrics.watch(partial(_gauges, gate, doors, own_server.connections if own_server is not None else None))

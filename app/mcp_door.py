@@ -84,12 +84,21 @@ class McpDoors:
 
     def end_listening(self) -> None:
         """End the streams on which clients get notifications: in the newer era with a last frame, in the handshake era
-        with the end of the stream. Nobody is asked any more who answers with another request."""
+        with the end of the stream."""
         for door in self._doors.values():
             door.announcer.close()
-            door.ask_no_more()
         for endpoint in self.endpoints.values():
             endpoint.end_listening()
+
+    def ask_no_more(self) -> None:
+        """Nobody can come back any more: the port is closed."""
+        for door in self._doors.values():
+            door.ask_no_more()
+
+    async def answered(self) -> None:
+        """Return when no held call waits for its client, nor a client of any process for one."""
+        for door in self._doors.values():
+            await door.answered()
 
     def end_of(self, key_id: str) -> Mapping[str, int]:
         """End the sessions of the handshake era that this key used last; returns how many (FACE-42)."""

@@ -1,8 +1,8 @@
 """Counts the requests that a stop has to wait for, and refuses those that come after its begin (OPS-24, OPS-36).
 
 While the service stops, every answer closes its connection, so that clients and proxies go elsewhere with the next
-request. A message to ``/mcp`` that begins nothing new (the answer to a question, a cancellation, the end of a session)
-is still taken: a call under way may need it to come to its end.
+request. A message to ``/mcp`` that begins nothing new (the answer to a question, as a message in a session or a second
+attempt, a cancellation, the end of a session) is still taken: a call under way may need it to come to its end.
 """
 
 from collections.abc import Awaitable
@@ -15,7 +15,7 @@ from app.mcp_sessions import session_of
 from middleware.refusals import send_refusal
 from wicketgate.access.shares import RETRY_AFTER_S
 from wicketgate.engine.limits import Drain
-from wicketgate.faces.mcp.envelope import request_in
+from wicketgate.faces.mcp.envelope import is_second_attempt, request_in
 
 _ENGINE = "/engine/chat"
 """It refuses by itself, in the words of its contract (CHAT-78)."""
@@ -67,10 +67,10 @@ class DrainMiddleware:
         if scope["method"] == "DELETE" and has_session:
             return await self._counted(scope, receive, send)
         body = None
-        if scope["method"] == "POST" and has_session:
+        if scope["method"] == "POST":
             body = await read_short(receive, _MAX_MESSAGE_BYTES)
         begins, asked = (True, None) if body is None else request_in(body)
-        if body is not None and not begins:
+        if body is not None and (is_second_attempt(body) or (has_session and not begins)):
             return await self._counted(scope, given_again(body, receive), send)
         await stopping(_STOPPING, asked, later=True)(scope, receive, send)
 

@@ -55,6 +55,20 @@ async def test_a_question_of_a_held_call_is_answered_at_the_other_gate(redis: Re
     assert (server.calls.count("twice"), other.calls) == (1, [])
 
 
+@requirement("FACE-125")
+async def test_what_was_asked_before_a_gate_drained_is_answered_at_the_other_gate(redis: RedisServer) -> None:
+    async with asking_server() as server, two_gates(redis.url, [[server.upstream], []]) as (here, there):
+        first = await client(here).call("old__twice")
+        drain = here.app.state.gate.drain
+        drain.begin(BOUND_S)
+        drained = asyncio.create_task(drain.wait())
+        second = await client(there).call("old__twice", more=answers(first))
+        assert text(await client(there).call("old__twice", more=answers(second))) == "accept Ada, accept Ada"
+        async with asyncio.timeout(BOUND_S):
+            await drained
+    assert server.calls == ["twice"]
+
+
 @requirement("FACE-106")
 async def test_a_task_is_polled_answered_and_cancelled_at_the_other_gate(redis: RedisServer) -> None:
     files, other = FileServer(), FileServer()

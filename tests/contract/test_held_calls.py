@@ -178,11 +178,27 @@ def more_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {"requestState": asked(answer)[0], "inputResponses": {}}
 
 
-@requirement("FACE-76")
-async def test_the_drain_tells_the_servers_of_held_calls_that_nobody_answers() -> None:
+@requirement("FACE-125")
+async def test_what_was_asked_before_the_drain_is_answered_while_it_lasts_and_nothing_new_begins() -> None:
     async with asking_server() as server, running_service(upstreams=[server.upstream]) as service:
-        asked(await client(service).call("old__ask"))
-        service.app.state.gate.drain.begin(BOUND_S)
+        gate = service.app.state.gate
+        first = await client(service).call("old__twice")
+        gate.drain.begin(BOUND_S)
+        drained = asyncio.create_task(gate.drain.wait())
+        second = await client(service).call("old__twice", more=answers(first))
+        assert "stopping" in str(await client(service).call("old__ask"))
+        assert not drained.done()
+        assert text(await client(service).call("old__twice", more=answers(second))) == "accept Ada, accept Ada"
+        async with asyncio.timeout(BOUND_S):
+            await drained
+    assert server.calls == ["twice"]
+
+
+@requirement("FACE-76")
+async def test_at_the_end_the_servers_of_held_calls_learn_that_nobody_answers() -> None:
+    async with asking_server() as server:
+        async with running_service(upstreams=[server.upstream]) as service:
+            asked(await client(service).call("old__ask"))
         async with asyncio.timeout(BOUND_S):
             await server.answered.wait()
     assert server.answers == ["cancel"]

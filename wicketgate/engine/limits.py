@@ -170,13 +170,15 @@ class Drain:
     """Stops upstreams and streams in order: none are new, those that run go on for a while, then each ends properly
     (OPS-24, OPS-36).
 
-    A door calls ``request_begun`` and ``request_ended`` around each request that the end has to wait for.
+    A door calls ``request_begun`` and ``request_ended`` around each request that the end has to wait for, and names
+    with ``wait_for`` what may come back without one.
     """
 
     def __init__(self, lifecycle: Lifecycle, streams: StreamLimit) -> None:
         self._lifecycle = lifecycle
         self._streams = streams
         self._followers: list[Callable[[], None]] = []
+        self._waited_for: list[Callable[[], Awaitable[None]]] = []
         self._requests = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -185,6 +187,10 @@ class Drain:
     def follow(self, step: Callable[[], None]) -> None:
         """Call *step* when the drain begins."""
         self._followers.append(step)
+
+    def wait_for(self, over: Callable[[], Awaitable[None]]) -> None:
+        """Let the end wait until *over* returns."""
+        self._waited_for.append(over)
 
     def request_begun(self) -> None:
         self._requests += 1
@@ -220,4 +226,6 @@ class Drain:
     async def wait(self) -> None:
         """Return when the last stream is over, detached runs among them, and the last request is answered."""
         await self._streams.wait_empty()
+        for over in self._waited_for:
+            await over()
         await self._quiet.wait()

@@ -81,6 +81,16 @@ def request_in(body: bytes) -> tuple[bool, int | str | None]:
     return "method" in message and "id" in message, _id_of(message)
 
 
+def is_second_attempt(body: bytes) -> bool:
+    """Returns true for a request with the state of a call that was begun before, and asked its client."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    params = message.get("params") if isinstance(message, dict) else None
+    return isinstance(params, dict) and isinstance(params.get("requestState"), str)
+
+
 def _id_of(message: Mapping[str, Any]) -> int | str | None:
     given = message.get("id")
     return given if isinstance(given, int | str) and not isinstance(given, bool) else None

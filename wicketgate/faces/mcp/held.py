@@ -333,6 +333,11 @@ class HeldCalls:
         for caller in self._all:
             caller.give_up()
 
+    async def answered(self, poll_s: float = 0.05) -> None:
+        """Return when no call waits for its client, nor a client for one."""
+        while any(caller.attended or caller.open() for caller in self._all):  # noqa: ASYNC110  # at the end only
+            await asyncio.sleep(poll_s)
+
     async def _wait(self, call: HeldCall[R], caller: Client, after_s: float | None) -> R | Asked | HeldCall[R]:
         held, loop = call.caller, asyncio.get_running_loop()
         ends_at = None if after_s is None else loop.time() + after_s

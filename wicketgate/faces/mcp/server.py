@@ -166,6 +166,10 @@ class McpDoor:
         """Tell the servers of held calls that nobody answers, because no answer is taken from now on (FACE-76)."""
         self._held.give_up()
 
+    async def answered(self) -> None:
+        """Return when no held call waits for its client, nor a client for one."""
+        await self._held.answered()
+
     async def take_up(
         self, connection: Connection, session_id: str, session: KeptSession, identity: Identity, *, listens: bool
     ) -> None:
