@@ -6,7 +6,7 @@ from functools import partial
 import anyio
 
 from app.mcp_calls import App, AsgiMessage, AsgiScope, Receive, Send
-from app.mcp_refusals import stopping
+from app.mcp_refusals import unavailable
 from wicketgate.access.authenticator import KeyUse
 
 
@@ -48,7 +48,7 @@ class Listening:
             finally:
                 self._open.discard(stream)
         if stream.cancelled_caught and not sent:
-            await stopping("The service is stopping")(scope, receive, send)
+            await unavailable("The service is stopping")(scope, receive, send)
         elif stream.cancelled_caught and (sent["type"] == "http.response.start" or sent.get("more_body")):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 

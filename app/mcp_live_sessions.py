@@ -161,13 +161,14 @@ class LiveSessions:
     async def pass_on(self, live: LiveSession, body: bytes) -> bool:
         """Gives a message to the other process where the call runs that it is about; returns false if there is none.
 
-        Raises SessionsAway if that cannot be known.
+        Raises SessionsAway if that cannot be known: a process that counts as ended may only have stood still.
         """
         members = await self._told(self._store.members(live.name))
+        others = [member for member in members if member != self._peers.own_id]
         answers = await self._ask(members, {"do": "take", "id": live.id, "body": body})
         if any(answer is not None and answer.get("taken") for answer in answers):
             return True
-        if None in answers:
+        if None in answers or len(answers) < len(others):
             raise SessionsAway
         return False
 

@@ -20,5 +20,5 @@ def too_many(things: str, scope: Scope) -> JSONResponse:
     return refused(Fault(INTERNAL_ERROR, too_many_text(things, scope), data=data), _STATUS[scope], later=True)
 
 
-def stopping(message: str, request_id: int | str | None = None, *, later: bool = False) -> JSONResponse:
+def unavailable(message: str, request_id: int | str | None = None, *, later: bool = False) -> JSONResponse:
     return refused(Fault(INTERNAL_ERROR, message, request_id), 503, later=later)

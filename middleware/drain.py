@@ -1,4 +1,5 @@
-"""Counts the requests that a stop has to wait for, and refuses those that come after its begin (OPS-24, OPS-36).
+"""Counts the requests that a stop has to wait for, and refuses those that come after its begin (OPS-24, OPS-36) or
+before the tools are there (FACE-127).
 
 While the service stops, every answer closes its connection, so that clients and proxies go elsewhere with the next
 request. A message to ``/mcp`` that begins nothing new (the answer to a question, as a message in a session or a second
@@ -10,7 +11,7 @@ from collections.abc import Awaitable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.json_body import given_again, read_short
-from app.mcp_refusals import stopping
+from app.mcp_refusals import unavailable
 from app.mcp_sessions import session_of
 from middleware.refusals import send_refusal
 from wicketgate.access.shares import RETRY_AFTER_S
@@ -23,6 +24,7 @@ _NOT_WAITED_FOR = frozenset({"/healthz", "/readyz", "/metrics"})
 _STOPPING = (
     "The service is stopping; nothing was run. Try again: another instance answers, or this one after its restart"
 )
+_STARTING = "The tools are being gathered; nothing was run. Try again in a moment: another instance may answer"
 _LATER = ((b"retry-after", b"%d" % RETRY_AFTER_S),)
 _CLOSE = (b"connection", b"close")
 _MAX_MESSAGE_BYTES = 1024 * 1024
@@ -47,6 +49,8 @@ class DrainMiddleware:
 
         if drain.phase == "draining" and waited_for:
             return await self._refuse(scope, receive, watched)
+        if drain.phase == "serving" and not drain.started() and _has_tools(scope["path"]):
+            return await self._refuse_early(scope, receive, watched)
         if waited_for:
             return await self._counted(scope, receive, watched)
         await self._app(scope, receive, watched)
@@ -57,6 +61,13 @@ class DrainMiddleware:
             await self._app(scope, receive, send)
         finally:
             self._drain.request_ended()
+
+    async def _refuse_early(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not _is_mcp(scope["path"]):
+            return await send_refusal(send, 503, "unavailable", _STARTING, _LATER)
+        body = await read_short(receive, _MAX_MESSAGE_BYTES) if scope["method"] == "POST" else None
+        asked = None if body is None else request_in(body)[1]
+        await unavailable(_STARTING, asked, later=True)(scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == _ENGINE:
@@ -72,12 +83,17 @@ class DrainMiddleware:
         begins, asked = (True, None) if body is None else request_in(body)
         if body is not None and (is_second_attempt(body) or (has_session and not begins)):
             return await self._counted(scope, given_again(body, receive), send)
-        await stopping(_STOPPING, asked, later=True)(scope, receive, send)
+        await unavailable(_STOPPING, asked, later=True)(scope, receive, send)
 
 
 def _with_close(message: Message) -> list[tuple[bytes, bytes]]:
     headers = message.get("headers", ())
     return [*((name, value) for name, value in headers if name.lower() != b"connection"), _CLOSE]
+
+
+def _has_tools(path: str) -> bool:
+    """The chat looks for itself."""
+    return _is_mcp(path) or path == "/operations" or path.startswith("/operations/")
 
 
 def _is_mcp(path: str) -> bool:

@@ -146,9 +146,19 @@ async def test_a_message_goes_to_the_process_that_it_belongs_to(two: Two, group:
     assert await two[1].pass_on(there, b"mine")
     assert isinstance(live.part, Part) and live.part.taken == [b"mine"]
     assert not await two[1].pass_on(there, b"another's")
-    # A process that has died has nothing.
-    del group.peers[next(iter(group.peers))]
-    assert not await two[1].pass_on(there, b"mine")
+
+
+@requirement("FACE-126")
+async def test_an_answer_for_a_process_that_counts_as_ended_is_refused_and_not_lost(two: Two, group: Group) -> None:
+    live = await opened(two[0])
+    there = await found(two[1], live)
+    # It may stand still, and its call may go on.
+    own_id = next(iter(group.peers))
+    stands = group.peers.pop(own_id)
+    with pytest.raises(SessionsAway):
+        await two[1].pass_on(there, b"mine")
+    group.peers[own_id] = stands
+    assert await two[1].pass_on(there, b"mine")
 
 
 @requirement("FACE-116")

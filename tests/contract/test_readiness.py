@@ -44,12 +44,24 @@ def unavailable(response: httpx.Response) -> bool:
     )
 
 
-@requirement("CHAT-22")
+async def all_doors_refuse(http: httpx.AsyncClient) -> None:
+    listing = {"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {}}
+    message = await http.post("/mcp", json=listing)
+    found = await http.get("/operations", params={"query": "files"})
+    called = await http.post("/operations/call", json={"operation": "/files/read"})
+    for answer in (message, found, called):
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
+    assert (message.json()["id"], message.json()["error"]["code"]) == (7, -32603)
+    assert found.json()["code"] == "unavailable"
+
+
+@requirement("CHAT-22", "FACE-127")
 async def test_until_every_upstream_had_its_turn_the_engine_is_unavailable() -> None:
     files = SlowStart()
     async with running_service(ScriptModel(says("ok")), [files], await_ready=False) as service:
         assert unavailable(await service.http.post("/engine/chat", json=chat_body()))
         assert (await service.http.get("/readyz")).status_code == 503
+        await all_doors_refuse(service.http)
         files.go.set()
         async with asyncio.timeout(BOUND_S):
             await service.app.state.gate.wait_ready()

@@ -160,7 +160,8 @@ class KeyedRuns:
             place.share()
             saved = Saved(context, on_disconnect, request, recorder)
             self._begin(self._run(name, saved, place), claim.run_id)
-        own = name in self._running and place.identity.key_id == identity.key_id
+        # A run that begins here has not set its identity yet.
+        own = claim.mine or (name in self._running and place.identity.key_id == identity.key_id)
         return RunReader(claim.run_id, follower, held, own)
 
     async def take_over(self, standing: Standing = always_good) -> None:

@@ -201,6 +201,10 @@ class Drain:
         if not self._requests:
             self._quiet.set()
 
+    def started(self) -> bool:
+        """True once the upstreams had their turn."""
+        return self._lifecycle.started()
+
     def running(self) -> tuple[int, int]:
         """The number of streams that the end waits for, and of other requests."""
         return self._streams.active, max(self._requests - self._streams.active, 0)

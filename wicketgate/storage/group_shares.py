@@ -1,5 +1,5 @@
 """Places of one kind, of which an actor has no more in a group of processes than the operator allows (ACCESS-97 to
-ACCESS-104).
+ACCESS-100).
 
 What all actors hold together is bounded to protect the process that serves them, so each process counts that for
 itself. The limit of one actor is counted in a store: each process sets there how many places the actor has in it, and
