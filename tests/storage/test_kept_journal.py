@@ -458,3 +458,26 @@ async def test_a_run_that_ends_while_another_is_ended_late_takes_no_lease_along(
         assert journal._tending is not None
         assert not journal._tending.done()
         await journal.aclose()
+
+
+@requirement("CHAT-129")
+async def test_a_run_is_released_only_where_another_process_could_go_on_with_it(host: Host) -> None:
+    ends, here = host.process(), host.process()
+    for name in ("waits", "between", "said", "calls", "no parts"):
+        await begun(ends, name, b"" if name == "no parts" else b"zero")
+    await ends.append("between", [event(1)], (), b"one")
+    await ends.append("said", [text("x")])
+    assert await ends.claim_call("calls", "c1")
+    released = [await ends.release(name) for name in ("waits", "between", "said", "calls", "no parts")]
+    assert released == [True, True, False, False, False]
+    # No lease has to lapse.
+    async with looking(here) as found:
+        assert {(await found.get()).name for _ in range(2)} == {"waits", "between"}
+    await ends.append("calls", [event(1)], ["c1"], b"one")
+    assert await ends.release("calls")
+    reading = asyncio.create_task(read_all(ends, "between"))
+    await here.append("between", [DONE])
+    await here.end("between")
+    assert await reading == [(1, event(1)), (2, DONE)]
+    for journal in (ends, here):
+        await journal.aclose()

@@ -101,7 +101,7 @@ end
 """)
 
 _TELL = Script(f"""{_START}
--- ARGV: life and lease in ms, then of each run: member, bytes, and for how many ms it is kept, or -1 while it goes on, or
+-- ARGV: life and lease in ms, then of each run: member, bytes, and for how many ms it is kept; -1 while it goes on,
 -- -2 if it does so in no process.
 for at = 4, #ARGV, 3 do
   local member, keeps = ARGV[at], tonumber(ARGV[at + 2])
