@@ -14,7 +14,7 @@ CODE   := wicketgate app routers middleware examples bench conformance tests hat
 
 .DEFAULT_GOAL := help
 .PHONY: bench-validators bench-workers fuzz-validation chaos conformance clients
-.PHONY: help run test quick coverage explore lint types imports pytest format openapi picture bench-catalog bench-pause bench-execute bench-engine bench-scaling bench-filters soak documents lock lock-conformance image test-image clean
+.PHONY: help run test quick coverage explore lint types imports pytest format openapi picture pictures test-console bench-console bench-catalog bench-pause bench-execute bench-engine bench-scaling bench-filters soak documents lock lock-conformance image test-image clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,17 @@ openapi: $(VENV)/.dev ## write openapi/ from the code
 
 picture: $(VENV)/.dev ## write docs/gate.svg, the picture of README, with the numbers of the demo
 	@$(BIN)/python -m examples.picture
+
+pictures: $(VENV)/.dev ## write docs/console-light.png and docs/console-dark.png with the console of the demo
+	@$(BIN)/python -m tests.console.pictures
+
+PICTURES ?= build/console
+test-console: $(VENV)/.dev ## the console at all widths, in all looks, with a picture of each view below build/console
+	@mkdir -p $(PICTURES)
+	@CONSOLE=whole CONSOLE_PICTURES=$(PICTURES) $(BIN)/python -m pytest $(PARALLEL) tests/console
+
+bench-console: $(VENV)/.dev ## first paint, totals and map of the console with 85 and 10,000 tools (ARGS="--rounds 9")
+	@$(BIN)/python -m bench.console $(ARGS)
 
 bench-catalog: $(VENV)/.dev ## how well tools are found and what browsing costs, beside peers (ARGS="--no-peers --no-costs")
 	@$(BIN)/python -m bench.catalog $(ARGS)

@@ -36,6 +36,7 @@ _IMAGE = re.compile(rf"!\[([^\]]*)\]\(\s*{_HERE}[^)]*\)")
 # Code that begins outside a link is taken first, and stays.
 _LINK = re.compile(rf"(`+)(?:(?!\1).)+\1|\[((?:[^\[\]]|\[[^\]]*\])*)\]\(\s*({_HERE}[^)\s]*)[^)]*\)", re.DOTALL)
 _HTML_IMAGE = re.compile(rf"<(?:img|source)\b[^>]*\bsrc(?:set)?=[\"']{_HERE}[^>]*>", re.IGNORECASE)
+_PICTURE = re.compile(r"^</?picture>\n", re.IGNORECASE | re.MULTILINE)
 _HTML_LINK = re.compile(rf"<a\b[^>]*\bhref=[\"']({_HERE}[^\"']*)[^>]*>(.*?)</a>", re.IGNORECASE | re.DOTALL)
 _ALT = re.compile(r"\balt=([\"'])(.*?)\1", re.IGNORECASE | re.DOTALL)
 _LEFT = re.compile(rf"^ *\[[^\]]+\]:\s*{_HERE}\S+|\b(?:src|srcset|href)=[\"']{_HERE}\S+", re.IGNORECASE | re.MULTILINE)
@@ -87,6 +88,7 @@ def page_for_an_index(text: str) -> str:
 
 
 def _without_files(text: str) -> str:
+    text = _PICTURE.sub("", text)
     text = _HTML_IMAGE.sub(lambda found: alt.group(2) if (alt := _ALT.search(found.group())) else "", text)
     text = _HTML_LINK.sub(lambda found: _named(found.group(2), found.group(1)), text)
     text = _IMAGE.sub(r"\1", text)

@@ -41,7 +41,7 @@ _QUIET_S = 3.0
 async def chaos(given: argparse.Namespace, folder: Path) -> Report:
     async with (
         running_redis(folder, sentinel=given.redis == "sentinel") as redis,
-        places(folder, redis, given.replicas, cold=True) as made,
+        places(folder, redis, given.replicas, cold=True, logs=given.logs) as made,
     ):
         load = Load(Ledger(), made.nginx.url, tool_ids())
         faults = Faults(made, load.began)
@@ -122,7 +122,14 @@ def read_line(line: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--every-s", type=float, default=8.0, help="mean pause between two faults of a lane")
     parser.add_argument("--load", type=float, default=1.0, help="callers, as a multiple of the usual")
     parser.add_argument("--pause-s", type=float, default=0.3, help="mean pause of a caller between two calls")
+    parser.add_argument("--logs", type=_folder, help="a folder for what the replicas write (default: nowhere)")
     return parser.parse_args(line)
+
+
+def _folder(text: str) -> Path:
+    folder = Path(text)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _kinds(text: str) -> list[Kind]:

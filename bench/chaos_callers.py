@@ -10,7 +10,7 @@ import itertools
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,15 +49,15 @@ class Load:
     def now_s(self) -> float:
         return time.monotonic() - self.began
 
-    async def answers(self, count: int) -> None:
-        """Wait for so many further good answers. Raises TimeoutError."""
-        before = self._good()
+    async def answers(self, count: int, doors: Collection[Door] = ()) -> None:
+        """Wait for so many further good answers, at each of *doors* if they are given. Raises TimeoutError."""
+        wanted = {door: self._good(door) + count for door in doors or (None,)}
         async with asyncio.timeout(BOUND_S):
-            while self._good() < before + count:  # noqa: ASYNC110
+            while any(self._good(door) < number for door, number in wanted.items()):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
-    def _good(self) -> int:
-        return sum(one.outcome == "ok" for one in self.ledger.told)
+    def _good(self, door: Door | None) -> int:
+        return sum(one.outcome == "ok" and door in (None, one.door) for one in self.ledger.told)
 
     def breach(self, fault: Fault, line: str) -> None:
         self.ledger.breaches.append((fault, line))

@@ -12,8 +12,6 @@ from bench.chaos_places import Places, Replica
 from bench.chaos_plan import Kind, Strike, lane, lanes
 from bench.chaos_redis import Server
 
-_PAUSE_BEFORE_ROLL_S = 1.0
-
 
 @dataclass
 class Faults:

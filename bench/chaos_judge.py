@@ -16,10 +16,11 @@ from bench.chaos_story import answer, charges, first_words, last_words
 Door = Literal["chat, key", "chat", "/mcp 2026", "/mcp session", "question 2026", "question session"]
 DOORS: tuple[Door, ...] = ("chat, key", "chat", "/mcp 2026", "/mcp session", "question 2026", "question session")
 
-Outcome = Literal["ok", "refused", "failed", "cut", "unknown", "broken off", "unreached"]
+Outcome = Literal["ok", "refused", "unheard", "failed", "cut", "unknown", "broken off", "unreached"]
 OUTCOMES: Mapping[Outcome, str] = {
     "ok": "answered",
     "refused": "told that nothing ran",
+    "unheard": "told that nobody had answered",
     "failed": "told an error",
     "cut": "connection or stream broken",
     "unknown": "told `fate unknown`",
@@ -42,7 +43,7 @@ FAULTS: tuple[Fault, ...] = (
 Breach = Callable[[Fault, str], None]
 """Notes what must not happen, in a line."""
 
-NOTHING_RAN: frozenset[Outcome] = frozenset({"refused", "unreached"})
+NOTHING_RAN: frozenset[Outcome] = frozenset({"refused", "unheard", "unreached"})
 
 
 @dataclass(frozen=True, slots=True)

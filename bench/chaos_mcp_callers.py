@@ -78,6 +78,9 @@ class AskedStateless(Stateless):
             if not second.get("error", {}).get("data", {}).get("retryable"):
                 break
             await asyncio.sleep(1)
+        if _was_unasked(second):
+            # The end of the drain of its home is an answer that nobody gave. Nothing took place.
+            return "unheard", "the home of the call ended before the answer was there"
         return outcome_of_call(self.tool, self.number, second, self.breach)
 
 
@@ -194,7 +197,11 @@ KINDS: Mapping[Door, type[Caller]] = {
 
 def _unasked(reply: Mapping[str, Any]) -> tuple[Outcome, str] | None:
     """The outcome of a call whose tool was told that nobody could be asked; otherwise None."""
-    return ("refused", "nobody was asked") if "nobody signed" in f"{reply}" else None
+    return ("refused", "nobody was asked") if _was_unasked(reply) else None
+
+
+def _was_unasked(reply: Mapping[str, Any]) -> bool:
+    return "nobody signed" in f"{reply}"
 
 
 def _post(http: httpx.AsyncClient, message: Mapping[str, Any], headers: Mapping[str, str]) -> Any:

@@ -1,7 +1,7 @@
 """The model of ``make chaos``, at the wire of chat completions: slow enough that a fault meets it between two words.
 
-``python -m bench.chaos_model CHARGE LOOK``, with the ids of both tools, prints its port. Everything that it says
-follows from the number in the user's message and from the result of the tool.
+``python -m bench.chaos_model CHARGE LOOK SLOWNESS``, with the ids of both tools and a multiple of the usual pauses,
+prints its port. Everything that it says follows from the number in the user's message and from the result of the tool.
 """
 
 import asyncio
@@ -16,8 +16,9 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: clos
 
 
 class Model:
-    def __init__(self, charge: str, look: str) -> None:
+    def __init__(self, charge: str, look: str, slowness: float) -> None:
         self._tools = {True: charge, False: look}
+        self._slowness = slowness
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
@@ -41,11 +42,11 @@ class Model:
 
     async def _say(self, writer: asyncio.StreamWriter, number: int, turn: int, words: Any) -> None:
         await writer.drain()
-        await asyncio.sleep(thought_s(number, turn))
+        await asyncio.sleep(thought_s(number, turn) * self._slowness)
         for word in words:
             writer.write(_chunk({"content": word}))
             await writer.drain()
-            await asyncio.sleep(between_words_s(number))
+            await asyncio.sleep(between_words_s(number) * self._slowness)
 
 
 def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
@@ -54,8 +55,8 @@ def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
     return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
-async def main(charge: str, look: str) -> None:
-    server = await asyncio.start_server(Model(charge, look).answer, "127.0.0.1", 0, backlog=512)
+async def main(charge: str, look: str, slowness: str) -> None:
+    server = await asyncio.start_server(Model(charge, look, float(slowness)).answer, "127.0.0.1", 0, backlog=512)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

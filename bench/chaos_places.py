@@ -51,7 +51,8 @@ class Replica:
     listener: socket.socket | None = None
     """Passed to each process, as a service manager does; None: each opens the port itself."""
     running: Program | None = None
-    starts: int = 0
+    log: Path | None = None
+    """The file to which the output of each process is added at its end."""
     faults: list[str] = field(default_factory=list)
     tracebacks: list[str] = field(default_factory=list)
     exits: list[str] = field(default_factory=list)
@@ -67,7 +68,6 @@ class Replica:
         self.running = await self._held.enter_async_context(
             program(*self.line, cold=self.cold, passed=self.listener.fileno() if self.listener else None)
         )
-        self.starts += 1
         async with asyncio.timeout(_BOUND_S), httpx.AsyncClient(trust_env=False) as http:
             while True:
                 if self.running.process.returncode is not None:
@@ -96,7 +96,11 @@ class Replica:
             self.faults.append(f"{self.name} did not end at {how.name}")
         finally:
             await self._held.aclose()
-            self.tracebacks += _tracebacks(running.stdout + running.stderr)
+            said = running.stdout + running.stderr
+            self.tracebacks += _tracebacks(said)
+            if self.log is not None:
+                with self.log.open("a") as log:
+                    log.write(f"{said}--- {how.name}\n")
 
 
 @dataclass(frozen=True)
@@ -125,14 +129,14 @@ class Servers:
 
 
 @asynccontextmanager
-async def servers(folder: Path, *, cold: bool) -> AsyncIterator[Servers]:
-    """Both of them, ready. Effects are lines of ``effects`` in *folder*."""
+async def servers(folder: Path, *, cold: bool, slowness: float = 1.0) -> AsyncIterator[Servers]:
+    """Both of them, ready. Effects are lines of ``effects`` in *folder*. *slowness* is that of the model."""
     ids = tool_ids()
     module, options = "bench.chaos_upstream", (str(folder / "effects"),)
     line = () if cold else warm(module, *options)
     async with (
         helper_process(module, *options, line=line) as upstream,
-        helper_process("bench.chaos_model", ids["charge"], ids["look"]) as model,
+        helper_process("bench.chaos_model", ids["charge"], ids["look"], str(slowness)) as model,
     ):
         ports = [int(await next_line(one, _BOUND_S)) for one in (upstream, model)]
         yield Servers(*ports, (upstream.pid, model.pid))
@@ -149,7 +153,7 @@ def configuration(folder: Path, started: Servers, keys: Sequence[str], **section
         "auth": {"keys": held, "seal_keys": [secrets.token_hex(24)]},
         "model": {"provider": "openai-chat", "base_url": f"http://127.0.0.1:{started.model_port}/v1", "model": "m"},
         "engine": {"resume": {"grace_s": GRACE_S}},
-        "server": {"log_level": "error", "drain_s": DRAIN_S},
+        "server": {"log_level": "warning", "drain_s": DRAIN_S},
         "upstreams": [
             {"name": name, "url": f"http://127.0.0.1:{started.upstream_port}/{name}"} for name in (BANK, DESK)
         ],
@@ -161,12 +165,20 @@ def configuration(folder: Path, started: Servers, keys: Sequence[str], **section
 
 @asynccontextmanager
 async def places(
-    folder: Path, redis: Redis, replicas: int, *, cold: bool, passed: bool = False
+    folder: Path,
+    redis: Redis,
+    replicas: int,
+    *,
+    cold: bool,
+    passed: bool = False,
+    slowness: float = 1.0,
+    logs: Path | None = None,
 ) -> AsyncIterator[Places]:
-    """All of them, ready. *passed*: the sockets of the replicas outlive them."""
+    """All of them, ready. *passed*: the sockets of the replicas outlive them. *slowness* is that of the model; *logs*
+    is a folder for what the replicas write."""
     keys = [f"wg_chaos_{secrets.token_hex(20)}" for _ in range(ACTORS)]
     async with AsyncExitStack() as stack:
-        started = await stack.enter_async_context(servers(folder, cold=cold))
+        started = await stack.enter_async_context(servers(folder, cold=cold, slowness=slowness))
         file = configuration(folder, started, keys, storage={"url": redis.url})
         made = []
         for number in range(replicas):
@@ -174,6 +186,7 @@ async def places(
             port = listener.getsockname()[1] if listener else free_port()
             line = ("app", "serve", "--config", str(file), *(() if listener else ("--port", str(port))))
             replica = Replica(f"replica {number + 1}", port, line, cold, listener)
+            replica.log = None if logs is None else logs / f"replica-{number + 1}.log"
             stack.push_async_callback(replica.stop, signal.SIGKILL)
             made.append(replica)
         await asyncio.gather(*(replica.start() for replica in made))
@@ -189,5 +202,6 @@ def _tracebacks(text: str) -> list[str]:
             with suppress(ValueError):
                 line = "\n".join(map(str, json.loads(line).values()))
             frames = [one.strip() for one in line.splitlines() if "/wt/" in one or 'File "' in one]
-            found.append(" < ".join([*line.strip().splitlines()[-1:], *frames[:-4:-1]])[:500])
+            own = [one for one in frames if "site-packages" not in one and "/lib/python" not in one]
+            found.append(" < ".join([*line.strip().splitlines()[-1:], *(own or frames)[:-4:-1]])[:600])
     return found

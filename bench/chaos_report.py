@@ -73,6 +73,22 @@ def tables(report: Report) -> str:
     return "\n\n".join(map(markdown, (held, faults, Table("Judgement", ["", ""], judged))))
 
 
+def story(load: Load, faults: Faults) -> str:
+    """What was seen so far, for whoever has to find out what went wrong: breaches, faults under way, other outcomes."""
+    ledger = load.ledger
+    counts = Counter((one.door, one.outcome) for one in ledger.told)
+    lines = [f"{load.now_s():.1f} s, {len(ledger.told)} calls and chats"]
+    lines += [f"BREACH: {fault}: {line}" for fault, line in ledger.breaches[:40]]
+    lines += [f"done: {dict(faults.done)}; under way: {', '.join(sorted(faults.under_way)) or 'nothing'}"]
+    lines += [f"{count:5} {door}, {outcome}" for (door, outcome), count in sorted(counts.items())]
+    for replica in faults.places.replicas:
+        lines += [f"{replica.name}: {line}" for line in (*replica.exits, *replica.faults, *replica.tracebacks)]
+        if replica.running is not None:
+            lines.append(f"{replica.name}, the last that it wrote: {replica.running.stderr[-500:]}")
+            lines.append(replica.running.stdout[-1500:])
+    return "\n".join([*lines, *reasons(ledger)])
+
+
 def reasons(ledger: Ledger) -> list[str]:
     """The commonest words of what was not answered, numbers left out."""
     said = Counter(

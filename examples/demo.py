@@ -42,7 +42,9 @@ _STOP_S = 2.0
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument("--port", type=int, default=8080, help="port of the gateway on 127.0.0.1")
-    parser.add_argument("--traffic", action="store_true", help="ask questions all the time, so that there is something to see")
+    parser.add_argument(
+        "--traffic", action="store_true", help="ask questions all the time, so that there is something to see"
+    )
     options = parser.parse_args()
     port = options.port
     os.chdir(ROOT)

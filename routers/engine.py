@@ -92,7 +92,7 @@ def engine_router(
         except ShareRefused as refused:
             return _full(refused)
         except JournalAway:
-            log.error("no run with a key can begin or be read: the journal is away")
+            # Its store has said so, once and with the reason.
             return _unavailable()
         _hand_over(request, None)
         meta = travelling(None, request.headers)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
 
 from tests.console.gate import OWNER
 from tests.support.debian import debian_program
@@ -15,8 +15,10 @@ from tests.support.service import BOUND_S
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text("utf-8")
 # Best practices too: they are what a reader of a screen stumbles over first.
-_RULES = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
-NOT_THERE_YET = (r"status of 404 .*/console/api/(approvals|calls|servers|keys|configuration)\b",)
+_RULES = {
+    "resultTypes": ["violations"],
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+}
 _WATCH = "addEventListener('securitypolicyviolation', (e) => console.error('CSP', e.violatedDirective, e.blockedURI))"
 _KEY = "sessionStorage.getItem('wicketgate.key') ?? sessionStorage.setItem('wicketgate.key', {key})"
 
@@ -37,11 +39,13 @@ async def chromium() -> AsyncIterator[Browser]:
 class Tab:
     """Pages of one test, in a browser context of their own. *faults* must be empty at its end."""
 
-    def __init__(self, browser: Browser, url: str) -> None:
+    def __init__(self, browser: Browser, url: str, init: str = "", trace: bool = True) -> None:
         self._browser = browser
+        self._init = _WATCH + "\n" + init
+        self._trace = trace
         self._url = url
         self._contexts: list[BrowserContext] = []
-        self._expected: list[str] = [*NOT_THERE_YET]
+        self._expected: list[str] = []
         self._faults: list[str] = []
 
     async def open(
@@ -51,14 +55,15 @@ class Tab:
         whole: dict[str, Any] = {"reduced_motion": "reduce", "color_scheme": "light", **options}
         context = await self._browser.new_context(viewport={"width": width, "height": height}, **whole)
         self._contexts.append(context)
-        await context.tracing.start(screenshots=False, snapshots=True)
-        await context.add_init_script(_WATCH)
+        if self._trace:
+            await context.tracing.start(screenshots=False, snapshots=True)
+        await context.add_init_script(self._init)
         if key:
             await context.add_init_script(_KEY.format(key=json.dumps(key)))
         context.set_default_timeout(BOUND_S * 1_000)
         page = await context.new_page()
         page.on("pageerror", lambda error: self._faults.append(f"error in the page: {error}"))
-        page.on("console", lambda said: said.type == "error" and self._faults.append(f"{said.text} {_where(said)}"))
+        page.on("console", self._said)
         page.on("requestfailed", lambda asked: self._failed(asked.url, asked.failure or ""))
         await page.goto(f"{self._url}/console/{path}")
         return page
@@ -66,6 +71,10 @@ class Tab:
     def expect(self, *patterns: str) -> None:
         """Faults that match one of *patterns* are meant."""
         self._expected += patterns
+
+    def _said(self, said: ConsoleMessage) -> None:
+        if said.type == "error":
+            self._faults.append(f"{said.text} at {said.location.get('url', '')}")
 
     def _failed(self, url: str, failure: str) -> None:
         # What the page itself gives up, such as the load of a view that was left, is no failure.
@@ -82,13 +91,10 @@ class Tab:
         for number, context in enumerate(self._contexts):
             if trace is not None:
                 written.append(trace.with_name(f"{trace.name}-{number}.zip"))
-            await context.tracing.stop(path=written[-1] if trace is not None else None)
+            if self._trace:
+                await context.tracing.stop(path=written[-1] if trace is not None else None)
             await context.close()
         return written
-
-
-def _where(said: Any) -> str:
-    return f"at {said.location.get('url', '')}"
 
 
 async def violations(page: Page) -> list[str]:

@@ -4,7 +4,7 @@ Everything runs in the loop of the tests: Playwright's own loop, in the blocking
 other tests of the worker.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ _OUTCOME = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[Any]:
+def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, Any, Any]:
     report = yield
     if report.when == "call":
         item.stash[_OUTCOME] = report.failed

@@ -47,7 +47,9 @@ ODD = [
     tool("hostile_result", "Give a hostile result."),
     tool("hostile_failure", "Fail with hostile words."),
     tool("n" * 128, "The longest name."),
-    tool("odd_schema", "Odd words in its schema.", {"type": "object", "properties": {MARKUP: {"description": HOSTILE}}}),
+    tool(
+        "odd_schema", "Odd words in its schema.", {"type": "object", "properties": {MARKUP: {"description": HOSTILE}}}
+    ),
 ]
 
 tools = {"shop": SHOP, "odd": ODD}

@@ -11,7 +11,7 @@ from tests.console.browser import Tab, chromium
 from tests.support.process import ROOT, program
 
 CHATS = 240
-SIZE = {"width": 1280, "height": 860}
+WIDTH, HEIGHT = 1360, 900
 FOLDER = ROOT / "docs"
 THEMES = ("light", "dark")
 MOST_BYTES = 190_000
@@ -24,7 +24,7 @@ async def main() -> None:
         await asyncio.to_thread(record, url, key, CHATS)
         for theme in THEMES:
             tab = Tab(browser, url)
-            page = await tab.open(key=key, color_scheme=theme, **SIZE)
+            page = await tab.open(key=key, width=WIDTH, height=HEIGHT, color_scheme=theme)
             await page.locator(".flow path").first.wait_for(state="attached")
             await page.locator(".live li").nth(5).wait_for()
             await page.evaluate("document.fonts.ready")

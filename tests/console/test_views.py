@@ -25,6 +25,13 @@ PLACES: dict[str, tuple[str, str]] = {
     "tools": ("tools?q=cancel+an+order", ".res li"),
     "tools-odd": ("tools?id={markup}", "article h2"),
     "tools-run": ("tools?id={get_order}&tab=run", ".f"),
+    "chat": ("chat", "textarea"),
+    "servers": ("servers", "main section"),
+    "server": ("servers?name=broken", "main section"),
+    "calls": ("calls", "table.log"),
+    "approvals": ("approvals", "#decided"),
+    "keys": ("keys", "table"),
+    "configuration": ("configuration", "main section"),
     "tools-held": ("tools?show=held", "main li, main a.nm"),
 }
 WIDTHS = (360, 390, 768, 1024, 1440, 1920)
@@ -51,6 +58,8 @@ else:
 async def test_a_view_is_whole_and_open_to_everybody(tab: Tab, gate: Fleet, place: str, look: str, width: int) -> None:
     path, part = PLACES[place]
     path = re.sub(r"\{(\w+)\}", lambda found: gate.id(found[1]).replace("#", "%23"), path)
+    await gate.call("hostile_failure")
+    await gate.call("refund_order", order_id="ord_0042", note="<b>paid</b> twice")
     given: dict[str, Any] = {"width": width, **LOOKS[look]}
     if place == "sign-in":
         given["key"] = None

@@ -43,9 +43,10 @@ class Fleet:
 def nginx_conf(folder: Path, port: int, hosts: dict[str, str]) -> Path:
     """The file of deploy/ with addresses and folders of this machine, and nothing else changed."""
     text = (DEPLOY / "nginx.conf").read_text()
-    for name, host in hosts.items():
-        assert text.count(f"server {name} ") == 1
-        text = text.replace(f"server {name} ", f"server {host} ")
+    for (name, host), end in zip(hosts.items(), (r"~\.11:8080$", r"~\.12:8080$"), strict=True):
+        assert text.count(f"server {name} ") == 3
+        assert text.count(end) == 1
+        text = text.replace(f"server {name} ", f"server {host} ").replace(end, f"~{host}$")
     text = text.replace("listen 8080;", f"listen 127.0.0.1:{port};").replace(" /tmp/", f" {folder}/")
     # One worker, so that requests one after the other go to each gate in turn.
     text = text.replace("worker_processes auto;", "worker_processes 1;")
@@ -170,7 +171,20 @@ async def test_a_gate_that_drains_or_is_gone_refuses_nobody(running: Fleet) -> N
         assert await stopping.ended() == 0
         running.model.script += [text_turn("well")] * 4
         assert [(await http.post("/engine/chat", json=chat_body())).status_code for _ in range(4)] == [200] * 4
-    assert len(running.model.requests) == 11, "no chat ran twice"
+        # The last one drains too: now it says so in its own words.
+        last_words = asyncio.Event()
+        running.model.script.append(Reply([chunk({"content": "last"}), last_words, chunk({}, "stop"), DONE]))
+        async with http.stream("POST", "/engine/chat", json=chat_body()) as answer:
+            (last,) = [name for name in running.gates if name != holds]
+            running.gates[last].process.send_signal(signal.SIGTERM)
+            await until_draining(running.urls[last])
+            refused = await http.post("/engine/chat", json=chat_body())
+            assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
+            assert refused.headers["Retry-After"]
+            last_words.set()
+            await answer.aread()
+        assert await running.gates[last].ended() == 0
+    assert len(running.model.requests) == 12, "no chat ran twice"
 
 
 async def holder(fleet: Fleet, kind: str = "chat") -> str:

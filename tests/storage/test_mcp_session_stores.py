@@ -135,12 +135,25 @@ class TestRedis(McpSessionStoreContract):
         assert list(await store.members("s1")) == ["one"]
 
     @requirement("FACE-115")
-    async def test_damaged_facts_are_no_session(self, store: McpSessionStore, link: RedisLink) -> None:
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("facts", b'{"actor": 1}'),
+            ("facts", b"\xff"),
+            ("facts", b'{"actor": "ann", "version": "2999-01-01", "client": {}}'),
+            ("key", b"\xff"),
+            ("level", b"\xff"),
+            (b"u:\xff", b""),
+        ],
+    )
+    async def test_damaged_facts_are_no_session(
+        self, store: McpSessionStore, link: RedisLink, field: str | bytes, value: bytes
+    ) -> None:
         await store.open("s1", session(), "one")
 
         async def spoil(client: Any) -> None:
             (key,) = [key async for key in client.scan_iter(f"{link.names.space}:*")]
-            await client.hset(key, "facts", b'{"actor": 1}')
+            await client.hset(key, field, value)
 
         await link.run(spoil)
         assert await store.join("s1", "ann", "one") is None

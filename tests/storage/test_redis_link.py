@@ -73,7 +73,7 @@ async def use_everything(link: RedisLink) -> None:
     assert (read[0].ended, len(read[1])) == (True, 2)
 
 
-@requirement("EXEC-52", "EXEC-53", "ACCESS-87", "OPS-161")
+@requirement("EXEC-52", "EXEC-53", "ACCESS-87", "OPS-161", "OPS-192", "OPS-193")
 async def test_a_redis_that_dies_is_missed_at_once_and_found_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -90,6 +90,8 @@ async def test_a_redis_that_dies_is_missed_at_once_and_found_again(
             with pytest.raises(NotAdmitted):
                 await once.add("other", FOREVER)
             assert [await words.learn([lesson("ann", "a:x", "film")], 0) for _ in range(3)] == [None] * 3
+            assert [await store.put("ann", artifact("two")) for _ in range(3)] == ["failed"] * 3
+            assert link.measures.fail.degraded(away=False).keys() == {"approvals", "learned_words", "artifacts"}
             assert link.trouble == "cannot be reached"
             assert link.measures.away
             assert link.measures.refused
@@ -97,6 +99,7 @@ async def test_a_redis_that_dies_is_missed_at_once_and_found_again(
             server.start()
             await until(lambda: not link.measures.away)
             assert link.trouble == ""
+            assert link.measures.fail.degraded(away=False) == {}, "nobody has asked since, and it answers"
             assert not await once.add("used", FOREVER), "what was used stays used"
             assert await store.get("ann", handle("one")) == artifact("one")
     said = [record.getMessage() for record in caplog.records if record.name == "wicketgate.storage"]
@@ -104,7 +107,9 @@ async def test_a_redis_that_dies_is_missed_at_once_and_found_again(
         f"{server.url} cannot be reached; nothing is kept there until it is back"
     ]
     assert [line for line in said if "is back" in line]
-    assert sum("learned words cannot be kept" in record.getMessage() for record in caplog.records) == 1
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    for line in ("learned words cannot be kept", "nothing that is approved can run", "artifact of 100 bytes not kept"):
+        assert sum(line in each for each in errors) == 1, errors
 
 
 @requirement("EXEC-52")

@@ -82,6 +82,31 @@ class TestMailPeers(PeersContract):
                 await asking
             assert not missed.value.gone
 
+    @requirement("OPS-201")
+    async def test_nobody_is_taken_for_dead_while_redis_takes_no_writes(
+        self, link: RedisLink, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, other = MailPeers(link), MailPeers(link)
+        with monkeypatch.context() as soon:
+            soon.setattr(mail, "THERE_S", 0.05)
+            await other._renew()
+        async with one.answering(), asyncio.timeout(BOUND_S):
+            try:
+                await link.run(lambda client: client.config_set("min-replicas-to-write", 1))
+                await one._renew()
+                while await link.run(lambda client: client.exists(other._mark(other.own_id))):
+                    await asyncio.sleep(0.01)
+                with pytest.raises(NotReached) as away:
+                    await one.alive(other.own_id)
+                assert not away.value.gone
+            finally:
+                await link.run(lambda client: client.config_set("min-replicas-to-write", 0))
+            await one._renew()
+            with pytest.raises(NotReached):
+                await one.alive(other.own_id)
+            one._sure_from = float("-inf")
+            assert not await one.alive(other.own_id)
+
 
 @requirement("OPS-201")
 async def test_an_outage_of_redis_is_no_end_of_a_process_and_an_answer_outlives_it(tmp_path: Path) -> None:

@@ -68,6 +68,10 @@ class FailModes:
     def mode(self, kind: StateKind) -> FailMode:
         return self._modes[kind]
 
+    def begins(self, kind: StateKind) -> bool:
+        """True before the first step of *kind* that failed since one that did not: the one that the log tells of."""
+        return kind not in self._without
+
     def without(self, kind: StateKind) -> FailMode:
         """Counts a step of *kind* that the store did not do, and returns what comes instead."""
         mode = self._modes[kind]
@@ -78,6 +82,10 @@ class FailModes:
     def answered(self, kind: StateKind) -> None:
         if self._without:
             self._without.discard(kind)
+
+    def back(self) -> None:
+        """Called when a store that was away answers again: what the last steps met before says nothing of it."""
+        self._without.clear()
 
     def degraded(self, *, away: bool) -> dict[StateKind, FailMode]:
         """Returns the kinds that do without now, in the order of ``STATE_KINDS``: all while the store is *away*,

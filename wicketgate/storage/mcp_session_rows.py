@@ -3,6 +3,8 @@
 import json
 from collections.abc import Collection
 
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
 from wicketgate.faces.mcp.kept_sessions import KeptSession
 
 
@@ -13,12 +15,12 @@ def packed_facts(session: KeptSession) -> bytes:
 
 
 def session_of_facts(facts: bytes, key_id: str, log_level: str, uris: Collection[str]) -> KeptSession | None:
-    """None for what is damaged."""
+    """None for what is damaged, or of a version of the protocol that is not known here: replicas may be newer."""
     try:
         read = json.loads(facts)
         actor, version, client = read["actor"], read["version"], read["client"]
     except (ValueError, KeyError, TypeError):
         return None
-    if not (isinstance(actor, str) and isinstance(version, str) and isinstance(client, dict)):
+    if not (isinstance(actor, str) and version in HANDSHAKE_PROTOCOL_VERSIONS and isinstance(client, dict)):
         return None
     return KeptSession(actor, key_id, version, client, log_level, frozenset(uris))

@@ -1,5 +1,6 @@
 """Counts of the store that ``storage.url`` names, which metrics show."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,14 @@ class StorageMeasures:
         self.errors: Counter[str] = Counter()
         self.refused = 0
         self.away = False
+
+
+def without_level(fail: FailModes, kind: StateKind) -> int:
+    """Counts a step of *kind* that failed, and returns the level of the line about it: an outage is an error once, and
+    its further steps are for those who look closely."""
+    level = logging.ERROR if fail.begins(kind) else logging.DEBUG
+    fail.without(kind)
+    return level
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from wicketgate.errors import NotAdmitted
-from wicketgate.storage.measures import StorageMeasures
+from wicketgate.storage.measures import StorageMeasures, without_level
 from wicketgate.storage.sqlite_file import explain, prepare
 from wicketgate.storage.sqlite_writer import SQLiteWriter
 
@@ -67,8 +67,8 @@ class SQLiteOnceStore:
         try:
             added = await self._writer.run(lambda disk: self._add(disk, key, until))
         except sqlite3.Error as error:
-            self._writer.measures.fail.without("approvals")
-            log.error("the storage file %s, so nothing that is approved can run", explain(error))
+            level = without_level(self._writer.measures.fail, "approvals")
+            log.log(level, "the storage file %s, so nothing that is approved can run", explain(error))
             raise NotAdmitted("Approvals cannot be kept at the moment, so nothing that needs one can run.") from None
         self._writer.measures.fail.answered("approvals")
         if added:

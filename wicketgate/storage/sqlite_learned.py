@@ -17,7 +17,7 @@ from wicketgate.catalog.learned_words import (
 from wicketgate.errors import ConfigError
 from wicketgate.ports import LearnedRows
 from wicketgate.storage.learned_rows import packed_words, sound_words
-from wicketgate.storage.measures import StorageMeasures
+from wicketgate.storage.measures import StorageMeasures, without_level
 from wicketgate.storage.sqlite_file import explain, prepare
 from wicketgate.storage.sqlite_writer import SQLiteWriter
 
@@ -46,7 +46,6 @@ class SQLiteLearnedStore:
         self._path = path.absolute()
         self._max_size = max_size
         self._max_actor_tools = max_actor_tools
-        self._failed = False
         self._generation = 0
         prepare(self._path, _make_tables)
         self._writer = SQLiteWriter(self._path, _make_tables, measures=measures)
@@ -55,15 +54,10 @@ class SQLiteLearnedStore:
         try:
             rows = await self._writer.run(lambda disk: self._learn(disk, lessons, since))
         except sqlite3.Error as error:
-            self._writer.measures.fail.without("learned_words")
-            if not self._failed:
-                log.error("learned words cannot be kept or read at the moment: the storage file %s", explain(error))
-            self._failed = True
+            level = without_level(self._writer.measures.fail, "learned_words")
+            log.log(level, "learned words cannot be kept or read at the moment: the storage file %s", explain(error))
             return None
         self._writer.measures.fail.answered("learned_words")
-        if self._failed:
-            log.info("words are learned again")
-        self._failed = False
         return rows
 
     async def reset(self, actor: str | None = None, tool_id: str | None = None) -> int:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from wicketgate.access.shares import ShareRefused, full_scope
 from wicketgate.engine.events import is_end
 from wicketgate.engine.journal import Entry, lost_events
-from wicketgate.storage.measures import StorageMeasures
+from wicketgate.storage.measures import StorageMeasures, without_level
 from wicketgate.storage.memory_journal import JournalBounds
 from wicketgate.storage.run_store import LEASE_S, LOST_KEEP_S, KeptRun, NewEvents, Orphan, Part, StoreAway
 from wicketgate.storage.sqlite_file import connect, explain, prepare
@@ -220,8 +220,7 @@ class SQLiteRunStore:
         try:
             found = await (writer or self._writer).run(work)
         except sqlite3.Error as error:
-            fail.without("runs")
-            log.error("runs cannot be kept: the storage file %s", explain(error))
+            log.log(without_level(fail, "runs"), "runs cannot be kept: the storage file %s", explain(error))
             raise StoreAway from None
         fail.answered("runs")
         return found

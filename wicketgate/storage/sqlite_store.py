@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from wicketgate.errors import ViewFailed
 from wicketgate.ports import Artifact, PutOutcome
-from wicketgate.storage.measures import StorageMeasures
+from wicketgate.storage.measures import StorageMeasures, without_level
 from wicketgate.storage.memory_store import MAX_AGE_S, MAX_BYTES, Bounds, Evicted, size_bytes
 from wicketgate.storage.sqlite_file import connect, explain, prepare
 from wicketgate.storage.sqlite_writer import WAIT_S, SQLiteWriter
@@ -76,8 +76,8 @@ class SQLiteArtifactStore:
         try:
             evicted = await self._writer.run(lambda disk: _put(disk, key, artifact, used, self._bounds, self._now))
         except sqlite3.Error as error:
-            log.error("artifact of %d bytes not kept: %s", len(artifact.data), explain(error))
-            self._writer.measures.fail.without("artifacts")
+            level = without_level(self._writer.measures.fail, "artifacts")
+            log.log(level, "artifact of %d bytes not kept: %s", len(artifact.data), explain(error))
             return "failed"
         self._writer.measures.fail.answered("artifacts")
         evicted.log("sqlite")
@@ -89,8 +89,7 @@ class SQLiteArtifactStore:
         try:
             found = await self._read(lambda disk: _get(disk, key, expired))
         except sqlite3.Error as error:
-            log.error("artifact not read: %s", explain(error))
-            self._writer.measures.fail.without("artifacts")
+            log.log(without_level(self._writer.measures.fail, "artifacts"), "artifact not read: %s", explain(error))
             raise ViewFailed("The artifact cannot be read at the moment. Try again later.", path=handle) from None
         if found is None:
             return None

@@ -1,6 +1,6 @@
 // What happens at the gate while the page is open: one stream for all pages, opened again when it ends.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { readEvents, send } from "./api.js";
 
 const listeners = new Set();
@@ -56,10 +56,14 @@ async function run(signal) {
 
 // Calls *take*(event, data) for each event while the component is there.
 export function useLive(take) {
+  // The newest one from the moment of its drawing: effects come later, and what comes between would be judged by the old.
+  const newest = useRef(take);
+  newest.current = take;
   useEffect(() => {
-    listeners.add(take);
-    return () => listeners.delete(take);
-  });
+    const hear = (event, data) => newest.current(event, data);
+    listeners.add(hear);
+    return () => listeners.delete(hear);
+  }, []);
 }
 
 export function useLiveState() {

@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from wicketgate.errors import ViewFailed
 from wicketgate.ports import Artifact, PutOutcome
+from wicketgate.storage.measures import without_level
 from wicketgate.storage.memory_store import MAX_AGE_S, MAX_BYTES, Bounds, Evicted, size_bytes
 from wicketgate.storage.redis.client import RedisAway, RedisLink, run_script
 from wicketgate.storage.redis.names import hashed, packed, unpacked
@@ -109,8 +110,8 @@ class RedisArtifactStore:
         try:
             evicted = await self._link.run(lambda client: self._put(client, owner, artifact))
         except RedisAway as away:
-            log.error("artifact of %d bytes not kept: %s", len(artifact.data), away)
-            self._link.measures.fail.without("artifacts")
+            level = without_level(self._link.measures.fail, "artifacts")
+            log.log(level, "artifact of %d bytes not kept: %s", len(artifact.data), away)
             return "failed"
         self._link.measures.fail.answered("artifacts")
         evicted.log("redis")
@@ -120,8 +121,7 @@ class RedisArtifactStore:
         try:
             found = await self._link.run(lambda client: self._get(client, hashed(owner), hashed(handle)))
         except RedisAway as away:
-            log.error("artifact not read: %s", away)
-            self._link.measures.fail.without("artifacts")
+            log.log(without_level(self._link.measures.fail, "artifacts"), "artifact not read: %s", away)
             raise ViewFailed("The artifact cannot be read at the moment. Try again later.", path=handle) from None
         if found is None:
             return None

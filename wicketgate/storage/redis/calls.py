@@ -15,14 +15,16 @@ class RedisCallStore:
 
     def __init__(self, link: RedisLink) -> None:
         self._link = link
+        self._failed = False
 
     async def put(self, owner: str, id: str, row: bytes, life_s: float) -> bool:
         name = self._name(owner, id)
         try:
             await self._link.run(lambda client: client.set(name, row, px=max(int(life_s * 1_000), 1)))
         except RedisAway as away:
-            log.error("a long call is not kept: %s", away)
+            self._say("a long call is not kept", away)
             return False
+        self._failed = False
         return True
 
     async def get(self, owner: str, id: str) -> bytes | None:
@@ -30,8 +32,9 @@ class RedisCallStore:
         try:
             found: bytes | None = await self._link.run(lambda client: client.get(name))
         except RedisAway as away:
-            log.error("a long call is not read: %s", away)
+            self._say("a long call is not read", away)
             raise StoreAway from None
+        self._failed = False
         return found
 
     async def drop(self, owner: str, id: str) -> None:
@@ -43,6 +46,10 @@ class RedisCallStore:
 
     async def aclose(self) -> None:
         """Does nothing: the link is closed by its owner."""
+
+    def _say(self, what: str, away: RedisAway) -> None:
+        log.log(logging.DEBUG if self._failed else logging.ERROR, "%s: %s", what, away)
+        self._failed = True
 
     def _name(self, owner: str, id: str) -> str:
         return self._link.names.key("call", hashed(owner), hashed(id))

@@ -172,6 +172,7 @@ class RedisLink:
         since = self._presence.since
         if self._presence.answered():
             self.back_at = asyncio.get_running_loop().time()
+            self.measures.fail.back()
             log.info("%s is back after %.1f s", self.place, self.back_at - since)
         self.measures.away = False
 

@@ -21,6 +21,7 @@ from wicketgate.catalog.learned_words import (
 from wicketgate.errors import ConfigError
 from wicketgate.ports import LearnedRows
 from wicketgate.storage.learned_rows import packed_words, sound_words
+from wicketgate.storage.measures import without_level
 from wicketgate.storage.redis.client import RedisAway, RedisLink
 from wicketgate.storage.redis.names import HASH_CHARS, hashed, packed, unpacked
 from wicketgate.storage.redis.scripts import Script
@@ -113,7 +114,6 @@ class RedisLearnedStore:
         self._max_actor_tools = max_actor_tools
         self._keys = [link.names.key("learned", "words", part) for part in ("state", "rows", "changed", "tools")]
         self._epoch = ""
-        self._failed = False
         self._turn = asyncio.Lock()
 
     async def learn(self, lessons: Sequence[Lesson], since: int) -> LearnedRows | None:
@@ -125,16 +125,11 @@ class RedisLearnedStore:
                     counted = True
                 rows = await self._read(since)
             except RedisAway as away:
-                self._link.measures.fail.without("learned_words")
-                if not self._failed:
-                    log.error("learned words cannot be kept or read at the moment: %s", away)
-                self._failed = True
+                level = without_level(self._link.measures.fail, "learned_words")
+                log.log(level, "learned words cannot be kept or read at the moment: %s", away)
                 # What was counted is not to be counted again.
                 return LearnedRows(since, []) if counted else None
         self._link.measures.fail.answered("learned_words")
-        if self._failed:
-            log.info("words are learned again")
-        self._failed = False
         return rows
 
     async def reset(self, actor: str | None = None, tool_id: str | None = None) -> int:

@@ -77,6 +77,8 @@ class MailPeers(ChannelPeers):
         self._serving = set[asyncio.Task[None]]()
         self._ending = set[asyncio.Task[None]]()
         self._was_there = False
+        self._missed = False
+        """True while the mark of this process cannot be renewed: no more can those of others."""
         self._stopping = False
         self._sure_from = float("-inf")
 
@@ -92,7 +94,7 @@ class MailPeers(ChannelPeers):
                 self._doubt()
         except RedisAway:
             raise NotReached from None
-        if asyncio.get_running_loop().time() < self._sure_from:
+        if self._missed or asyncio.get_running_loop().time() < self._sure_from:
             raise NotReached
         return False
 
@@ -185,7 +187,12 @@ class MailPeers(ChannelPeers):
         try:
             there = await self._link.script(_RENEW, [self._mark(self.own_id)], [life_ms])
         except RedisAway:
+            self._missed = True
             return
+        if self._missed:
+            # It may have answered all the time, and taken no writes. The others need as long for theirs.
+            self._missed = False
+            self._sure_from = asyncio.get_running_loop().time() + 2 * RENEW_S
         if self._was_there and not there:
             self._doubt()
         self._was_there = True

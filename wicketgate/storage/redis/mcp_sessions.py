@@ -125,8 +125,12 @@ class RedisMcpSessionStore:
         row = dict(zip(found[::2], found[1::2], strict=True))
         if b"facts" not in row:
             return None
-        uris = [_string(field[2:]) for field in row if field.startswith(b"u:")]
-        return session_of_facts(row[b"facts"], _string(row.get(b"key", b"")), _string(row.get(b"level", b"")), uris)
+        try:
+            uris = [_string(field[2:]) for field in row if field.startswith(b"u:")]
+            key_id, level = _string(row.get(b"key", b"")), _string(row.get(b"level", b""))
+        except UnicodeDecodeError:
+            return None  # nobody here has written it
+        return session_of_facts(row[b"facts"], key_id, level, uris)
 
     async def renew(self, renewals: Mapping[str, Renewal], member: str) -> Collection[str]:
         ended = list[str]()

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable
 
 from wicketgate.errors import NotAdmitted
+from wicketgate.storage.measures import without_level
 from wicketgate.storage.redis.client import RedisAway, RedisLink
 from wicketgate.storage.redis.names import hashed
 from wicketgate.storage.redis.scripts import Script
@@ -48,8 +49,8 @@ class RedisOnceStore:
                 lambda client: self._link.scripts(client, [(_ADD, [name], arguments)], bool)
             )
         except RedisAway as away:
-            self._link.measures.fail.without("approvals")
-            log.error("%s, so nothing that is approved can run", away)
+            level = without_level(self._link.measures.fail, "approvals")
+            log.log(level, "%s, so nothing that is approved can run", away)
             raise NotAdmitted("Approvals cannot be kept at the moment, so nothing that needs one can run.") from None
         self._link.measures.fail.answered("approvals")
         return bool(added)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from wicketgate.access.shares import ShareRefused, full_scope
 from wicketgate.engine.events import is_end
 from wicketgate.engine.journal import Entry, lost_events
+from wicketgate.storage.measures import without_level
 from wicketgate.storage.memory_journal import JournalBounds
 from wicketgate.storage.redis import run_scripts as scripts
 from wicketgate.storage.redis.client import WAIT_S, RedisAway, RedisLink
@@ -353,12 +354,8 @@ class RedisRunStore:
         try:
             found = await self._link.run(work)
         except RedisAway as away:
-            fail.without("runs")
-            now = asyncio.get_running_loop().time()
-            # That it is away, the link says once.
-            if not self._link.trouble and now - self._troubled_at > self._lease_s:
-                log.error("runs cannot be kept: %s", away)
-            self._troubled_at = now
+            log.log(without_level(fail, "runs"), "runs cannot be kept: %s", away)
+            self._troubled_at = asyncio.get_running_loop().time()
             raise StoreAway from None
         fail.answered("runs")
         return found

@@ -1,0 +1,75 @@
+"""The pages Servers, Calls, Approvals, Keys, Configuration and Chat, each in what it is for."""
+
+import re
+
+from playwright.async_api import expect
+
+from tests.console.browser import Tab
+from tests.console.gate import OWNER, READER, Fleet
+from tests.support.requirement import requirement
+
+
+@requirement("OPS-280")
+async def test_a_failing_server_is_found_with_its_last_words(tab: Tab, gate: Fleet) -> None:
+    page = await tab.open()
+    await page.get_by_role("region", name="Needs attention").get_by_role("link", name="broken").click()
+    await expect(page).to_have_url(re.compile(r"/console/servers\?name=broken"))
+    await expect(page.get_by_text("cannot reach the <b>database</b>").first).to_be_visible()
+    assert await page.locator("main b:text-is('database')").count() == 0
+
+
+@requirement("OPS-280")
+async def test_a_quarantined_tool_is_found_from_the_picture(tab: Tab, gate: Fleet) -> None:
+    page = await tab.open()
+    await page.get_by_role("link", name="1 tool quarantined").click()
+    await page.get_by_role("link", name="pay_bill").first.click()
+    await expect(page.get_by_text("amount", exact=False).first).to_be_visible()
+    await expect(page.get_by_role("button", name="Accept this definition")).to_be_enabled()
+
+
+@requirement("OPS-280")
+async def test_a_call_that_waits_is_announced_and_decided(tab: Tab, gate: Fleet) -> None:
+    page = await tab.open()
+    await expect(page.locator(".row").first).to_be_visible()
+    await gate.call("refund_order", order_id="ord_0042", note="<b>paid</b> twice")
+    await expect(page.locator(".ask .what")).to_have_text("refund_order")
+    await expect(page.locator(".ask dl")).to_contain_text("<b>paid</b> twice")
+    await expect(page.locator("nav .n")).to_contain_text("1")
+    await page.get_by_role("navigation").get_by_role("link", name="Approvals").click()
+    await page.get_by_role("button", name="Deny").click()
+    await expect(page.get_by_text("Nothing waits for an approval")).to_be_visible()
+    await expect(page.get_by_text("denied", exact=True).first).to_be_visible()
+    await expect(page.locator("nav .n")).to_have_count(0)
+
+
+@requirement("OPS-280")
+async def test_a_call_is_found_among_the_records(tab: Tab, gate: Fleet) -> None:
+    await gate.call("refuse_order", order_id="ord_0001")
+    await gate.call("hostile_failure")
+    page = await tab.open("calls?tool=refuse_order")
+    await expect(page.locator("table.log")).to_contain_text("refuse_order")
+    assert await page.locator("table.log", has_text="hostile_failure").count() == 0
+    await page.locator("table.log").get_by_role("link").first.click()
+    await expect(page.locator("main")).to_contain_text("shop")
+    assert "id=" in page.url
+
+
+@requirement("OPS-280")
+async def test_keys_and_settings_are_shown_without_secrets(tab: Tab, gate: Fleet) -> None:
+    page = await tab.open("keys")
+    await expect(page.get_by_role("region", name="Keys")).to_contain_text("rita")
+    page = await tab.open("configuration")
+    await expect(page.get_by_role("heading", name="Configuration", level=1)).to_be_visible()
+    await expect(page.locator("main")).to_contain_text("cache_stable")
+    text = await page.locator("main").inner_text()
+    assert OWNER not in text and READER not in text
+
+
+@requirement("OPS-280")
+async def test_a_chat_is_shown_while_it_runs(tab: Tab, gate: Fleet) -> None:
+    page = await tab.open("chat")
+    box = page.get_by_role("textbox").last
+    await box.fill("get order ord_0007")
+    await page.get_by_role("button", name=re.compile("Send|Ask")).click()
+    await expect(page.locator("main")).to_contain_text("get_order")
+    await expect(page.locator("main")).to_contain_text("Scripted demo model")
