@@ -10,7 +10,7 @@ import itertools
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -218,7 +218,7 @@ async def must_be_ok(answer: httpx.Response) -> None:
     raise Ended("failed", text)
 
 
-async def events_of(answer: httpx.Response) -> AsyncIterator[tuple[str, str, Mapping[str, Any]]]:
+async def events_of(answer: httpx.Response) -> AsyncGenerator[tuple[str, str, Mapping[str, Any]], None]:
     """Each whole event as id, name and data."""
     rest = ""
     async for piece in answer.aiter_text():

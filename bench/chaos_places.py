@@ -139,7 +139,7 @@ async def servers(folder: Path, *, cold: bool, slowness: float = 1.0) -> AsyncIt
         helper_process("bench.chaos_model", ids["charge"], ids["look"], str(slowness)) as model,
     ):
         ports = [int(await next_line(one, _BOUND_S)) for one in (upstream, model)]
-        yield Servers(*ports, (upstream.pid, model.pid))
+        yield Servers(ports[0], ports[1], (upstream.pid, model.pid))
 
 
 def configuration(folder: Path, started: Servers, keys: Sequence[str], **sections: Any) -> Path:

@@ -117,14 +117,16 @@ class Redis:
         with contextlib.suppress(redis.RedisError, OSError):
             async with redis.asyncio.Redis(port=await self._master_port(), socket_timeout=1) as client:
                 told = await client.info("replication")
-                return told["role"] == "master" and told.get("slave0", {}).get("state") == "online"
+                return bool(told["role"] == "master" and told.get("slave0", {}).get("state") == "online")
         return False
 
     async def _master_port(self) -> int:
         for each in self.sentinels:
             with contextlib.suppress(redis.RedisError, OSError):
                 async with redis.asyncio.Redis(port=each.port, socket_timeout=1) as client:
-                    told = await client.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", _SERVICE)
+                    told = await client.execute_command(  # type: ignore[no-untyped-call]
+                        "SENTINEL GET-MASTER-ADDR-BY-NAME", _SERVICE
+                    )
                     return int(told[1])
         raise RuntimeError("no Sentinel answers")
 
@@ -153,5 +155,7 @@ async def running_redis(folder: Path, *, sentinel: bool) -> AsyncIterator[Redis]
             await made.until_replicated()
         yield made
     finally:
-        for one in (*servers, *sentinels):
-            one.kill()
+        for server in servers:
+            server.kill()
+        for each in sentinels:
+            each.kill()

@@ -137,8 +137,8 @@ async def running_service(
 ) -> AsyncIterator[RunningService]:
     """Serve on a free port of the loopback until the context ends.
 
-    *upstreams*: None for those of *settings*. *configured_model*: the model is the one of *settings*, not a script. *prepare* may add to the application before it
-    starts.
+    *upstreams*: None for those of *settings*. *configured_model*: the model is the one of *settings*, not a script.
+    *prepare* may add to the application before it starts.
     """
     if provider is None and not configured_model:
         provider = ScriptModel()
