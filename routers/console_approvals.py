@@ -17,6 +17,7 @@ from wicketgate.gate import Gate
 
 _MOST_BYTES = 1_000
 _BODY = {
+    "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
     "requestBody": {
         "required": True,
         "content": {

@@ -65,7 +65,7 @@ async def test_keys_and_settings_are_shown_without_secrets(tab: Tab, gate: Fleet
     assert OWNER not in text and READER not in text
 
 
-@requirement("OPS-280")
+@requirement("OPS-273", "OPS-274", "OPS-280")
 async def test_a_chat_is_shown_while_it_runs(tab: Tab, gate: Fleet) -> None:
     page = await tab.open("chat")
     box = page.get_by_role("textbox").last
@@ -73,3 +73,11 @@ async def test_a_chat_is_shown_while_it_runs(tab: Tab, gate: Fleet) -> None:
     await page.get_by_role("button", name=re.compile("Send|Ask")).click()
     await expect(page.locator("main")).to_contain_text("get_order")
     await expect(page.locator("main")).to_contain_text("Scripted demo model")
+    await expect(page.locator("main")).to_contain_text("tokens")
+    # A reload of the page has the conversation again; signing out leaves nothing of it.
+    await page.reload()
+    await expect(page.locator("main")).to_contain_text("get order ord_0007")
+    await expect(page.locator("main")).to_contain_text("Scripted demo model")
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert await page.evaluate("Object.keys(sessionStorage).length") == 0
