@@ -32,6 +32,7 @@ OPENING = "wicketgate.opening"
 _UNKNOWN = Fault(INVALID_REQUEST, "Session not found")
 _NO_ID = Fault(INVALID_REQUEST, "Bad Request: Missing session ID")
 _AWAY = Fault(INTERNAL_ERROR, "Sessions cannot be looked up at the moment; nothing was run. Try again")
+_UNSURE = Fault(INTERNAL_ERROR, "It is not known whether this message has arrived where it belongs. Send it again")
 
 
 class HandshakeEndpoint:
@@ -88,9 +89,13 @@ class HandshakeEndpoint:
             elif scope["method"] == "POST":
                 body = (await receive()).get("body", b"")
                 message = addressed(body)
-                if message is not None and not part.takes(message) and await self._sessions.pass_on(live, body):
-                    await Response(None, 202, {SESSION_ID.decode(): live.id})(scope, receive, send)
-                    return
+                if message is not None and not part.takes(message):
+                    try:
+                        passed_on = await self._sessions.pass_on(live, body)
+                    except SessionsAway:
+                        return await refused(_UNSURE, 503, later=True)(scope, receive, send)
+                    if passed_on:
+                        return await Response(None, 202, {SESSION_ID.decode(): live.id})(scope, receive, send)
                 receive = given_again(body, receive)
             await part.handle(scope, receive, send)
             if kept := part.handshake(identity):

@@ -28,6 +28,7 @@ from wicketgate.faces.mcp.kept_sessions import (
 from wicketgate.peers import NotReached, Payload, Peers
 from wicketgate.storage.fail_modes import FailModes
 from wicketgate.storage.redis.names import hashed
+from wicketgate.task_end import end_tasks
 
 T = TypeVar("T")
 
@@ -78,10 +79,7 @@ class LiveSessions:
         try:
             yield
         finally:
-            ending = [renewing, *self._tasks]
-            for task in ending:
-                task.cancel()
-            await asyncio.gather(*ending, return_exceptions=True)
+            await end_tasks(renewing, *self._tasks)
 
     # What an endpoint does with a session.
 

@@ -185,9 +185,14 @@ class AskedInSession(InSession):
         await asyncio.sleep(self.chance.uniform(0, 0.4))
         result = {"action": "accept", "content": {"name": PERSON}}
         message = {"jsonrpc": "2.0", "id": question["id"], "result": result}
-        async with _post(self.http, message, self._headers()) as answer:
-            await self._must_know(answer, f"answer of {self.number}")
-            await must_be_ok(answer)
+        # An answer that may not have arrived is sent again, as the gate asks.
+        for _ in range(_ATTEMPTS):
+            async with _post(self.http, message, self._headers()) as answer:
+                await self._must_know(answer, f"answer of {self.number}")
+                if answer.status_code != 503:
+                    return await must_be_ok(answer)
+            await asyncio.sleep(self.chance.uniform(0.5, 1.0))
+        raise Ended("cut", "the answer was not taken")
 
 
 KINDS: Mapping[Door, type[Caller]] = {

@@ -63,6 +63,7 @@ from wicketgate.peers import Alone, Peers
 from wicketgate.ports import Upstream
 from wicketgate.storage.fail_modes import FailModes
 from wicketgate.storage.measures import StorageMeasures, StorageState
+from wicketgate.task_end import end_tasks
 from wicketgate.tokens import shipped_token_counter
 
 VERSION = version("wicketgate")
@@ -204,7 +205,7 @@ class Gate:
             await self.runtime.learning.load()
             await stack.enter_async_context(self.lifecycle.running())
             stack.push_async_callback(self.keyed.aclose)
-            stack.push_async_callback(_cancelled, asyncio.create_task(self.revocation.watch(), name="ends of keys"))
+            stack.push_async_callback(end_tasks, asyncio.create_task(self.revocation.watch(), name="ends of keys"))
             self._open = stack.pop_all()
         return self
 
@@ -346,8 +347,3 @@ async def running_engine(
     async with Gate(settings, upstreams=upstreams, provider=provider) as gate:
         await gate.wait_ready()
         yield gate.engine
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

@@ -20,7 +20,7 @@ async def status(settings: Settings, client: tuple[str, int], path: str) -> int:
 
 @requirement("ACCESS-5")
 async def test_without_keys_only_callers_of_this_machine_are_served_whatever_the_server_listens_on() -> None:
-    assert [await status(Settings(), FAR, path) for path in ("/healthz", "/metrics", "/mcp")] == [403] * 3
+    assert [await status(Settings(), FAR, path) for path in ("/healthz", "/metrics", "/readyz")] == [403] * 3
     assert [await status(Settings(), NEAR, path) for path in ("/healthz", "/metrics")] == [200, 401]
 
 

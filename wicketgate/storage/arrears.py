@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from wicketgate.task_end import end_tasks
+
 log = logging.getLogger("wicketgate.storage")
 
 PAUSE_S = 1.0
@@ -28,8 +30,7 @@ class Arrears:
         """Try a last time, if something is owed."""
         if self._task is None or self._task.done():
             return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
         await self._work()
 
     async def _until_done(self) -> None:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from wicketgate.access.shares import CountedShares, Lease, Scope, ShareRefused
 from wicketgate.storage.fail_modes import FailModes
+from wicketgate.task_end import end_tasks
 
 log = logging.getLogger("wicketgate.storage")
 
@@ -161,8 +162,7 @@ class GroupShares:
         """Gives everything back, in the store too if it can be reached. Whoever waits is refused."""
         self._closed = True
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_tasks(self._task)
         self._refuse_all()
         with contextlib.suppress(PlacesAway):
             await self._store.leave(self.kind)

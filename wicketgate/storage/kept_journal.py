@@ -20,6 +20,7 @@ from wicketgate.storage.kept_followers import POLL_S, HereFirst, StoreFollower
 from wicketgate.storage.lapsed_runs import LapsedRuns
 from wicketgate.storage.memory_journal import MemoryJournal
 from wicketgate.storage.run_store import LEASE_S, NewEvents, Part, RunStore, StoreAway
+from wicketgate.task_end import end_tasks
 
 log = logging.getLogger("wicketgate.engine")
 
@@ -274,8 +275,7 @@ class KeptJournal:
 
     async def aclose(self) -> None:
         if self._tending is not None:
-            self._tending.cancel()
-            await asyncio.gather(self._tending, return_exceptions=True)
+            await end_tasks(self._tending)
         # A run that was cancelled while its end was written is ended here; otherwise its readers would wait for the
         # lease to lapse.
         await asyncio.gather(*self._tasks, *map(self._finish, [*self._live]), return_exceptions=True)

@@ -27,6 +27,7 @@ from wicketgate.storage.redis.patience import Patience
 from wicketgate.storage.redis.promises import SETTINGS, shortfalls
 from wicketgate.storage.redis.scripts import Argument, Script, Step
 from wicketgate.storage.redis.url import RedisPlace
+from wicketgate.task_end import end_tasks
 
 log = logging.getLogger("wicketgate.storage")
 
@@ -122,8 +123,7 @@ class RedisLink:
         try:
             yield
         finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            await end_tasks(watch)
             await self.aclose()
 
     async def aclose(self) -> None:

@@ -13,6 +13,7 @@ from redis import exceptions
 
 from wicketgate.storage.redis.patience import Patience
 from wicketgate.storage.redis.scripts import Step
+from wicketgate.task_end import end_tasks
 
 LANES = 4
 _AT_ONCE = 200
@@ -51,9 +52,7 @@ class Lanes:
         return await asked.found
 
     async def aclose(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
     async def _send(self) -> None:
         while batch := self._batch():

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -22,6 +22,7 @@ from wicketgate.peer_channels import Channel, ChannelBroken, ChannelPeers
 from wicketgate.peers import MAX_BYTES, NotReached, new_peer_id
 from wicketgate.storage.redis.client import RedisAway, RedisLink
 from wicketgate.storage.redis.scripts import Script
+from wicketgate.task_end import end_tasks
 
 log = logging.getLogger("wicketgate.peers")
 
@@ -114,10 +115,10 @@ class MailPeers(ChannelPeers):
             yield
         finally:
             self._stopping = True
-            await _cancelled(self._serving)
+            await end_tasks(*self._serving)
             if self._ending:
                 await asyncio.wait(self._ending, timeout=_LAST_WORDS_S)
-            await _cancelled([*tasks, *self._ending])
+            await end_tasks(*[*tasks, *self._ending])
             with contextlib.suppress(RedisAway):  # from now on nobody waits for an answer of this process
                 await self._link.run(lambda client: client.unlink(self._mark(self.own_id), self._mailbox(self.own_id)))
 
@@ -338,10 +339,3 @@ class _MailChannel:
         """A side that does not know the channel any more answers that it has ended."""
         with contextlib.suppress(ChannelBroken):
             await self._mail.post(self, "taken", self._read)
-
-
-async def _cancelled(tasks: Iterable["asyncio.Task[None]"]) -> None:
-    ending = list(tasks)
-    for task in ending:
-        task.cancel()
-    await asyncio.gather(*ending, return_exceptions=True)
