@@ -100,8 +100,8 @@ class GateMap(BaseModel):
 
 
 class TrafficTotals(BaseModel):
-    """*waiting*: calls that wait for an approval. *behind*: the tools that the caller sees. Tokens are estimates by four
-    characters a token."""
+    """*waiting*: calls that wait for an approval. *behind*: the tools that the caller sees. Tokens are estimates, by
+    four characters a token."""
 
     calls: int
     failed: int
