@@ -100,7 +100,8 @@ class GateMap(BaseModel):
 
 
 class TrafficTotals(BaseModel):
-    """*waiting*: calls that wait for an approval. Tokens are estimates by four characters a token."""
+    """*waiting*: calls that wait for an approval. *behind*: the tools that the caller sees. Tokens are estimates, by
+    four characters a token."""
 
     calls: int
     failed: int
@@ -108,6 +109,7 @@ class TrafficTotals(BaseModel):
     given_tokens: int
     naive_tokens: int
     waiting: int = 0
+    behind: int = 0
 
 
 class TrafficFigures(BaseModel):
@@ -164,9 +166,13 @@ def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:
     @router.get("/traffic", operation_id="console_traffic")
     async def traffic(request: Request) -> TrafficFigures:
         """What was called since the process began; for callers without `ops:read` by themselves, of late."""
-        identity = identity_of(request)
+        context = context_of(request)
+        identity, runtime = context.identity, gate.runtime
+        await runtime.prepare(context)
+        visible, tools = runtime.visible(context), runtime.catalog().tools
         whole = identity.allows("ops:read")
         found = whole_traffic(gate.traffic) if whole else own_traffic(gate.traffic, identity.actor)
+        found["totals"]["behind"] = len(tools) if visible is None else sum(map(visible, tools))
         found["totals"]["waiting"] = gate.approvals.waiting.count(None if whole else identity.actor)
         return TrafficFigures.model_validate(found)
 

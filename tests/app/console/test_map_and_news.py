@@ -124,6 +124,7 @@ async def test_traffic_is_counted_for_readers_of_the_gate_and_for_each_caller_by
         by_name = {key.partition("#")[0]: value[:2] for key, value in whole["tools"].items()}
         assert by_name == {"files:read_file": [2, 0], "files:fail": [1, 1]}
         assert (whole["totals"]["calls"], whole["totals"]["failed"]) == (3, 1)
+        assert (whole["totals"]["behind"], (await get(service, "traffic", READER_KEY))["totals"]["behind"]) == (0, 1)
         own = await get(service, "traffic")
         assert {key: value[:2] for key, value in own["tools"].items()} == {
             key: value[:2] for key, value in whole["tools"].items()

@@ -18,32 +18,49 @@ const still = matchMedia("(prefers-reduced-motion: reduce)");
 const heat = (calls) => (calls < 1 ? 0 : calls < 3 ? 1 : calls < 10 ? 2 : calls < 30 ? 3 : 4);
 const sum = (values) => values.reduce((all, each) => all + each, 0);
 
-// What was called: counts by tool, kept up to date by the live stream.
+// What was called: counts by tool, kept up to date by the live stream. All news of a frame is one change, since each
+// change counts ten thousand tools anew.
 function useTraffic() {
   const [traffic, setTraffic] = useState(null);
+  const waiting = useRef([]);
+  const frame = useRef(0);
   const load = () => get("traffic").then(setTraffic, () => {});
-  useEffect(() => void load(), []);
+  useEffect(() => {
+    load();
+    return () => cancelAnimationFrame(frame.current);
+  }, []);
+  const flush = () => {
+    frame.current = 0;
+    const news = waiting.current;
+    waiting.current = [];
+    setTraffic((now) => now && added(now, news));
+  };
   useLive((event, data) => {
     if (event === "begun" || event === "gap") load();
-    if (event === "tokens") setTraffic((now) => now && { ...now, totals: { ...now.totals, given_tokens: data.given, naive_tokens: data.naive } });
-    if (event !== "call") return;
-    setTraffic((now) => {
-      if (!now) return now;
-      const failed = data.outcome === "failed" || data.tool === "error" ? 1 : 0;
-      const meta = { ...now.meta };
-      const name = { execute: "tool_execute", view: "tool_view", browse: "tool_browse" }[data.operation];
-      if (name) meta[name] = (meta[name] || 0) + 1;
-      if (data.operation !== "execute") return { ...now, meta };
-      const [calls, bad, p50] = now.tools[data.tool_id] || [0, 0, null];
-      return {
-        ...now,
-        meta,
-        totals: { ...now.totals, calls: now.totals.calls + 1, failed: now.totals.failed + failed },
-        tools: { ...now.tools, [data.tool_id]: [calls + 1, bad + failed, p50 ?? data.duration_ms] },
-      };
-    });
+    if (event !== "tokens" && event !== "call") return;
+    waiting.current.push([event, data]);
+    frame.current ||= requestAnimationFrame(flush);
   });
   return traffic;
+}
+
+function added(traffic, news) {
+  const totals = { ...traffic.totals }, tools = { ...traffic.tools };
+  let meta = traffic.meta;
+  for (const [event, data] of news) {
+    if (event === "tokens") {
+      totals.given_tokens = data.given;
+      totals.naive_tokens = data.naive;
+      meta = data.meta;
+    } else if (data.operation === "execute") {
+      const failed = data.outcome === "failed" || data.tool === "error" ? 1 : 0;
+      const [calls, bad, p50] = tools[data.tool_id] || [0, 0, null];
+      totals.calls += 1;
+      totals.failed += failed;
+      tools[data.tool_id] = [calls + 1, bad + failed, p50 ?? data.duration_ms];
+    }
+  }
+  return { ...traffic, totals, meta, tools };
 }
 
 // The rows with what was called in each: {row, tools, calls, failed, p50}.
@@ -72,9 +89,11 @@ export default function Gate({ query }) {
   useLive((event) => (event === "catalog" || event === "server" || event === "begun") && map.again());
   const found = map.value;
   const totals = traffic?.totals;
+  // The totals come first; the map of ten thousand tools takes longer.
+  const behind = found?.model.behind ?? totals?.behind;
   return html`<${Fragment}>
     <div class="top">
-      <${Title} name="Gate">${found ? `${number(found.model.behind)} ${found.model.behind === 1 ? "tool" : "tools"} behind the gate, ${found.model.tools} in the prompt` : "The gate"}<//>
+      <${Title} name="Gate">${behind == null ? "The gate" : `${plural(behind, "tool")} behind the gate, 3 in the prompt`}<//>
       ${totals && html`<${Figures} items=${[
         ["Calls", number(totals.calls)],
         ["Median", ms(totals.median_ms)],
