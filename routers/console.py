@@ -4,9 +4,11 @@ A caller sees what the faces would show it. ``ops:read`` shows all of the gate, 
 """
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from app.console.figures import own_traffic, whole_traffic
@@ -132,8 +134,28 @@ state of an upstream), `catalog` (other tools are in force), `tokens`, `approval
 slow and has missed some."""
 
 
+class _NotKept(APIRoute):
+    """Lets no cache keep an answer that does not say more itself: it is for its caller, as of now (OPS-234)."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            response = await handle(request)
+            response.headers.setdefault("cache-control", "no-store")
+            response.headers.setdefault("x-content-type-options", "nosniff")
+            return response
+
+        return answer
+
+
+def data_router() -> APIRouter:
+    """A router for data of the console."""
+    return APIRouter(prefix=PREFIX, tags=["console"], route_class=_NotKept)
+
+
 def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:
-    router = APIRouter(prefix=PREFIX, tags=["console"])
+    router = data_router()
     maps = Maps(gate)
 
     @router.get("/me", operation_id="console_me")

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from app.console.approvals import approvals_of, follow_approvals
 from app.console.live import Feed
 from app.json_body import read_short
-from routers.console import PREFIX, context_of, identity_of
+from routers.console import context_of, data_router, identity_of
 from routers.refusals import refuse
 from wicketgate.engine.approvals import NotWaiting
 from wicketgate.errors import NotAdmitted
@@ -76,7 +76,7 @@ class Decided(BaseModel):
 
 
 def approvals_router(gate: Gate, feed: Feed) -> APIRouter:
-    router = APIRouter(prefix=PREFIX, tags=["console"])
+    router = data_router()
     follow_approvals(gate, feed)
 
     @router.get("/approvals", operation_id="console_approvals")

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from app.console.calls import FILTERS, MAX_CHARS, MAX_LIMIT, BadCursor, Filters, list_calls, one_call
-from routers.console import PREFIX, identity_of
+from routers.console import data_router, identity_of
 from routers.json_bodies import SurrogateJson
 from routers.refusals import refuse
 from wicketgate.gate import Gate
@@ -109,7 +109,7 @@ are in seconds since the epoch; the outcome `error` is that of calls whose tool 
 
 
 def console_calls_router(gate: Gate) -> APIRouter:
-    router = APIRouter(prefix=PREFIX, tags=["console"])
+    router = data_router()
 
     @router.get(
         "/calls",

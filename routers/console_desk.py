@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from app.console.accept import Accepting
 from app.console.configuration import list_keys, whole_configuration
 from app.console.servers import ACTIONS, NotPossible, list_servers, operate, whole_server
-from routers.console import PREFIX, context_of, identity_of
+from routers.console import context_of, data_router, identity_of
 from routers.json_bodies import SurrogateJson, json_object
 from routers.refusals import refuse
 from wicketgate.fleet.breaker import BreakerState
@@ -198,7 +198,7 @@ lock file, and in force. `digest` is that of the definition that was looked at; 
 
 def console_desk_router(gate: Gate, max_values: int) -> APIRouter:
     """Bodies have at most *max_values* values."""
-    router = APIRouter(prefix=PREFIX, tags=["console"])
+    router = data_router()
     accepting = Accepting(gate)
 
     @router.get("/servers", operation_id="console_servers", response_model=Servers)

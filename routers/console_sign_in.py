@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from app.console.sign_in import SignIn
 from app.json_body import read_short
-from routers.console import PREFIX
+from routers.console import PREFIX, data_router
 from routers.refusals import refuse
 
 SIGN_IN_PATH = f"{PREFIX}/sign-in"
@@ -33,10 +33,10 @@ class SignedIn(BaseModel):
 
 def sign_in_router(sign_in: SignIn | None) -> APIRouter:
     """*sign_in* is None where no key was made at this start: then no code is right."""
-    router = APIRouter(prefix=PREFIX, tags=["console"])
+    router = data_router()
 
     @router.post("/sign-in", operation_id="console_sign_in", response_model=SignedIn, openapi_extra=_BODY)
-    async def exchange(request: Request, response: Response) -> Response | SignedIn:
+    async def exchange(request: Request) -> Response | SignedIn:
         """Exchanges the code of the link that was printed at the start for the key of that start. Good once, for ten
         minutes. It needs no credential."""
         code = _code(await read_short(request.receive, _MOST_BYTES))
@@ -45,7 +45,6 @@ def sign_in_router(sign_in: SignIn | None) -> APIRouter:
         key = sign_in.exchange(code) if sign_in is not None else None
         if key is None:
             return refuse(401, "unauthorized", "This code is unknown, was used, or is too old")
-        response.headers["cache-control"] = "no-store"
         return SignedIn(key=key)
 
     return router

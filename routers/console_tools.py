@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from app.console.run import run_tool, view_part
 from app.console.search import MAX_HITS, MAX_QUERY_CHARS, search
 from app.console.tool import held_tools, whole_tool
-from routers.console import PREFIX, context_of, identity_of
+from routers.console import context_of, data_router, identity_of
 from routers.json_bodies import SurrogateJson, json_object
 from routers.refusals import refuse
 from wicketgate.access.shares import RETRY_AFTER_S, ShareRefused, too_many_text
@@ -241,7 +241,7 @@ cache-stable order is on."""
 
 def console_tools_router(gate: Gate, max_values: int) -> APIRouter:
     """Bodies have at most *max_values* values."""
-    router = APIRouter(prefix=PREFIX, tags=["console"])
+    router = data_router()
 
     @router.get(
         "/search",

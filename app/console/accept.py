@@ -10,7 +10,7 @@ from typing import Any
 from app.console.servers import NotPossible
 from wicketgate.catalog.definition_change import definition_digest
 from wicketgate.catalog.pins import Declared, Difference, accept, address_of, differences
-from wicketgate.config.lock_file import read_lock, write_lock
+from wicketgate.config.lock_file import changing, read_lock, write_lock
 from wicketgate.errors import ConfigError
 from wicketgate.gate import Gate
 from wicketgate.gateway.audit import AuditOutcome
@@ -45,7 +45,7 @@ class Accepting:
         async with self._turn:
             declared = await self._declared(source)
             try:
-                kind = await asyncio.to_thread(partial(_accept, Path(file), declared, source, name, digest))
+                kind = await asyncio.to_thread(partial(accept_one, Path(file), declared, source, name, digest))
             except ConfigError as error:
                 log.error("%s:%s was not accepted: %s", source, name, error)
                 self._record(source, name, "not accepted", context, failed=True)
@@ -74,15 +74,16 @@ class Accepting:
         self._gate.audit_events.operated("accept", context, server, detail, outcome, tool_id=f"{source}:{name}")
 
 
-def _accept(path: Path, declared: Declared, source: str, name: str, digest: str) -> str:
+def accept_one(path: Path, declared: Declared, source: str, name: str, digest: str) -> str:
     """Writes the lock file. Returns how the definition differed. Raises NotPossible and ConfigError."""
-    pins = read_lock(path)
-    found = [each for each in differences(pins, declared) if each.name == name]
-    if not found:
-        raise NotPossible(409, _NOTHING)
-    if _digests(declared[source], address_of(source), name) != ({digest} if digest else set()):
-        raise NotPossible(409, _DIFFERS)
-    write_lock(path, accept(pins, declared, found, trusted=_seen))
+    with changing(path):
+        pins = read_lock(path)
+        found = [each for each in differences(pins, declared) if each.name == name]
+        if not found:
+            raise NotPossible(409, _NOTHING)
+        if _digests(declared[source], address_of(source), name) != ({digest} if digest else set()):
+            raise NotPossible(409, _DIFFERS)
+        write_lock(path, accept(pins, declared, found, trusted=_seen))
     return found[0].kind
 
 

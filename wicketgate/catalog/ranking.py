@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A term of a query: the number of tools that have it, and what its rarity weighs."""
+    """A term of a query: the number of tools that have it, and what its rarity weighs: 0 where none has it."""
 
     term: str
     found_in: int

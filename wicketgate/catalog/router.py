@@ -188,10 +188,7 @@ class Router:
         self, query: str, k: int, visible: Visible | None = None, *, learned: Learned | None = None
     ) -> Ranking:
         """What ``route`` gives for the same arguments, with the reasons. Counts and reasons are of visible tools."""
-        asked = tuple(
-            Asked(term, self._visible_with(term, visible), self._rarity(term))
-            for term in _query_terms(query[:MAX_QUERY_CHARS])
-        )
+        asked = tuple(self._asked(term, visible) for term in _query_terms(query[:MAX_QUERY_CHARS]))
         found = self._scored(query, k, visible, learned)
         if found is None:
             return Ranking(asked)
@@ -204,6 +201,11 @@ class Router:
         }
         reasons = (self._reason(found, tool_id, score) for tool_id, score in found.ranked(k))
         return Ranking(asked, len(having), tuple(reasons))
+
+    def _asked(self, term: str, visible: Visible | None) -> Asked:
+        found_in = self._visible_with(term, visible)
+        # The rarity of a term that only hidden tools have would tell that they have it.
+        return Asked(term, found_in, self._rarity(term) if found_in else 0.0)
 
     def _visible_with(self, term: str, visible: Visible | None) -> int:
         known = self._postings.get(term)

@@ -1,10 +1,12 @@
 """Reads and writes ``wicketgate.lock``: the accepted definitions of tools, in JSON that people can review
 (ACCESS-22)."""
 
+import fcntl
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,24 @@ def read_lock(path: Path) -> Pins:
             raise ConfigError(f"The lock file {path} has version {version}; this program knows {_VERSION}")
         case _:
             raise ConfigError(f"The lock file {path} is not one that wicketgate lock has written")
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Held from reading the file to writing it, by one of all processes of the host at a time: an acceptance is not
+    undone by another that read before it. Raises ConfigError."""
+    # That of the folder: the file itself is replaced.
+    try:
+        folder = os.open(path.parent, os.O_RDONLY)
+    except OSError as error:
+        raise ConfigError(f"Cannot read the folder of the lock file {path}: {error.strerror}") from None
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    except OSError as error:
+        raise ConfigError(f"Cannot change the lock file {path}: {error.strerror}") from None
+    finally:
+        os.close(folder)
 
 
 def write_lock(path: Path, pins: Pins) -> None:

@@ -1,11 +1,14 @@
 """A definition accepted over HTTP: in the lock file and in force at once, unless it is not the one that was shown."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+from app.console.accept import accept_one
 from tests.app.console.test_servers import WRITER, get, post
 from tests.support.requirement import requirement
 from tests.support.service import running_service
+from wicketgate.catalog.definition_change import definition_digest
 from wicketgate.catalog.pins import pin_all
 from wicketgate.config.lock_file import read_lock, write_lock
 from wicketgate.upstreams.embedded import StubUpstream
@@ -81,3 +84,16 @@ async def test_without_a_lock_file_nothing_can_be_accepted() -> None:
         status, told = await post(service, "accept", {"upstream": "bank", "tool": "pay", "digest": "0" * 64})
         assert status == 409
         assert "pins.file" in told["message"]
+
+
+@requirement("OPS-250")
+async def test_acceptances_of_several_workers_lose_none(tmp_path: Path) -> None:
+    path, tools = tmp_path / "wicketgate.lock", [{"name": f"tool_{number}"} for number in range(12)]
+    write_lock(path, {})
+    # Each worker writes in a thread of its own, as here.
+    accepted = (
+        asyncio.to_thread(accept_one, path, {"rec": tools}, "rec", each["name"], definition_digest(each))
+        for each in tools
+    )
+    await asyncio.gather(*accepted)
+    assert read_lock(path)["rec"].keys() == {each["name"] for each in tools}

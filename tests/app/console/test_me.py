@@ -31,3 +31,19 @@ def test_a_caller_is_told_who_it_is_and_what_it_may_do(key: str, expected: tuple
     assert (told["actor"], told["key_id"], told["may"]["read"], told["may"]["write"]) == expected
     granted = next(each["permissions"] for each in KEYS if each["id"] == told["key_id"])
     assert told["permissions"] == granted
+
+
+@requirement("OPS-234")
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        *((path, "no-store") for path in ("me", "search?q=a", "tool?id=a", "held", "calls", "calls/a", "approvals")),
+        *((path, "no-store") for path in ("servers", "servers/a", "keys", "configuration", "traffic")),
+        ("map", "private, no-cache"),
+    ],
+)
+def test_no_cache_keeps_what_a_caller_is_shown(path: str, kept: str) -> None:
+    settings = Settings.model_validate({"auth": {"keys": KEYS}})
+    client = TestClient(create_app(settings), base_url="http://127.0.0.1")
+    answer = client.get(f"/console/api/{path}", headers={"authorization": "Bearer wg_ops_1"})
+    assert (answer.headers["cache-control"], answer.headers["x-content-type-options"]) == (kept, "nosniff")

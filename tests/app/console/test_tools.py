@@ -74,6 +74,10 @@ async def test_a_search_sees_what_the_faces_show_and_no_more() -> None:
             "order": 0,
         }
         assert found["matched"] == 1
+        # Of a word that only hidden tools have nothing is told that is not told of one that none has.
+        hidden, unknown = [await ask(service, "search", READER_KEY, q=word) for word in ("order", "zzqqx")]
+        same = ("found_in", "rarity", "idle")
+        assert [hidden["words"][0][name] for name in same] == [unknown["words"][0][name] for name in same]
 
 
 @requirement("OPS-228")
