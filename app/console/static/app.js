@@ -85,7 +85,13 @@ function Page({ page, shown, ...given }) {
 }
 
 function Nav({ page, me, waiting }) {
-  return html`<nav class="nav" aria-label="Pages"><ul>
+  const list = useRef();
+  // On a narrow screen the pages are a row that is wider than it.
+  useEffect(() => {
+    const here = list.current?.querySelector("[aria-current]");
+    if (here) list.current.scrollLeft = here.parentElement.offsetLeft - (list.current.clientWidth - here.offsetWidth) / 2;
+  }, [page, waiting]);
+  return html`<nav class="nav" aria-label="Pages"><ul ref=${list}>
     ${NAV.map((entry, place) => {
       if (!entry) return html`<li class="gap" aria-hidden="true" key=${place}></li>`;
       const [name, label, needs] = entry;

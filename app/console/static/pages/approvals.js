@@ -1,11 +1,14 @@
 // What waits for an approval, with all of its arguments, and what was decided last.
 
+import { useLive } from "../live.js";
 import { Failure, Figures, Fragment, Note, Title, clock, html, lasting, moment, number, plain, plural } from "../ui.js";
 import { Arguments, Ask, useApprovals } from "./waiting.js";
 
 export default function Approvals({ me }) {
   const found = useApprovals();
   const { waiting = [], decided = [] } = found.value || {};
+  // The stream tells of a use only as the call that it was.
+  useLive((event, call) => event === "call" && decided.some((ask) => !ask.used && ask.tool_id === call.tool_id) && found.again());
   const own = waiting.filter((ask) => ask.own);
   const others = waiting.filter((ask) => !ask.own);
   return html`<${Fragment}>
@@ -13,8 +16,8 @@ export default function Approvals({ me }) {
       <${Title} name="Approvals">${found.value ? (waiting.length ? `${plural(waiting.length, "call")} waiting` : "Nothing waits for an approval") : "Approvals"}<//>
       ${me.may.read && waiting.length > 0 && html`<${Figures} items=${[["For you", number(own.length), own.length ? "wait" : ""], ["For others", number(others.length)]]} />`}
     </div>
-    <p class="lede">A call that a rule holds is shown here as it would be sent. Approved, the same call runs once, whichever way it
-      comes; with another argument it asks again. Only the one whose call it is decides.</p>
+    <p class="lede">A call that a rule holds is shown here as it would be sent. To approve it does not run it: the caller makes the same call
+      again, which then runs once. With another argument it asks again. Only the actor whose call it is decides.</p>
     <${Failure} error=${found.error} again=${found.again} />
     ${own.length > 0 && html`<section aria-labelledby="own">
       <div class="sec"><h2 id="own">Waiting for you</h2></div>

@@ -80,9 +80,9 @@ function List({ search, filters, id, me }) {
       ${calls.length > 0 && html`<table class="log"><thead><tr><th>When</th><th>What</th>${me.may.read && html`<th class="actor">Who</th>`}<th>Outcome</th><th class="r">Time</th></tr></thead>
         <tbody>${calls.map((call) => html`<tr key=${call.call_id + call.operation + call.phase} class=${call.call_id === id ? "on" : ""}>
           <td class="when"><time dateTime=${new Date(call.at * 1000).toISOString()} title=${moment(call.at)}>${days(call.at) ? clock(call.at) : moment(call.at)}</time></td>
-          <td class="nm">${call.call_id ? html`<${Link} page="calls" query=${{ ...filters, id: call.call_id }} aria-current=${call.call_id === id ? "true" : null}>${plain(subject(call), 80)}<//>` : plain(subject(call), 80)}<small>${plain(call.name ? call.server : call.detail, 120)}</small></td>
+          <td class="nm">${call.call_id ? html`<${Link} page="calls" query=${{ ...filters, id: call.call_id }} aria-current=${call.call_id === id ? "true" : null}>${plain(subject(call), 80)}<//>` : plain(subject(call), 80)}<small>${call.name && call.operation !== "execute" && html`<b>${plain(call.operation, 30)}</b> `}${plain(call.name ? call.server : call.detail, 120)}</small></td>
           ${me.may.read && html`<td class="actor">${plain(call.actor || "–", 60)}</td>`}
-          <td class=${tone(call)}>${plain(result(call), 40)}${call.code && html`<small>${plain(call.code, 60)}</small>`}${call.cached && html`<small>from the cache</small>`}</td>
+          <td class=${tone(call)}>${plain(result(call), 40)}${call.code && call.code.toLowerCase() !== call.outcome && html`<small>${plain(call.code, 60)}</small>`}${call.cached && html`<small>from the cache</small>`}</td>
           <td class="r">${call.duration_ms ? ms(call.duration_ms) : "–"}</td>
         </tr>`)}</tbody></table>`}
       <${Failure} error=${older.error} again=${more} />

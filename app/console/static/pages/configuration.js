@@ -19,7 +19,7 @@ export default function Configuration() {
       const fits = (row) => (every || !row.default || row.waits) && (!low || row.path.toLowerCase().includes(low) || row.value.toLowerCase().includes(low));
       const sections = found.sections.map((each) => ({ ...each, shown: each.rows.filter(fits) })).filter((each) => each.shown.length);
       return html`<${Fragment}>
-        <p class="lede">${found.file ? html`<code>${plain(found.file, 300)}</code>, read ${ago(found.loaded_at)}` : html`No file: only defaults and variables`}. It is changed in the file, which is read again when it changes, and on SIGHUP.</p>
+        <p class="lede">${found.file ? html`<code>${plain(found.file, 300)}</code>, read ${ago(found.loaded_at)}` : html`No file: only defaults and variables`}. It is changed in the file, which is read again on SIGHUP, and with <code>--watch</code> whenever it changes.</p>
         <div class="two conf">
           <div>
             <form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>

@@ -159,7 +159,7 @@ function Troubles({ map }) {
       ${down.map(
         (each) => html`<p class="trouble" key=${each.name}><b><a href=${href("servers", { name: each.name })} onClick=${followed("servers", { name: each.name })}>${plain(each.name, 80)}</a> is ${each.state === "ready" ? "not well" : each.state}</b>${plain(each.error, 300)}</p>`,
       )}
-      ${held > 0 && html`<p class="trouble held"><b><a href=${href("tools", { show: "held" })} onClick=${followed("tools", { show: "held" })}>${plural(held, "tool")} quarantined</a></b>Their definitions changed, are new or look suspicious. Nobody can call them until they are accepted.</p>`}
+      ${held > 0 && html`<p class="trouble held"><b><a href=${href("tools", { show: "held" })} onClick=${followed("tools", { show: "held" })}>${plural(held, "tool")} quarantined</a></b>${held === 1 ? "Its definition changed, is new or looks suspicious. Nobody can call it until it is accepted." : "Their definitions changed, are new or look suspicious. Nobody can call them until they are accepted."}</p>`}
     </div>
   <//>`;
 }
@@ -497,7 +497,7 @@ function Live() {
       const bad = call.outcome !== "allowed" || call.tool === "error";
       return html`<li key=${id} class=${call.isNew ? "new" : ""}>
         <a href=${href("calls", { id })} onClick=${followed("calls", { id })}>${plain(call.name || nameOf(call.tool_id), 80)}</a>
-        <span class=${bad ? "no" : "ms"}>${bad ? call.outcome === "allowed" ? "failed" : plain(call.outcome.replace("_", " "), 30) : ms(call.duration_ms)}</span>
+        <span class=${!bad ? "ms" : ["approval_required", "cancelled"].includes(call.outcome) ? "no wait" : "no"}>${bad ? call.outcome === "allowed" ? "failed" : plain(call.outcome.replace("_", " "), 30) : ms(call.duration_ms)}</span>
       </li>`;
     })}</ol>
   </section>`;

@@ -16,7 +16,7 @@ export function HeldList({ query }) {
   useLive((event) => event === "catalog" && data.again());
   return html`<${Loaded} data=${data}>${({ held, more }) => html`<${Fragment}>
     <div class="sec"><h2>${held.length ? `${plural(held.length + more, "definition")} to look at` : "Nothing is held back"}</h2><a class="foot0" href=${href("tools")} onClick=${followed("tools", {})}>All tools</a></div>
-    ${!held.length && html`<p class="empty">No definition has changed since it was accepted, and none looks suspicious.</p>`}
+    ${!held.length && html`<p class="empty">No definition waits to be accepted.</p>`}
     <ol class="res plainlist">${held.map((row) => {
       const to = { ...query, tool: id(row) };
       return html`<li key=${id(row)}><a href=${href("tools", to)} onClick=${followed("tools", to)} aria-current=${query.tool === id(row) ? "true" : null}>

@@ -105,8 +105,7 @@ function Detail({ name, me, seen, changed }) {
       ${server.last_error && server.last_error !== server.error && html`<dt>Last end</dt><dd>${plain(server.last_error, 400)}</dd>`}
       <dt>Calls</dt><dd><${Link} page="calls" query=${{ server: server.name }}>its calls<//></dd>
     </dl>
-    <${Happened} server=${server} />
-    <${Words} server=${server} />
+    ${server.state === "down" ? [html`<${Words} server=${server} key="words" />`, html`<${Happened} server=${server} key="happened" />`] : [html`<${Happened} server=${server} key="happened" />`, html`<${Words} server=${server} key="words" />`]}
     ${[["Left out", "left", server.left_out], ["Remarks", "notes", server.notes]].map(([title, id, lines]) => lines.length > 0 && html`<${Section} title=${title} id=${id} key=${id}><ul class="lines">${lines.map((line) => html`<li>${plain(line, 400)}</li>`)}</ul><//>`)}
   <//>`}<//></section>`;
 }

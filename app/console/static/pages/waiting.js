@@ -51,7 +51,7 @@ export function Ask({ ask, decided, whole }) {
     try {
       await post(`approvals/${encodeURIComponent(ask.id)}`, { decision });
       announce(decision === "approve" ? "Approved." : "Denied.");
-      setState({ busy: false, told: decision === "approve" ? "Approved: the same call will run once." : "Denied." });
+      setState({ busy: false, told: decision === "approve" ? "Approved: the caller must make the same call again; it then runs once." : "Denied." });
       decided();
     } catch (error) {
       setState({ busy: false, told: plain(error.message, 300) });
