@@ -21,11 +21,11 @@ IN_ALL = 300
 """Those without a known key that are recorded within a window."""
 _MAX_DETAIL = 500
 _MAX_NAME = 300
-_WATCHED = ("reload", "server", "accept")
+_WATCHED = ("approval", "reload", "server", "accept")
 
 
 class AuditEvents:
-    """Gives *auditor* the records of events, if there is one, and *watch* those of reloads and operators."""
+    """Gives *auditor* the records of events, if there is one, and *watch* those of decisions, reloads and operators."""
 
     def __init__(self, auditor: Auditor | None, watch: Watch | None = None) -> None:
         self._auditor = auditor
