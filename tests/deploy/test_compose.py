@@ -118,9 +118,10 @@ def started_redis(service: dict[str, Any], folder: Path) -> Iterator[int]:
     mounted = dict(reversed(volume.split(":")[:2]) for volume in service["volumes"] if volume.startswith("."))
     program, port = debian_program("redis-server", "redis-server"), free_port()
     shell, option, script = service["command"]
+    # First its own folder: this checkout may stand below /tmp itself.
+    script = script.replace("/tmp/", f"{folder}/")
     for inside, source in mounted.items():
         script = script.replace(inside, str(DEPLOY / source))
-    script = script.replace("/tmp/", f"{folder}/")
     script = script.replace("exec redis-server", f"exec {program.path}") + f" --port {port} --bind 127.0.0.1"
     process = subprocess.Popen(
         [shell, option, script],
