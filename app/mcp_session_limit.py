@@ -13,7 +13,7 @@ from wicketgate.access.shares import SCOPES, Scope, full_scope
 
 
 class Sessions(Protocol):
-    """What there is to be shared."""
+    """The number that is shared."""
 
     def by_actor(self) -> Counter[str]: ...
 

@@ -209,7 +209,7 @@ class SessionPart:
 
 
 def user_of(identity: Identity) -> AuthenticatedUser:
-    """What the SDK takes for the user of a request."""
+    """The object that the SDK takes for the user of a request."""
     actor = identity.actor
     return AuthenticatedUser(
         AccessToken(token=actor, client_id=actor, subject=actor, scopes=list(identity.permissions))

@@ -38,7 +38,7 @@ class Ended(Exception):
 
 @dataclass
 class Load:
-    """What all callers share: one row of numbers, the ledger, the clock."""
+    """The common state of all callers: one row of numbers, the ledger, the clock."""
 
     ledger: Ledger
     url: str

@@ -27,7 +27,7 @@ OUTCOMES: Mapping[Outcome, str] = {
     "broken off": "journal, then one `error`",
     "unreached": "no connection",
 }
-"""What may come of a call, and how it is shown."""
+"""The ends that a call may have, and how it is shown."""
 
 Fault = Literal["events lost", "effects doubled", "wrong answers", "false 404", "keyed runs begun anew", "no answer"]
 FAULTS: tuple[Fault, ...] = (

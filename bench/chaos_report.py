@@ -74,7 +74,7 @@ def tables(report: Report) -> str:
 
 
 def story(load: Load, faults: Faults) -> str:
-    """What was seen so far, for whoever has to find out what went wrong: breaches, faults under way, other outcomes."""
+    """All seen so far, for whoever has to find out what went wrong: breaches, faults under way, other outcomes."""
     ledger = load.ledger
     counts = Counter((one.door, one.outcome) for one in ledger.told)
     lines = [f"{load.now_s():.1f} s, {len(ledger.told)} calls and chats"]

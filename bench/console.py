@@ -1,4 +1,4 @@
-"""What the page Gate takes to be seen, on loopback: ``python -m bench.console [--tools 85,10000] [--rounds 5]``.
+"""The time until the page Gate is seen, on loopback: ``python -m bench.console [--tools 85,10000] [--rounds 5]``.
 
 A gate of so many tools, as a process of its own, and Debian's Chromium, in a new context each time. *first paint* is
 the browser's own first contentful paint; *totals* is when the heading tells the number of tools, *map* when the rows

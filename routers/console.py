@@ -46,7 +46,7 @@ class Me(BaseModel):
 
 
 class MapModel(BaseModel):
-    """What a model is shown: *tools* of so many *tokens*, in place of the tools *behind* them."""
+    """The part that a model is shown: *tools* of so many *tokens*, in place of the tools *behind* them."""
 
     tools: int
     tokens: int
@@ -187,7 +187,7 @@ def console_router(gate: Gate, feed: Feed, heartbeat_s: float) -> APIRouter:
 
     @router.get("/traffic", operation_id="console_traffic")
     async def traffic(request: Request) -> TrafficFigures:
-        """What was called since the process began; for callers without `ops:read` by themselves, of late."""
+        """The calls since the process began; for callers without `ops:read` by themselves, of late."""
         context = context_of(request)
         identity, runtime = context.identity, gate.runtime
         await runtime.prepare(context)

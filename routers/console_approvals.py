@@ -81,7 +81,7 @@ def approvals_router(gate: Gate, feed: Feed) -> APIRouter:
 
     @router.get("/approvals", operation_id="console_approvals")
     async def approvals(request: Request) -> Approvals:
-        """What waits for an approval, and the last decisions: with `ops:read` of all actors, otherwise one's own."""
+        """Calls that wait for approval, and the last decisions: with `ops:read` of all actors, otherwise one's own."""
         return Approvals.model_validate(approvals_of(gate, identity_of(request)))
 
     @router.post("/approvals/{id}", operation_id="console_decide", response_model=Decided, openapi_extra=_BODY)

@@ -19,7 +19,7 @@ _LATEST = 253_402_300_000.0
 
 
 class CallStage(BaseModel):
-    """What one plugin did to the call."""
+    """The work of one plugin on the call."""
 
     plugin: str
     phase: str
@@ -67,7 +67,7 @@ class CallRecords(BaseModel):
 
 
 class CallTimes(BaseModel):
-    """Where the time of a call went, in milliseconds: at the server, in plugins, and in the gate itself, waiting
+    """The time of a call by place, in milliseconds: at the server, in plugins, and in the gate itself, waiting
     included."""
 
     whole_ms: float

@@ -60,7 +60,7 @@ class Accepting:
         log.info("%s:%s was accepted in the console", source, name)
 
     async def _declared(self, source: str) -> Declared:
-        """What the upstream of *source* declares now, if it is there. Raises NotPossible."""
+        """The definitions that the upstream of *source* declares now, if it is there. Raises NotPossible."""
         declared: Mapping[str, Sequence[Any]] = self._gate.runtime.declared()
         if "/" in source:
             declared, _ = await self._gate.runtime.declared_offers()

@@ -18,7 +18,7 @@ def follow_approvals(gate: Gate, feed: Feed) -> None:
 
 
 def approvals_of(gate: Gate, identity: Identity) -> dict[str, Any]:
-    """What waits and what was decided last: of all actors with ``ops:read``, otherwise the caller's own. Arguments are
+    """Calls that wait, and the last decided: of all actors with ``ops:read``, otherwise the caller's own. Arguments are
     for the actor of a call alone.
 
     Other replicas have lists of their own; asking them through ``gate.peers`` is to be added here.

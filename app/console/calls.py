@@ -26,7 +26,7 @@ _IN_MEMORY = re.compile(r"m([0-9]{1,15})")
 _OLDER = re.compile(r"s([0-9T:.+-]{10,40})_([0-9A-Za-z._:-]{0,128})", re.ASCII)
 
 Older = Literal["memory", "sql", "none", "unread"]
-"""Where a page ends: more is in memory; in the database; nowhere; or the database could not be read."""
+"""The end of a page: more is in memory; in the database; nowhere; or the database could not be read."""
 
 FILTERS = ("tool", "server", "actor", "outcome", "code", "operation", "q")
 

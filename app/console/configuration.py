@@ -90,7 +90,7 @@ class _Shown:
         yield from self._rows(name, value, default, self._text, _DEPTH)
 
     def _upstream(self, path: str, upstream: UpstreamSettings) -> Iterator[Row]:
-        """What is not as it would be by itself: there may be hundreds of them."""
+        """The values that are not as they would be by themselves: there may be hundreds of them."""
         text = partial(self._text, mask=KnownSecrets(upstream.secrets()).mask)
         rows = self._rows(path, upstream, None, text, _DEPTH)
         yield from (row for row in rows if not row["default"] and row["path"] != f"{path}.name")

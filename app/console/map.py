@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """What of a map follows from the catalog and the caller's rights alone: *rows* name their servers."""
+    """The part of a map that follows from the catalog and the caller's rights alone: *rows* name their servers."""
 
     rows: Sequence[Mapping[str, Any]]
     columns: bytes

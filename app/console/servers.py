@@ -71,7 +71,7 @@ def _urgency(server: Mapping[str, Any]) -> tuple[int, str]:
 
 
 class _Told:
-    """What is the same for all servers of one answer."""
+    """The facts that are the same for all servers of one answer."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate

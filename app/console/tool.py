@@ -31,7 +31,7 @@ _ABOUT_CHARS = 2_000
 def whole_tool(
     gate: Gate, tool_id: str, context: CallContext, key: str = "", *, everything: bool, may_accept: bool
 ) -> Mapping[str, Any]:
-    """What there is to know of the tool, if it exists for this caller. *everything*: also its pin, and why the holder
+    """All that is known of the tool, if it exists for this caller. *everything*: also its pin, and why the holder
     of *key*, or the caller, may use it. Raises HydrateFailed."""
     runtime = gate.runtime
     whole = runtime.whole_id(tool_id, context)
@@ -105,7 +105,7 @@ def _pin(gate: Gate, item: SelectableItem, *, may_accept: bool) -> dict[str, Any
 
 
 def _policy(gate: Gate, tool_id: str, context: CallContext, key: str) -> dict[str, Any]:
-    """Why the tool is there for the holder of *key*; of an unknown one, for the caller. Raises HydrateFailed."""
+    """The policy on the tool for the holder of *key*; of an unknown one, for the caller. Raises HydrateFailed."""
     keys = [each for each in gate.accepted_keys() if not each.suspended]
     identity = next((each.identity for each in keys if key and each.id == key), context.identity)
     runtime = gate.runtime
